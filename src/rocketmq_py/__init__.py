@@ -1,0 +1,1 @@
+"""rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker."""

@@ -1,0 +1,179 @@
+"""Every error that rocketmq-py raises, in one tree.
+
+What a retry loop wants to know is data on the class, so that nobody has to list classes:
+
+- ``retriable``: another broker, or the same one later, may well accept the same request.
+- ``spoils_route``: the route that led here is out of date and is asked for again at once.
+- ``delivery``: what is known about the message of a failed send (see :class:`Delivery`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import ClassVar
+
+from rocketmq_py.codes import ResponseCode, response_name
+
+
+class Delivery(enum.Enum):
+    """What is known about a message whose send failed."""
+
+    NOT_SENT = "not sent"
+    """No byte of it was handed to the operating system: no broker has it."""
+    REFUSED = "refused"
+    """A broker answered that it did not store it."""
+    UNKNOWN = "unknown"
+    """It was written and no answer came: a broker may or may not have stored it."""
+
+
+class RocketMQError(Exception):
+    """The root of the tree: ``except RocketMQError`` catches all that this library raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+    spoils_route: ClassVar[bool] = False
+    delivery: Delivery = Delivery.NOT_SENT
+
+
+class ConfigurationError(RocketMQError, ValueError):
+    """A setting, name or address is outside of what is allowed; the text says what is."""
+
+
+class InvalidMessageError(RocketMQError, ValueError):
+    """A message that no broker would take: found before anything is sent."""
+
+
+class ClosedError(RocketMQError):
+    """The object was used after it was closed, or before it was opened."""
+
+
+class ProtocolError(RocketMQError):
+    """The peer sent bytes that are not RocketMQ's protocol; the connection is closed."""
+
+    retriable = True
+    delivery = Delivery.UNKNOWN
+
+
+class ConnectError(RocketMQError):
+    """No connection could be made to a name server or broker."""
+
+    retriable = True
+    spoils_route = True
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"cannot connect to {address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class ConnectionLostError(RocketMQError):
+    """The connection broke while a request was waiting; ``delivery`` says whether it had been written."""
+
+    retriable = True
+    spoils_route = True
+
+    def __init__(self, address: str, reason: str, delivery: Delivery = Delivery.UNKNOWN) -> None:
+        super().__init__(f"connection to {address} lost: {reason}")
+        self.address = address
+        self.reason = reason
+        self.delivery = delivery
+
+
+class RequestTimeoutError(RocketMQError, TimeoutError):
+    """No answer came in time; ``delivery`` says whether the request had been written."""
+
+    retriable = True
+    spoils_route = True
+
+    def __init__(self, address: str, timeout: float, delivery: Delivery = Delivery.UNKNOWN) -> None:
+        super().__init__(f"no answer from {address} within {timeout:g} s")
+        self.address = address
+        self.timeout = timeout
+        self.delivery = delivery
+
+
+class NameServerError(RocketMQError):
+    """None of the name servers answered; the text has the reason of each."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        tried = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
+        super().__init__(f"no name server answered ({tried})")
+        self.reasons = dict(reasons)
+
+
+class TopicNotFoundError(RocketMQError):
+    """The name servers know no route for the topic."""
+
+    def __init__(self, topic: str, name_servers: str) -> None:
+        super().__init__(f"topic {topic!r} does not exist (asked {name_servers})")
+        self.topic = topic
+
+
+class NoQueueError(RocketMQError):
+    """The topic has a route, but no queue of it can serve this: no permission, or no broker is up."""
+
+    spoils_route = True
+
+
+class FlowControlError(RocketMQError):
+    """A bound on what may be under way was met, and the time allowed ran out while waiting for room."""
+
+
+class BrokerError(RocketMQError):
+    """A broker or name server answered with an error: its code, its own words, and its address.
+
+    Which subclass is raised depends on the code; :meth:`from_answer` chooses it.
+    """
+
+    delivery = Delivery.REFUSED
+
+    def __init__(self, code: int, remark: str | None, address: str) -> None:
+        super().__init__(f"{address} answered {response_name(code)} ({code}): {remark or 'no reason given'}")
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+    @classmethod
+    def from_answer(cls, code: int, remark: str | None, address: str) -> BrokerError:
+        """Return the error of the class that stands for ``code``."""
+        return _CLASS_OF_CODE.get(code, BrokerError)(code, remark, address)
+
+
+class RetriableBrokerError(BrokerError):
+    """The broker cannot serve this now; another one may (SYSTEM_ERROR, SERVICE_NOT_AVAILABLE and others)."""
+
+    retriable = True
+
+
+class BrokerBusyError(RetriableBrokerError):
+    """The broker sheds load (SYSTEM_BUSY): wait a little before the next try."""
+
+
+class BrokerTopicError(RetriableBrokerError):
+    """The broker does not serve this topic (TOPIC_NOT_EXIST, NO_PERMISSION): the route is out of date."""
+
+    spoils_route = True
+
+
+class MessageRefusedError(BrokerError):
+    """The broker finds the message itself wrong (MESSAGE_ILLEGAL): its size, name or properties."""
+
+
+class SubscriptionError(BrokerError):
+    """The broker cannot use the subscription: a filter it cannot parse, or one it has not got yet."""
+
+
+_CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
+    ResponseCode.SYSTEM_ERROR: RetriableBrokerError,
+    ResponseCode.SYSTEM_BUSY: BrokerBusyError,
+    ResponseCode.MESSAGE_ILLEGAL: MessageRefusedError,
+    ResponseCode.SERVICE_NOT_AVAILABLE: RetriableBrokerError,
+    ResponseCode.NO_PERMISSION: BrokerTopicError,
+    ResponseCode.TOPIC_NOT_EXIST: BrokerTopicError,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionError,
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionError,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionError,
+    ResponseCode.NO_BUYER_ID: RetriableBrokerError,
+    ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
+    ResponseCode.GO_AWAY: RetriableBrokerError,
+}

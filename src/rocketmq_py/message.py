@@ -1,0 +1,241 @@
+"""The values that users send and get: plain, frozen, without any I/O."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+import attrs
+
+from rocketmq_py import properties as names
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError
+from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
+
+MAX_DELAY_LEVEL = 18
+_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+
+
+def _body(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise InvalidMessageError(f"a message's body is bytes, not {type(value).__name__}; encode text first")
+
+
+def _keys(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Iterable):
+        keys = list(value)
+        for key in keys:
+            if not isinstance(key, str) or not key or names.KEY_SEPARATOR in key:
+                raise InvalidMessageError(f"key {key!r} must be a text that is not empty and has no blank")
+        return names.KEY_SEPARATOR.join(keys)
+    raise InvalidMessageError(f"keys are a text or several texts, not {type(value).__name__}")
+
+
+@attrs.frozen
+class Message:
+    r"""A message to be sent. Java: ``org.apache.rocketmq.common.message.Message``.
+
+    Args:
+        topic: where it goes; letters, digits and ``% | _ -``, at most 127 characters.
+        body: the payload, bytes-like and not empty. How large it may be is the producer's setting.
+        tags: what consumers filter on; one tag a message is what filters expect.
+        keys: business keys to find it by later: one text (several keys separated by blanks), or several texts.
+        properties: the user's own; no name that RocketMQ uses itself, and no ``\x01`` or ``\x02``.
+        flag: a number for the application's own use; brokers carry it and do not look at it.
+        delay_level: 0 for at once, else 1 to 18 (1s 5s 10s 30s 1m … 2h in a broker's default settings).
+        wait_store_ok: wait for the flush and the slaves that the broker is configured for (Java: WAIT).
+
+    Raises:
+        InvalidMessageError: a field is not what is allowed; the text names it.
+    """
+
+    topic: str
+    body: bytes = attrs.field(converter=_body)
+    tags: str = ""
+    keys: str = attrs.field(default="", converter=_keys)
+    properties: Mapping[str, str] = attrs.field(factory=dict)
+    flag: int = attrs.field(default=0, kw_only=True)
+    delay_level: int = attrs.field(default=0, kw_only=True)
+    wait_store_ok: bool = attrs.field(default=True, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            check_topic(self.topic)
+        except ConfigurationError as error:
+            raise InvalidMessageError(str(error)) from None
+        if self.topic in NOT_SENDABLE_TOPICS:
+            raise InvalidMessageError(f"topic {self.topic!r} is RocketMQ's own; nobody may send to it")
+        if not self.body:
+            raise InvalidMessageError("the body is empty; brokers refuse such a message")
+        if not 0 <= self.delay_level <= MAX_DELAY_LEVEL:
+            raise InvalidMessageError(
+                f"delay_level is {self.delay_level}; 0 to {MAX_DELAY_LEVEL} are allowed"
+            )
+        if not -(2**31) <= self.flag < 2**31:
+            raise InvalidMessageError(f"flag {self.flag} does not fit 32 bits")
+        _check_text("tags", self.tags)
+        _check_text("keys", self.keys)
+        for name, value in self.properties.items():
+            _check_property(name, value)
+
+
+def _check_property(name: str, value: str) -> None:
+    _check_text("property name", name)
+    _check_text(f"property {name!r}", value)
+    if not name:
+        raise InvalidMessageError("a property's name is empty")
+    if name in names.SYSTEM_PROPERTIES:
+        raise InvalidMessageError(f"property {name!r} is set by RocketMQ itself; choose another name")
+
+
+def _check_text(what: str, value: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidMessageError(f"{what} must be text, not {type(value).__name__}")
+    if "\x01" in value or "\x02" in value:
+        raise InvalidMessageError(rf"{what} {value!r} holds \x01 or \x02, which separate properties")
+
+
+@attrs.frozen(order=True)
+class MessageQueue:
+    """One queue of a topic on one broker. Java: ``MessageQueue``; sorted as Java sorts them."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class SendStatus(enum.Enum):
+    """How safely a message is stored. Every status means that it *is* stored. Java: ``SendStatus``."""
+
+    SEND_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+@attrs.frozen
+class SendResult:
+    """What a broker answered to a message that it stored. Java: ``SendResult``.
+
+    Attributes:
+        status: see SendStatus.
+        message_id: the id that this client gave the message (UNIQ_KEY); the same on every retry.
+        offset_message_id: the id that the broker gave it: its address and place in the commit log.
+        queue: where it is.
+        queue_offset: its place in that queue.
+        transaction_id: of a transactional message, else None.
+        recall_handle: of a timed message on 5.x, else None.
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+
+
+# Not slotted: a frozen class with a __dict__ is built in half the time of a slotted one, and a consumer
+# builds one of these for every message that it pulls.
+@attrs.frozen(slots=False, eq=False)
+class ReceivedMessage:
+    """A message as a broker stored it. Java: ``MessageExt``.
+
+    Attributes:
+        topic: the topic that the consumer subscribed; for a retried message the original one.
+        body: the payload, uncompressed.
+        broker_name: the broker that it came from.
+        queue_id: the queue on that broker.
+        queue_offset: its place in the queue.
+        commit_log_offset: its place in the broker's commit log, in bytes.
+        flag: the sender's own number.
+        system_flag: RocketMQ's own bits; the compression bits are cleared, as the body is uncompressed.
+        born_time_ms: when it was sent, epoch milliseconds on the sender's clock.
+        born_address: the sender's address in packed form: 4 or 16 bytes, then the port in 4.
+        store_time_ms: when it was stored, epoch milliseconds on the broker's clock.
+        store_address: the broker's address in the same packed form.
+        reconsume_times: how often its group failed on it before.
+        prepared_transaction_offset: for transactions, the commit-log offset of the half message.
+        body_crc: the broker's CRC-32 of the stored body.
+        store_size: bytes of the whole stored form.
+        encoded_properties: the properties as they came; ``properties`` decodes them when first asked.
+        corruption: why the body could not be opened, else None. ``body`` then holds the stored bytes.
+    """
+
+    topic: str
+    body: bytes = attrs.field(repr=False)
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    flag: int
+    system_flag: int
+    born_time_ms: int
+    born_address: bytes = attrs.field(repr=False)
+    store_time_ms: int
+    store_address: bytes = attrs.field(repr=False)
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    store_size: int
+    encoded_properties: bytes = attrs.field(repr=False)
+    corruption: str | None = None
+
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        """All properties: the user's and RocketMQ's own."""
+        return MappingProxyType(names.decode_properties(self.encoded_properties.decode(errors="replace")))
+
+    @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The sender's own properties, without those that RocketMQ sets."""
+        return {key: value for key, value in self.properties.items() if key not in names.SYSTEM_PROPERTIES}
+
+    @property
+    def tags(self) -> str:
+        """The tag, or an empty text."""
+        return self.properties.get(names.TAGS, "")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The business keys."""
+        return tuple(self.properties.get(names.KEYS, "").split())
+
+    @property
+    def message_id(self) -> str:
+        """The id that the sender gave it (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
+        return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
+
+    @cached_property
+    def offset_message_id(self) -> str:
+        """The id that the broker gave it: its address and place in the commit log, in upper-case hex."""
+        return (self.store_address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that it was pulled from."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def born_host(self) -> str:
+        """The sender's address, ``host:port`` (``[host]:port`` for IPv6)."""
+        return _readable_address(self.born_address)
+
+    @property
+    def store_host(self) -> str:
+        """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
+        return _readable_address(self.store_address)
+
+
+def _readable_address(packed: bytes) -> str:
+    host = ipaddress.ip_address(packed[:-4])
+    port = int.from_bytes(packed[-4:], "big", signed=True)
+    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"

@@ -1,0 +1,76 @@
+"""Names of topics and groups: what is allowed, and the topics that RocketMQ keeps for itself.
+
+Source: Java's ``TopicValidator``, ``Validators`` and ``MixAll``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rocketmq_py.errors import ConfigurationError
+
+DEFAULT_TOPIC = "TBW102"
+"""Its route stands in for a topic that a broker may create by itself (AUTO_CREATE_TOPIC_KEY_TOPIC)."""
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+MAX_TOPIC_LENGTH = 127
+MAX_RETRY_TOPIC_LENGTH = 255
+MAX_GROUP_LENGTH = 120
+
+SYSTEM_TOPICS = frozenset(
+    {
+        DEFAULT_TOPIC,
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+
+
+def check_topic(topic: str) -> str:
+    """Return ``topic`` if a broker would take it as a name, else raise ConfigurationError."""
+    longest = (
+        MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else MAX_TOPIC_LENGTH
+    )
+    return _check("topic", topic, longest)
+
+
+def check_group(group: str) -> str:
+    """Return ``group`` if a broker would take it as a name, else raise ConfigurationError."""
+    return _check("group", group, MAX_GROUP_LENGTH)
+
+
+@lru_cache(maxsize=4096)  # a producer asks for every message
+def _check(kind: str, name: str, longest: int) -> str:
+    if not name:
+        raise ConfigurationError(f"the {kind} name is empty")
+    if len(name) > longest:
+        raise ConfigurationError(f"{kind} {name!r} has {len(name)} characters; at most {longest} are allowed")
+    if not _LEGAL.fullmatch(name):
+        raise ConfigurationError(f"{kind} {name!r} may hold only letters, digits and the characters % | _ -")
+    return name
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic on which a group gets again the messages that its consumers failed on."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic that collects the messages that a group has given up."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def is_system_topic(topic: str) -> bool:
+    """Tell whether RocketMQ keeps ``topic`` for itself."""
+    return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")
