@@ -1,0 +1,239 @@
+"""How far queues and groups have come: tables with queues as keys, in fastjson's dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import attrs
+import msgspec
+
+from rocketmq_py.errors import ProtocolError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol import fastjson
+from rocketmq_py.protocol.bodies.body import Body, convert, read_queue_table, write_queue_table
+from rocketmq_py.protocol.bodies.group import SubscriptionData
+
+
+class TopicOffset(Body, frozen=True, kw_only=True):
+    """A queue's offsets. Java: ``TopicOffset``.
+
+    Attributes:
+        min_offset: the first message.
+        max_offset: the offset that the next message will get.
+        last_update_timestamp: when the last message was stored, epoch milliseconds; 0 if there is none.
+    """
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+@attrs.frozen
+class TopicStats:
+    """The offsets of a topic's queues: the answer to GET_TOPIC_STATS_INFO. Java: ``TopicStatsTable``.
+
+    Attributes:
+        offset_table: offsets by queue.
+        topic_put_tps: messages stored a second (5.x).
+    """
+
+    offset_table: Mapping[MessageQueue, TopicOffset]
+    topic_put_tps: float = 0.0
+
+    def encode(self) -> bytes:
+        """Return the body in fastjson's dialect."""
+        table = write_queue_table(self.offset_table)
+        return msgspec.json.encode({"offsetTable": table, "topicPutTps": self.topic_put_tps})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return the body that ``data`` holds, or raise ProtocolError."""
+        members = _members(data)
+        return cls(read_queue_table(members.get("offsetTable"), TopicOffset), _number(members, "topicPutTps"))
+
+
+class GroupOffset(Body, frozen=True, kw_only=True):
+    """How far a group has come in a queue. Java: ``OffsetWrapper``.
+
+    Attributes:
+        broker_offset: the offset that the queue's next message will get.
+        consumer_offset: the first message that is not consumed.
+        pull_offset: the first message that was not pulled (5.x).
+        last_timestamp: when the last consumed message was stored, epoch milliseconds.
+    """
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+@attrs.frozen
+class ConsumeStats:
+    """How far a group has come: the answer to GET_CONSUME_STATS. Java: ``ConsumeStats``.
+
+    Attributes:
+        offset_table: offsets by queue.
+        consume_tps: messages consumed a second.
+    """
+
+    offset_table: Mapping[MessageQueue, GroupOffset]
+    consume_tps: float = 0.0
+
+    def encode(self) -> bytes:
+        """Return the body in fastjson's dialect."""
+        table = write_queue_table(self.offset_table)
+        return msgspec.json.encode({"consumeTps": self.consume_tps, "offsetTable": table})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return the body that ``data`` holds, or raise ProtocolError."""
+        members = _members(data)
+        return cls(read_queue_table(members.get("offsetTable"), GroupOffset), _number(members, "consumeTps"))
+
+
+@attrs.frozen
+class ResetOffsets:
+    """The offsets to go on from: the body of RESET_CONSUMER_CLIENT_OFFSET. Java: ``ResetOffsetBody``."""
+
+    offset_table: Mapping[MessageQueue, int]
+
+    def encode(self) -> bytes:
+        """Return the body in fastjson's dialect."""
+        return msgspec.json.encode({"offsetTable": write_queue_table(self.offset_table)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return the body that ``data`` holds, or raise ProtocolError."""
+        return cls(read_queue_table(_members(data).get("offsetTable"), int))
+
+
+class ProcessQueueInfo(Body, frozen=True, kw_only=True):
+    """What a consumer holds of a queue. Java: ``ProcessQueueInfo``.
+
+    Attributes:
+        commit_offset: the offset that was committed.
+        cached_msg_min_offset: the first message that is held.
+        cached_msg_max_offset: the last one.
+        cached_msg_count: how many are held.
+        cached_msg_size_in_mib: their size in MiB.
+        transaction_msg_min_offset: 0, like the two below: Java's client does not use them.
+        transaction_msg_max_offset: see above.
+        transaction_msg_count: see above.
+        locked: whether the queue is locked for this client.
+        try_unlock_times: how often an unlock was tried.
+        last_lock_timestamp: when it was locked, epoch milliseconds.
+        dropped: whether the queue was taken away.
+        last_pull_timestamp: when it was pulled, epoch milliseconds.
+        last_consume_timestamp: when a message of it was consumed, epoch milliseconds.
+    """
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    dropped: bool = msgspec.field(name="droped", default=False)
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class ConsumeStatus(Body, frozen=True, kw_only=True):
+    """How a topic is consumed. Java: ``ConsumeStatus``.
+
+    Attributes:
+        pull_rt: milliseconds of a pull.
+        pull_tps: messages pulled a second.
+        consume_rt: milliseconds of consuming a message.
+        consume_ok_tps: messages consumed a second.
+        consume_failed_tps: messages failed a second.
+        consume_failed_msgs: messages failed in the last hour.
+    """
+
+    pull_rt: float = msgspec.field(name="pullRT", default=0.0)
+    pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
+    consume_rt: float = msgspec.field(name="consumeRT", default=0.0)
+    consume_ok_tps: float = msgspec.field(name="consumeOKTPS", default=0.0)
+    consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
+    consume_failed_msgs: int = 0
+
+
+@attrs.frozen
+class ConsumerRunningInfo:
+    """How a consumer is doing: the answer to GET_CONSUMER_RUNNING_INFO. Java: ``ConsumerRunningInfo``.
+
+    Attributes:
+        properties: settings, under Java's names ``PROP_CONSUME_TYPE``, ``PROP_CONSUMEORDERLY``,
+            ``PROP_CONSUMER_START_TIMESTAMP``, ``PROP_THREADPOOL_CORE_SIZE``, ``PROP_NAMESERVER_ADDR`` and
+            ``PROP_CLIENT_VERSION``.
+        subscription_set: what it subscribed.
+        queue_table: what it holds, by queue.
+        status_table: how it consumes, by topic.
+        jstack: what its threads (here: tasks) do, if that was asked for.
+    """
+
+    properties: Mapping[str, str]
+    subscription_set: tuple[SubscriptionData, ...] = ()
+    queue_table: Mapping[MessageQueue, ProcessQueueInfo] = attrs.field(factory=dict)
+    status_table: Mapping[str, ConsumeStatus] = attrs.field(factory=dict)
+    jstack: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the body in fastjson's dialect."""
+        members: dict[str, Any] = {
+            "mqTable": write_queue_table(self.queue_table),
+            "properties": dict(self.properties),
+            "statusTable": dict(self.status_table),
+            "subscriptionSet": self.subscription_set,
+        }
+        if self.jstack is not None:
+            members["jstack"] = self.jstack
+        return msgspec.json.encode(members)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return the body that ``data`` holds, or raise ProtocolError."""
+        members = _members(data)
+        return cls(
+            convert(members.get("properties") or {}, dict[str, str]),
+            convert(members.get("subscriptionSet") or [], tuple[SubscriptionData, ...]),
+            read_queue_table(members.get("mqTable"), ProcessQueueInfo),
+            convert(members.get("statusTable") or {}, dict[str, ConsumeStatus]),
+            convert(members.get("jstack") or "", str) or None,
+        )
+
+
+class DirectConsumption(Body, frozen=True, kw_only=True):
+    """What became of CONSUME_MESSAGE_DIRECTLY. Java: ``ConsumeMessageDirectlyResult``.
+
+    Attributes:
+        consume_result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL.
+        order: whether the consumer consumes in order.
+        auto_commit: whether it commits by itself.
+        remark: the failure, as text.
+        spent_time_mills: how long it took, in milliseconds.
+    """
+
+    consume_result: str
+    order: bool = False
+    auto_commit: bool = True
+    remark: str | None = None
+    spent_time_mills: int = 0
+
+
+def _members(data: bytes) -> dict[Any, Any]:
+    members = fastjson.loads(data)
+    if not isinstance(members, dict):
+        raise ProtocolError(f"a body is {type(members).__name__}, not an object")
+    return members
+
+
+def _number(members: dict[Any, Any], name: str) -> float:
+    return convert(members.get(name) or 0.0, float)

@@ -1,0 +1,85 @@
+"""Where topics are: routes, and clusters of brokers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rocketmq_py.protocol.bodies.body import Body
+
+MASTER_ID = 0
+"""The broker id of a master; slaves have larger ones. Java: ``MixAll.MASTER_ID``."""
+
+READABLE = 4
+WRITABLE = 2
+"""Bits of ``QueueData.perm``. Java: ``PermName``."""
+
+
+class QueueData(Body, frozen=True, kw_only=True):
+    """A topic's queues on one broker. Java: ``QueueData``.
+
+    Attributes:
+        broker_name: the broker.
+        read_queue_nums: how many queues consumers read: those from 0 on.
+        write_queue_nums: how many queues producers write.
+        perm: READABLE, WRITABLE, and 1 for inherited.
+        topic_sys_flag: the topic's system flag.
+    """
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+class BrokerData(Body, frozen=True, kw_only=True):
+    """A broker: a master and its slaves. Java: ``BrokerData``.
+
+    Attributes:
+        cluster: the cluster that it belongs to.
+        broker_name: its name.
+        broker_addrs: addresses as ``host:port`` by broker id; MASTER_ID is the master's.
+        zone_name: where it stands (5.x).
+        enable_acting_master: whether a slave may act for the master (5.x).
+    """
+
+    cluster: str = ""
+    broker_name: str
+    broker_addrs: dict[int, str]
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+
+
+class TopicRoute(Body, frozen=True, kw_only=True):
+    """Where a topic's queues are: the answer to GET_ROUTEINFO_BY_TOPIC. Java: ``TopicRouteData``.
+
+    Attributes:
+        queue_datas: the queues, one entry a broker.
+        broker_datas: the brokers' addresses.
+        order_topic_conf: of an ordered topic: ``broker:count;broker:count``, which replaces the queues.
+        filter_server_table: of brokers that filter with classes, which is left over from 4.x.
+    """
+
+    queue_datas: tuple[QueueData, ...] = ()
+    broker_datas: tuple[BrokerData, ...] = ()
+    order_topic_conf: str | None = None
+    filter_server_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
+class ClusterInfo(Body, frozen=True, kw_only=True):
+    """All brokers: the answer to GET_BROKER_CLUSTER_INFO. Java: ``ClusterInfo``.
+
+    Attributes:
+        broker_addr_table: brokers by name.
+        cluster_addr_table: names of brokers by name of the cluster.
+    """
+
+    broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
+    cluster_addr_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
+class TopicList(Body, frozen=True, kw_only=True):
+    """Names of topics: the answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER. Java: ``TopicList``."""
+
+    topic_list: tuple[str, ...] = ()
+    broker_addr: str | None = None

@@ -1,0 +1,83 @@
+"""Cutting a stream of bytes into commands, whatever the pieces in which it comes (Java: ``NettyDecoder``)."""
+
+from __future__ import annotations
+
+import struct
+
+from rocketmq_py.errors import ProtocolError
+from rocketmq_py.protocol.command import Command, decode_command
+
+MAX_FRAME_SIZE = 16_777_216
+"""Bytes of a frame with its length field. Java: ``com.rocketmq.remoting.frameMaxLength``."""
+
+_unpack_lengths = struct.Struct(">iI").unpack_from
+_PREFIX_SIZE = 8
+
+
+class FrameDecoder:
+    """Takes the bytes of one direction of one connection and gives back the commands in them.
+
+    It holds at most one frame that is not complete, and refuses a frame that is too large as soon as its
+    length has come.
+
+    Args:
+        max_frame_size: the largest frame accepted, in bytes, its length field included.
+    """
+
+    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE) -> None:
+        self._max_frame_size = max_frame_size
+        self._held = bytearray()
+        self._wanted = _PREFIX_SIZE  # bytes held before there is something to be done
+        self._broken: str | None = None
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
+        """Return the commands that ``data`` completes, in their order; none is normal.
+
+        Raises:
+            ProtocolError: a length is impossible, or a header cannot be read. Commands of the same
+                ``data`` before that place are lost. From then on every call raises it.
+        """
+        if self._broken is not None:
+            raise ProtocolError(self._broken)
+        held = self._held
+        if held:
+            held += data
+            if len(held) < self._wanted:
+                return []
+            data = bytes(held)
+            held.clear()
+        elif not isinstance(data, bytes):
+            data = bytes(data)
+        try:
+            return self._cut(data)
+        except ProtocolError as error:
+            self._broken = str(error)
+            raise
+
+    def _cut(self, data: bytes) -> list[Command]:
+        commands = []
+        position = 0
+        available = len(data)
+        self._wanted = _PREFIX_SIZE
+        while available - position >= _PREFIX_SIZE:
+            length, mark = _unpack_lengths(data, position)
+            header_size = mark & 0xFFFFFF
+            if not 4 + header_size <= length <= self._max_frame_size - 4:
+                raise ProtocolError(self._complaint(length, header_size))
+            end = position + 4 + length
+            if end > available:
+                self._wanted = 4 + length
+                break
+            body_start = position + _PREFIX_SIZE + header_size
+            header = data[position + _PREFIX_SIZE : body_start]
+            commands.append(decode_command(mark >> 24, header, data[body_start:end]))
+            position = end
+        self._held += data[position:] if position else data
+        return commands
+
+    def _complaint(self, length: int, header_size: int) -> str:
+        if length < 4:
+            return f"a frame says that {length} bytes follow; its header's length alone takes 4"
+        if length > self._max_frame_size - 4:
+            return f"a frame says that {length} bytes follow; at most {self._max_frame_size - 4} are accepted"
+        return f"a frame of {length} bytes says that its header has {header_size}"

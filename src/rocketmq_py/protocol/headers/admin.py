@@ -1,0 +1,100 @@
+"""Headers of administration: topics, and how groups are doing."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Int32, Request
+
+
+@attrs.frozen(kw_only=True)
+class CreateTopicRequest(Request):
+    """Create a topic on a broker, or change it. Java: ``CreateTopicRequestHeader``.
+
+    Attributes:
+        topic: its name.
+        default_topic: the topic that Java's client names here; brokers do not use it.
+        read_queue_nums: queues that consumers read.
+        write_queue_nums: queues that producers write.
+        perm: bits: 4 readable, 2 writable, 1 inherited.
+        topic_filter_type: SINGLE_TAG or MULTI_TAG.
+        topic_sys_flag: the topic's system flag.
+        order: whether queues keep their places when a broker is lost.
+        attributes: changes as ``+name=value,-name`` (5.x), such as ``+message.type=FIFO``.
+        force: whether checks of the broker are passed over (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DeleteTopicInBrokerRequest(Request):
+    """Delete a topic on a broker. Java: ``DeleteTopicRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.DELETE_TOPIC_IN_BROKER
+
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
+class DeleteTopicInNameServerRequest(Request):
+    """Have a name server forget a topic. Java: ``DeleteTopicFromNamesrvRequestHeader``.
+
+    Attributes:
+        topic: its name.
+        cluster_name: only the brokers of this cluster (5.x); None for all.
+    """
+
+    code: ClassVar[int] = RequestCode.DELETE_TOPIC_IN_NAMESRV
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetTopicStatsInfoRequest(Request):
+    """Ask for the offsets of a topic's queues. Java: ``GetTopicStatsInfoRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.GET_TOPIC_STATS_INFO
+
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
+class GetConsumerConnectionListRequest(Request):
+    """Ask for a group's connections and subscriptions. Java: ``GetConsumerConnectionListRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_CONNECTION_LIST
+
+    consumer_group: str
+
+
+@attrs.frozen(kw_only=True)
+class GetConsumeStatsRequest(Request):
+    """Ask how far a group has come. Java: ``GetConsumeStatsRequestHeader``.
+
+    Attributes:
+        consumer_group: the group.
+        topic: only this topic; None for all that the group consumes.
+        topic_list: only these topics, with ``;`` between (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.GET_CONSUME_STATS
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None

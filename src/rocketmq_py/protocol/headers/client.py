@@ -1,0 +1,155 @@
+"""Headers of routes, of a client's life on a broker, and of what brokers ask clients."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+
+
+@attrs.frozen(kw_only=True)
+class GetRouteInfoRequest(Request):
+    """Ask a name server for a topic's route. Java: ``GetRouteInfoRequestHeader``.
+
+    Attributes:
+        topic: the topic.
+        accept_standard_json_only: whether the body must be standard JSON, not fastjson's dialect.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class HeartbeatRequest(Request):
+    """Say that a client is there; the body is a ``Heartbeat``. Java: ``HeartbeatRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.HEART_BEAT
+
+
+@attrs.frozen(kw_only=True)
+class HeartbeatAnswer(Header):
+    """What a 5.x broker says to a heartbeat; 4.x says nothing.
+
+    Attributes:
+        supports_heartbeat_v2: whether the next heartbeats may leave subscriptions out that did not change.
+        subscription_changed: whether the broker noted a change of the subscriptions.
+    """
+
+    supports_heartbeat_v2: bool = attrs.field(default=False, metadata=wire("IS_SUPPORT_HEART_BEAT_V2"))
+    subscription_changed: bool | None = attrs.field(default=None, metadata=wire("IS_SUB_CHANGE"))
+
+
+@attrs.frozen(kw_only=True)
+class UnregisterClientRequest(Request):
+    """Say goodbye for one group. Java: ``UnregisterClientRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.UNREGISTER_CLIENT
+
+    client_id: str = attrs.field(metadata=wire("clientID"))
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetConsumerListByGroupRequest(Request):
+    """Ask who is in a group: a ``ConsumerList``. Java: ``GetConsumerListByGroupRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+
+    consumer_group: str
+
+
+@attrs.frozen(kw_only=True)
+class LockBatchMqRequest(Request):
+    """Lock queues for one client; the body is a ``QueueLock``. Java: ``LockBatchMqRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.LOCK_BATCH_MQ
+
+
+@attrs.frozen(kw_only=True)
+class UnlockBatchMqRequest(Request):
+    """Unlock queues; the body is a ``QueueLock``. Java: ``UnlockBatchMqRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.UNLOCK_BATCH_MQ
+
+
+@attrs.frozen(kw_only=True)
+class NotifyConsumerIdsChangedRequest(Request):
+    """A group's members changed, says a broker (oneway). Java: ``NotifyConsumerIdsChangedRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+    consumer_group: str
+
+
+@attrs.frozen(kw_only=True)
+class ResetOffsetRequest(Request):
+    """A broker tells a client to go on from other offsets (the body). Java: ``ResetOffsetRequestHeader``.
+
+    Attributes:
+        topic: the topic.
+        group: the group.
+        timestamp: the time that was gone back to, epoch milliseconds; -1 for the end.
+        is_force: whether offsets may move forward too.
+        queue_id: the queue, or -1 for all (5.x).
+        offset: the offset, instead of a timestamp (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+
+    topic: str
+    group: str
+    timestamp: Int64
+    is_force: bool
+    queue_id: Int32 = -1
+    offset: Int64 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetConsumerRunningInfoRequest(Request):
+    """Ask how a consumer is doing; the answer is JSON. Java: ``GetConsumerRunningInfoRequestHeader``.
+
+    Attributes:
+        consumer_group: its group.
+        client_id: its client.
+        jstack_enable: whether the answer should say what its threads do.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_RUNNING_INFO
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ConsumeMessageDirectlyRequest(Request):
+    """Have a consumer consume one message at once. Java: ``ConsumeMessageDirectlyResultRequestHeader``.
+
+    To a client, the body is the message's stored form. The broker's name has its own field beside ``bname``.
+
+    Attributes:
+        consumer_group: the group.
+        client_id: the client that shall do it.
+        msg_id: the broker's id of the message.
+        source_broker_name: the broker that has the message.
+        topic: the message's topic (5.x).
+        topic_sys_flag: the topic's system flag (5.x).
+        group_sys_flag: the group's system flag (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.CONSUME_MESSAGE_DIRECTLY
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    source_broker_name: str | None = attrs.field(default=None, metadata=wire("brokerName"))
+    topic: str | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None

@@ -1,0 +1,137 @@
+"""How a typed header becomes a command's ext fields and back.
+
+A header is an attrs class under :class:`Header`. Its attributes say all that there is to know: the name
+(snake case here, camel case on the wire, unless :func:`wire` gives another), the type, and by a default that
+the field may be missing. This is compiled once for each class, when attrs has built it.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+import attrs
+
+from rocketmq_py.errors import ProtocolError
+
+Int32 = Annotated[int, 32]
+"""A number with the range of Java's ``Integer``."""
+Int64 = Annotated[int, 64]
+"""A number with the range of Java's ``Long``: offsets, timestamps in epoch milliseconds."""
+
+_WIRE_NAME = "wire name"
+
+
+def wire(name: str) -> dict[str, str]:
+    """Return the ``metadata`` of an attrs field that is called ``name`` on the wire."""
+    return {_WIRE_NAME: name}
+
+
+def _integer_reader(bits: int) -> Callable[[str], int]:
+    lowest, highest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def read(text: str) -> int:
+        value = int(text)
+        if lowest <= value <= highest:
+            return value
+        raise ValueError(f"{value} does not fit {bits} bits")
+
+    return read
+
+
+def _read_boolean(text: str) -> bool:
+    return text.lower() == "true"  # like Java's parseBoolean, which finds nothing wrong
+
+
+def _write_boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+_CONVERTERS: Mapping[Any, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    str: (str, str),
+    bool: (_read_boolean, _write_boolean),
+    Int32: (_integer_reader(32), str),
+    Int64: (_integer_reader(64), str),
+}
+
+
+def _without_none(hint: Any) -> Any:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        (hint,) = [choice for choice in typing.get_args(hint) if choice is not types.NoneType]
+    return hint
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join([other.capitalize() for other in others])
+
+
+@attrs.frozen
+class Header:
+    """The root of all typed headers. Java: ``CommandCustomHeader``."""
+
+    # attribute, name on the wire, whether it must be there, and its converter: what the methods loop over
+    _reading: ClassVar[tuple[tuple[str, str, bool, Callable[[str], Any]], ...]] = ()
+    _writing: ClassVar[tuple[tuple[str, str, Callable[[Any], str]], ...]] = ()
+
+    @classmethod
+    def __attrs_init_subclass__(cls) -> None:
+        """Compile the class's attributes."""
+        hints = typing.get_type_hints(cls, include_extras=True)
+        reading = []
+        writing = []
+        for attribute in attrs.fields(cls):
+            read, write = _CONVERTERS[_without_none(hints[attribute.name])]
+            name = attribute.metadata.get(_WIRE_NAME) or _camel_case(attribute.name)
+            reading.append((attribute.name, name, attribute.default is attrs.NOTHING, read))
+            writing.append((attribute.name, name, write))
+        cls._reading = tuple(reading)
+        cls._writing = tuple(writing)
+
+    def to_fields(self) -> dict[str, str]:
+        """Return the ext fields: names and values as on the wire; what is None is left out."""
+        fields = {}
+        for attribute, name, write in self._writing:
+            value = getattr(self, attribute)
+            if value is not None:
+                fields[name] = write(value)
+        return fields
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str]) -> Self:
+        """Return the header that a command's ext fields hold. Fields that it does not know are left alone.
+
+        Raises:
+            ProtocolError: a field that must be there is missing, or a number is none or too large.
+        """
+        values = {}
+        name = ""
+        try:
+            for attribute, name, required, read in cls._reading:
+                text = fields.get(name)
+                if text is not None:
+                    values[attribute] = read(text)
+                elif required:
+                    raise ProtocolError(f"{cls.__name__}: field {name!r} is missing")
+        except ValueError as error:
+            raise ProtocolError(f"{cls.__name__}: field {name!r}: {error}") from error
+        return cls(**values)
+
+
+@attrs.frozen(kw_only=True)
+class Request(Header):
+    """What a request may carry beside its own fields since 5.x. Java: ``RpcRequestHeader``.
+
+    Attributes:
+        broker_name: the broker that is meant: a client may know a queue by a name that is not physical.
+        namespace: the namespace that the names in the request belong to.
+        namespaced: whether the names in the request already have the namespace in them.
+    """
+
+    code: ClassVar[int]
+
+    broker_name: str | None = attrs.field(default=None, metadata=wire("bname"))
+    namespace: str | None = attrs.field(default=None, metadata=wire("ns"))
+    namespaced: bool | None = attrs.field(default=None, metadata=wire("nsd"))

@@ -1,0 +1,258 @@
+"""Headers of what consumers and readers ask about queues, offsets and stored messages."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+
+
+@attrs.frozen(kw_only=True)
+class PullMessageRequest(Request):
+    """Ask for a queue's next messages. Java: ``PullMessageRequestHeader``.
+
+    Attributes:
+        consumer_group: the group that consumes.
+        topic: the topic.
+        queue_id: the queue on this broker.
+        queue_offset: the first message wanted.
+        max_msg_nums: how many messages are wanted at most.
+        sys_flag: bits of ``PullFlag``.
+        commit_offset: the offset that is committed by the way, if the flag says so.
+        suspend_timeout_millis: how long the broker may hold the request while there is nothing to give.
+        sub_version: the version of the subscription, epoch milliseconds.
+        subscription: the filter expression, if the flag says that it is in here.
+        expression_type: the expression's language: TAG or SQL92.
+        max_msg_bytes: how many bytes of messages are wanted at most (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.PULL_MESSAGE
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    sub_version: Int64
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PullMessageAnswer(Header):
+    """What a pull found; the body holds the messages. Java: ``PullMessageResponseHeader``.
+
+    Attributes:
+        suggest_which_broker_id: the broker (0 the master, else a slave) that should serve the next pull.
+        next_begin_offset: where the next pull begins.
+        min_offset: the queue's first message.
+        max_offset: the offset that the queue's next message will get.
+        offset_delta: what is to be added to the offsets of the messages (5.x, static topics).
+        topic_sys_flag: the topic's system flag (5.x).
+        group_sys_flag: the group's system flag (5.x).
+        forbidden_type: why the group may not consume (5.x).
+    """
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    offset_delta: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class QueryConsumerOffsetRequest(Request):
+    """Ask how far a group has come in a queue. Java: ``QueryConsumerOffsetRequestHeader``.
+
+    Attributes:
+        consumer_group: the group.
+        topic: the topic.
+        queue_id: the queue on this broker.
+        set_zero_if_not_found: whether a broker (5.x) may answer 0 for a group that it does not know while
+            the queue's first message still is in memory; if None, it may.
+    """
+
+    code: ClassVar[int] = RequestCode.QUERY_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    set_zero_if_not_found: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateConsumerOffsetRequest(Request):
+    """Say how far a group has come in a queue. Java: ``UpdateConsumerOffsetRequestHeader``.
+
+    Attributes:
+        consumer_group: the group.
+        topic: the topic.
+        queue_id: the queue on this broker.
+        commit_offset: the first message that is not consumed yet.
+    """
+
+    code: ClassVar[int] = RequestCode.UPDATE_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+
+
+@attrs.frozen(kw_only=True)
+class SearchOffsetRequest(Request):
+    """Ask for a queue's offset at a time. Java: ``SearchOffsetRequestHeader``.
+
+    Attributes:
+        topic: the topic.
+        queue_id: the queue on this broker.
+        timestamp: store time, epoch milliseconds.
+        boundary_type: LOWER or UPPER: the first or the last of several messages of that time (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    boundary_type: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetMaxOffsetRequest(Request):
+    """Ask for the offset that a queue's next message will get. Java: ``GetMaxOffsetRequestHeader``.
+
+    Attributes:
+        topic: the topic.
+        queue_id: the queue on this broker.
+        committed: whether only messages count that are there for consumers already (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
+
+    topic: str
+    queue_id: Int32
+    committed: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class GetMinOffsetRequest(Request):
+    """Ask for the offset of a queue's first message. Java: ``GetMinOffsetRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.GET_MIN_OFFSET
+
+    topic: str
+    queue_id: Int32
+
+
+@attrs.frozen(kw_only=True)
+class OffsetAnswer(Header):
+    """An offset: the answer to all the questions for one.
+
+    Java: ``QueryConsumerOffsetResponseHeader``, ``SearchOffsetResponseHeader``,
+    ``GetMaxOffsetResponseHeader``, ``GetMinOffsetResponseHeader``.
+    """
+
+    offset: Int64
+
+
+@attrs.frozen(kw_only=True)
+class GetEarliestStoreTimeRequest(Request):
+    """Ask when a queue's first message was stored. Java: ``GetEarliestMsgStoretimeRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.GET_EARLIEST_MSG_STORETIME
+
+    topic: str
+    queue_id: Int32
+
+
+@attrs.frozen(kw_only=True)
+class GetEarliestStoreTimeAnswer(Header):
+    """When a queue's first message was stored. Java: ``GetEarliestMsgStoretimeResponseHeader``.
+
+    Attributes:
+        timestamp: epoch milliseconds; -1 if there is none.
+    """
+
+    timestamp: Int64
+
+
+@attrs.frozen(kw_only=True)
+class ViewMessageRequest(Request):
+    """Ask for one message by its place in the commit log. Java: ``ViewMessageRequestHeader``.
+
+    Attributes:
+        offset: the place, in bytes.
+        topic: the message's topic, for the broker's access control (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.VIEW_MESSAGE_BY_ID
+
+    offset: Int64
+    topic: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class QueryMessageRequest(Request):
+    """Ask for the messages that have a key. Java: ``QueryMessageRequestHeader``.
+
+    Attributes:
+        topic: the topic.
+        key: the business key, or the unique id.
+        max_num: how many messages are wanted at most.
+        begin_timestamp: the first store time, epoch milliseconds.
+        end_timestamp: the last store time, epoch milliseconds.
+        unique_key_query: whether ``key`` is a unique id. Java: ``MixAll.UNIQUE_MSG_QUERY_FLAG``.
+    """
+
+    code: ClassVar[int] = RequestCode.QUERY_MESSAGE
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    unique_key_query: bool | None = attrs.field(default=None, metadata=wire("_UNIQUE_KEY_QUERY"))
+
+
+@attrs.frozen(kw_only=True)
+class QueryMessageAnswer(Header):
+    """How fresh the index was; the body holds the messages. Java: ``QueryMessageResponseHeader``."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerSendMsgBackRequest(Request):
+    """Give a message back, to be delivered again later. Java: ``ConsumerSendMsgBackRequestHeader``.
+
+    Attributes:
+        offset: the message's place in the commit log.
+        group: the group that failed on it.
+        delay_level: when it comes again: 0 lets the broker choose, 1 to 18 say it, -1 is never (dead letter).
+        origin_msg_id: the message's id, for traces.
+        origin_topic: the message's topic.
+        unit_mode: left over from a feature that is not public; False.
+        max_reconsume_times: after how many failures the group gives up.
+    """
+
+    code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None

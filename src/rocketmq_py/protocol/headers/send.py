@@ -1,0 +1,151 @@
+"""Headers of what producers send and get back, and of transactions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+
+
+@attrs.frozen(kw_only=True)
+class SendMessageRequest(Request):
+    """Send a message, with long field names. Java: ``SendMessageRequestHeader``.
+
+    Attributes:
+        producer_group: the group of the sender.
+        topic: where the message goes.
+        default_topic: whose settings a topic gets that the broker creates for this message.
+        default_topic_queue_nums: how many queues such a topic gets at most.
+        queue_id: the queue on this broker.
+        sys_flag: RocketMQ's own bits of the message: compressed, transaction state and so on.
+        born_timestamp: when it was sent, epoch milliseconds.
+        flag: the application's own number.
+        properties: their wire form; see ``rocketmq_py.properties``.
+        reconsume_times: of a message sent again to a retry topic: how often the group failed on it.
+        unit_mode: left over from a feature that is not public; False.
+        batch: whether the body is a batch.
+        max_reconsume_times: of a message sent again to a retry topic: when the group gives up.
+    """
+
+    code: ClassVar[int] = RequestCode.SEND_MESSAGE
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+    batch: bool | None = None
+    max_reconsume_times: Int32 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SendMessageRequestV2(Request):
+    """Send a message, with field names of one letter. Java: ``SendMessageRequestHeaderV2``.
+
+    The attributes are those of :class:`SendMessageRequest`; the broker's name is ``n`` here.
+    """
+
+    code: ClassVar[int] = RequestCode.SEND_MESSAGE_V2
+
+    producer_group: str = attrs.field(metadata=wire("a"))
+    topic: str = attrs.field(metadata=wire("b"))
+    default_topic: str = attrs.field(metadata=wire("c"))
+    default_topic_queue_nums: Int32 = attrs.field(metadata=wire("d"))
+    queue_id: Int32 = attrs.field(metadata=wire("e"))
+    sys_flag: Int32 = attrs.field(metadata=wire("f"))
+    born_timestamp: Int64 = attrs.field(metadata=wire("g"))
+    flag: Int32 = attrs.field(metadata=wire("h"))
+    properties: str | None = attrs.field(default=None, metadata=wire("i"))
+    reconsume_times: Int32 | None = attrs.field(default=None, metadata=wire("j"))
+    unit_mode: bool | None = attrs.field(default=None, metadata=wire("k"))
+    max_reconsume_times: Int32 | None = attrs.field(default=None, metadata=wire("l"))
+    batch: bool | None = attrs.field(default=None, metadata=wire("m"))
+    broker_name: str | None = attrs.field(default=None, metadata=wire("n"))
+
+
+@attrs.frozen(kw_only=True)
+class SendBatchMessageRequest(SendMessageRequestV2):
+    """Send a batch: the header of one message, of which the body holds several."""
+
+    code: ClassVar[int] = RequestCode.SEND_BATCH_MESSAGE
+
+    batch: bool | None = attrs.field(default=True, metadata=wire("m"))
+
+
+@attrs.frozen(kw_only=True)
+class SendMessageAnswer(Header):
+    """Where a message was stored. Java: ``SendMessageResponseHeader``.
+
+    Attributes:
+        msg_id: the broker's id of the message; of a batch all of them, with commas between.
+        queue_id: the queue that it is in.
+        queue_offset: its place there; of a batch the place of the first.
+        transaction_id: of a transactional message.
+        batch_uniq_id: of a batch that the broker keeps as one entry (5.x): its unique id.
+        recall_handle: of a timed message (5.x): what a recall of it needs.
+        region: the broker's region, which trace records carry.
+        trace_on: whether the broker wants traces.
+    """
+
+    msg_id: str
+    queue_id: Int32
+    queue_offset: Int64
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    region: str | None = attrs.field(default=None, metadata=wire("MSG_REGION"))
+    trace_on: bool | None = attrs.field(default=None, metadata=wire("TRACE_ON"))
+
+
+@attrs.frozen(kw_only=True)
+class EndTransactionRequest(Request):
+    """Say what became of a transaction (oneway). Java: ``EndTransactionRequestHeader``.
+
+    Attributes:
+        producer_group: the group of the sender.
+        tran_state_table_offset: the prepared message's place in its queue.
+        commit_log_offset: the prepared message's place in the commit log.
+        commit_or_rollback: a system flag: 0x8 commits, 0xC rolls back, 0 says that it is not known yet.
+        msg_id: the message's unique id.
+        transaction_id: the transaction's id.
+        from_transaction_check: whether this answers a broker's CHECK_TRANSACTION_STATE.
+        topic: of the message (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.END_TRANSACTION
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    msg_id: str
+    transaction_id: str | None = None
+    from_transaction_check: bool | None = False
+    topic: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CheckTransactionStateRequest(Request):
+    """A broker asks what became of a transaction (oneway). Java: ``CheckTransactionStateRequestHeader``.
+
+    The body is the stored form of the prepared message. The attributes are those of
+    :class:`EndTransactionRequest`, and ``offset_msg_id``, the broker's id of the message.
+    """
+
+    code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
+
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None

@@ -1,0 +1,151 @@
+"""The two ids of a message: the unique id that its client makes, and the offset id that its broker makes."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from datetime import datetime, tzinfo
+from typing import Protocol
+
+import attrs
+
+from rocketmq_py.errors import ConfigurationError
+
+_ADDRESS_SIZES = (4, 16)
+
+
+class RandomBits(Protocol):
+    """What is needed of a ``random.Random``."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return a number of ``k`` random bits."""
+
+
+class UniqueIdGenerator:
+    """Makes ids that no other client makes: 32 hex digits, or 56 with an IPv6 address.
+
+    An id is: address, process id (16 bits), salt (32), milliseconds since the month began (32), counter (16).
+    Java: ``MessageClientIDSetter``, whose salt is the hash of a class loader. A process that was forked from
+    this one makes ids of its own: it has another process id, and with that goes another salt.
+
+    Args:
+        address: this machine's address, packed: 4 or 16 bytes.
+        process_id: tells the process id, as ``os.getpid`` does.
+        now_ms: the clock, epoch milliseconds.
+        random: where the salt comes from.
+        time_zone: where months begin; None is the local zone, which Java's tools assume.
+
+    Raises:
+        ConfigurationError: the address has another length.
+    """
+
+    def __init__(
+        self,
+        address: bytes,
+        *,
+        process_id: Callable[[], int],
+        now_ms: Callable[[], int],
+        random: RandomBits,
+        time_zone: tzinfo | None = None,
+    ) -> None:
+        if len(address) not in _ADDRESS_SIZES:
+            raise ConfigurationError(f"an address for message ids has 4 or 16 bytes, not {len(address)}")
+        self._address = address
+        self._read_process_id = process_id
+        self._now_ms = now_ms
+        self._random = random
+        self._time_zone = time_zone
+        self._process_id: int | None = None
+        self._prefix = ""
+        self._counter = 0
+        self._month_start_ms = self._month_end_ms = 0
+
+    def next(self) -> str:
+        """Return a new id."""
+        process_id = self._read_process_id()
+        if process_id != self._process_id:
+            self._process_id = process_id
+            salt = self._random.getrandbits(32)
+            self._prefix = f"{self._address.hex().upper()}{process_id & 0xFFFF:04X}{salt:08X}"
+        now = self._now_ms()
+        if not self._month_start_ms <= now < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_around(now, self._time_zone)
+        counter = self._counter
+        self._counter = counter + 1 & 0xFFFF
+        return f"{self._prefix}{now - self._month_start_ms:08X}{counter:04X}"
+
+
+def unique_id_time_ms(unique_id: str, now_ms: int, time_zone: tzinfo | None = None) -> int:
+    """Return when a unique id was made, epoch milliseconds.
+
+    Java: ``MessageClientIDSetter.getNearlyTimeFromID``. The id does not say which month it is from: it is the
+    present or the one before.
+
+    Args:
+        unique_id: 32 or 56 hex digits.
+        now_ms: the present, epoch milliseconds.
+        time_zone: that of the maker; None is the local one.
+
+    Raises:
+        ConfigurationError: the text is no unique id.
+    """
+    data = _unhex(unique_id, "unique message id")
+    since_month_began = int.from_bytes(data[-6:-2], "big")
+    start, _ = _month_around(now_ms, time_zone)
+    if start + since_month_began > now_ms:
+        start, _ = _month_around(start - 1, time_zone)
+    return start + since_month_began
+
+
+def _month_around(time_ms: int, time_zone: tzinfo | None) -> tuple[int, int]:
+    """Return when the month of a time begins and when the next one does, epoch milliseconds."""
+    moment = datetime.fromtimestamp(time_ms // 1000, time_zone)
+    start = moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
+    if start.month == 12:
+        end = start.replace(year=start.year + 1, month=1)
+    else:
+        end = start.replace(month=start.month + 1)
+    return int(start.timestamp()) * 1000, int(end.timestamp()) * 1000
+
+
+@attrs.frozen
+class OffsetMessageId:
+    """What a broker's message id says. Java: ``MessageId``.
+
+    Attributes:
+        address: the broker's address: 4 or 16 bytes, then the port in 4.
+        commit_log_offset: the message's place in its commit log, in bytes.
+    """
+
+    address: bytes
+    commit_log_offset: int
+
+    @property
+    def broker_address(self) -> str:
+        """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
+        host = ipaddress.ip_address(self.address[:-4])
+        port = int.from_bytes(self.address[-4:], "big")
+        return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
+
+    def __str__(self) -> str:
+        return (self.address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+    @classmethod
+    def parse(cls, text: str) -> OffsetMessageId:
+        """Return what an id says.
+
+        Raises:
+            ConfigurationError: the text is not 32 or 56 hex digits.
+        """
+        data = _unhex(text, "offset message id")
+        return cls(data[:-8], int.from_bytes(data[-8:], "big", signed=True))
+
+
+def _unhex(text: str, what: str) -> bytes:
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        data = b""
+    if len(text) != 2 * len(data) or len(data) - 12 not in _ADDRESS_SIZES:
+        raise ConfigurationError(f"{text!r} is no {what}, which has 32 or 56 hex digits")
+    return data

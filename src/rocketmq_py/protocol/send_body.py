@@ -1,0 +1,88 @@
+"""The body of a batch: several messages for one queue. Java: ``MessageDecoder.encodeMessages``.
+
+Each message is ``int32 size, int32 0, int32 0, int32 flag, int32 length + body, int16 length + properties``;
+one follows the other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+import attrs
+
+from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.properties import MAX_ENCODED_SIZE
+
+_HEAD = struct.Struct(">iiiii")  # size, magic, CRC, flag, length of the body
+_pack_head = _HEAD.pack
+_SMALLEST = _HEAD.size + 2
+
+
+@attrs.frozen
+class BatchedMessage:
+    """One message of a batch.
+
+    Attributes:
+        flag: the application's own number.
+        body: the payload.
+        properties: their wire form in UTF-8.
+    """
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def encode_batched(flag: int, body: bytes, properties: bytes) -> bytes:
+    """Return the bytes of one message in a batch's body.
+
+    Raises:
+        InvalidMessageError: the properties are longer than 32,767 bytes.
+    """
+    length = len(properties)
+    if length > MAX_ENCODED_SIZE:
+        raise InvalidMessageError(
+            f"the properties take {length} bytes; at most {MAX_ENCODED_SIZE} are allowed"
+        )
+    size = _SMALLEST + len(body) + length
+    return b"".join((_pack_head(size, 0, 0, flag, len(body)), body, length.to_bytes(2, "big"), properties))
+
+
+def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
+    """Return a batch's body.
+
+    Raises:
+        InvalidMessageError: the properties of a message are longer than 32,767 bytes.
+    """
+    return b"".join([encode_batched(message.flag, message.body, message.properties) for message in messages])
+
+
+def decode_batch(data: bytes) -> list[BatchedMessage]:
+    """Return the messages of a batch's body.
+
+    Raises:
+        ProtocolError: a length leads out of its message, or out of the body.
+    """
+    messages = []
+    position = 0
+    while position < len(data):
+        message, position = _decode_batched(data, position)
+        messages.append(message)
+    return messages
+
+
+def _decode_batched(data: bytes, position: int) -> tuple[BatchedMessage, int]:
+    left = len(data) - position
+    if left < _SMALLEST:
+        raise ProtocolError(f"a batch ends with {left} bytes, which are no message")
+    size, _, _, flag, length = _HEAD.unpack_from(data, position)
+    end = position + size
+    body_start = position + _HEAD.size
+    body_end = body_start + length
+    if not _SMALLEST <= size <= left or not 0 <= length <= size - _SMALLEST:
+        raise ProtocolError(f"a message of {size} bytes with a body of {length} in {left} bytes of a batch")
+    properties_start = body_end + 2
+    if properties_start + int.from_bytes(data[body_end:properties_start], "big") != end:
+        raise ProtocolError(f"a message of {size} bytes in a batch, whose properties do not end with it")
+    return BatchedMessage(flag, data[body_start:body_end], data[properties_start:end]), end

@@ -1,0 +1,245 @@
+"""Messages as brokers store them, and as PULL and VIEW return them. Java: ``MessageDecoder``.
+
+One follows the other. Each is: size, magic, body CRC, queue id, flag, queue offset, commit-log offset, system
+flag, born time, born host, store time, store host, reconsume times, prepared-transaction offset, length and
+body, length and topic, length and properties. A host is 4 or 16 bytes of address and 4 of port.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import lru_cache
+
+import attrs
+
+from rocketmq_py.errors import InvalidMessageError, ProtocolError, RocketMQError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.compression import CompressionType, decompress
+from rocketmq_py.protocol.send_body import decode_batch
+
+MAGIC = -626843481
+"""The topic's length has 1 byte. Java: ``MESSAGE_MAGIC_CODE``."""
+MAGIC_V2 = -626843477
+"""The topic's length has 2 bytes (5.x, for topics longer than 127 bytes). Java: ``MESSAGE_MAGIC_CODE_V2``."""
+BLANK_MAGIC = -875286124
+"""The rest of a commit-log file, which holds no message. Java: ``BLANK_MAGIC_CODE``."""
+
+COMPRESSED_FLAG = 0x1
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+BORN_HOST_V6_FLAG = 0x10
+STORE_HOST_V6_FLAG = 0x20
+NEED_UNWRAP_FLAG = 0x40
+INNER_BATCH_FLAG = 0x80
+COMPRESSION_TYPE_MASK = 0x700
+COMPRESSION_TYPE_SHIFT = 8
+"""Bits of the system flag. Java: ``MessageSysFlag``."""
+
+_V6_FLAGS = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
+_BATCH_FLAGS = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
+_COMPRESSION_FLAGS = COMPRESSED_FLAG | COMPRESSION_TYPE_MASK
+
+_SYSTEM_FLAG_AT = 39  # its last byte
+_HEADS = {
+    0: struct.Struct(">iiiiiqqiq8sq8siqi"),
+    BORN_HOST_V6_FLAG: struct.Struct(">iiiiiqqiq20sq8siqi"),
+    STORE_HOST_V6_FLAG: struct.Struct(">iiiiiqqiq8sq20siqi"),
+    _V6_FLAGS: struct.Struct(">iiiiiqqiq20sq20siqi"),
+}
+_unpack_start = struct.Struct(">ii").unpack_from  # size, magic
+_SMALLEST = _HEADS[0].size + 3  # an empty topic and no properties
+_MAX_SHORT_TOPIC = 127
+_V6_ADDRESS_SIZE = 20
+_pack_short = struct.Struct(">h").pack
+
+
+def decode_messages(data: bytes, broker_name: str) -> list[ReceivedMessage]:
+    """Return the messages that a broker sent, in their order.
+
+    A body that cannot be unpacked makes only its own message one with a ``corruption``. A message that breaks
+    off at the end of ``data``, and the blank rest of a commit-log file, end the list, as they do in Java. A
+    batch that its broker kept as one entry is opened into its messages.
+
+    Args:
+        data: the stored forms, one after another.
+        broker_name: the broker that sent them.
+
+    Raises:
+        ProtocolError: a message begins with another magic number, or its lengths contradict each other.
+    """
+    messages: list[ReceivedMessage] = []
+    available = len(data)
+    position = 0
+    while available - position >= _SMALLEST:
+        size, magic = _unpack_start(data, position)
+        if magic != MAGIC and magic != MAGIC_V2:
+            if magic == BLANK_MAGIC:
+                break
+            raise ProtocolError(f"a stored message at byte {position} begins with the magic number {magic}")
+        if size < _SMALLEST:
+            raise _contradiction(position, size)
+        end = position + size
+        if end > available:
+            break
+        message = _decode(data, position, end, broker_name)
+        if message.system_flag & _BATCH_FLAGS == _BATCH_FLAGS:
+            messages += _open_batch(message)
+        else:
+            messages.append(message)
+        position = end
+    return messages
+
+
+def _decode(data: bytes, position: int, end: int, broker_name: str) -> ReceivedMessage:
+    head = _HEADS[data[position + _SYSTEM_FLAG_AT] & _V6_FLAGS]
+    start = position + head.size
+    if start + 3 > end:
+        raise _contradiction(position, end - position)
+    (
+        size, magic, crc, queue_id, flag, queue_offset, log_offset, system_flag, born_time, born_address,
+        store_time, store_address, reconsume_times, prepared_offset, body_size,
+    ) = head.unpack_from(data, position)  # fmt: skip
+
+    body_end = start + body_size
+    if body_size < 0 or body_end + 3 > end:
+        raise _contradiction(position, size)
+    topic_start = body_end + 1
+    topic_size = data[body_end]
+    if magic == MAGIC_V2:
+        topic_size = topic_size << 8 | data[topic_start]
+        topic_start += 1
+    topic_end = topic_start + topic_size
+    properties_start = topic_end + 2
+    if properties_start > end:
+        raise _contradiction(position, size)
+    properties_end = properties_start + (data[topic_end] << 8 | data[topic_end + 1])
+    if properties_end > end:
+        raise _contradiction(position, size)
+
+    body = data[start:body_end]
+    corruption = None
+    if system_flag & COMPRESSED_FLAG:
+        body, system_flag, corruption = _unpack_body(body, system_flag)
+    return ReceivedMessage(
+        _topic(data[topic_start:topic_end]), body, broker_name, queue_id, queue_offset, log_offset, flag,
+        system_flag, born_time, born_address, store_time, store_address, reconsume_times, prepared_offset,
+        crc, size, data[properties_start:properties_end], corruption,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _topic(encoded: bytes) -> str:
+    """Return the same text for all messages of a topic."""
+    return encoded.decode(errors="replace")
+
+
+def _contradiction(position: int, size: int) -> ProtocolError:
+    return ProtocolError(
+        f"a stored message of {size} bytes at byte {position} has lengths that do not fit it"
+    )
+
+
+def _unpack_body(body: bytes, system_flag: int) -> tuple[bytes, int, str | None]:
+    """Return the body, the system flag that is true of it, and what is wrong with it."""
+    if body:
+        kind = (system_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT
+        try:
+            body = decompress(body, _COMPRESSION_TYPES[kind])
+        except KeyError:
+            return body, system_flag, f"the body is compressed in a way (type {kind}) that is not known here"
+        except RocketMQError as error:
+            return body, system_flag, str(error)
+    return body, system_flag & ~_COMPRESSION_FLAGS, None
+
+
+_COMPRESSION_TYPES = {0: CompressionType.ZLIB} | {kind.value: kind for kind in CompressionType}
+"""0 is what clients wrote before there were types."""
+
+
+def _open_batch(batch: ReceivedMessage) -> list[ReceivedMessage]:
+    if batch.corruption is not None:
+        return [batch]
+    try:
+        inner_messages = decode_batch(batch.body)
+    except ProtocolError as error:
+        return [attrs.evolve(batch, corruption=str(error))]
+    return [
+        attrs.evolve(
+            batch,
+            body=inner.body,
+            queue_offset=batch.queue_offset + number,
+            flag=inner.flag,
+            system_flag=batch.system_flag & ~_BATCH_FLAGS,
+            encoded_properties=inner.properties,
+        )
+        for number, inner in enumerate(inner_messages)
+    ]
+
+
+def encode_message(
+    *,
+    topic: str,
+    body: bytes,
+    properties: bytes,
+    queue_id: int,
+    queue_offset: int,
+    commit_log_offset: int,
+    flag: int,
+    system_flag: int,
+    born_time_ms: int,
+    born_address: bytes,
+    store_time_ms: int,
+    store_address: bytes,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
+    """Return the stored form of a message.
+
+    Args:
+        topic: its topic; one longer than 127 bytes makes it the second form.
+        body: as it is stored; ``system_flag`` says whether it is compressed.
+        properties: their wire form in UTF-8.
+        queue_id: its queue.
+        queue_offset: its place there.
+        commit_log_offset: its place in the commit log, in bytes.
+        flag: the application's own number.
+        system_flag: RocketMQ's own bits; those for IPv6 are set here, as the addresses are.
+        born_time_ms: when it was sent.
+        born_address: the sender's address: 4 or 16 bytes, then the port in 4.
+        store_time_ms: when it was stored.
+        store_address: the broker's address in the same form.
+        reconsume_times: how often its group failed on it.
+        prepared_transaction_offset: the commit-log offset of a transaction's half message.
+
+    Raises:
+        InvalidMessageError: the topic or the properties are too long, or a number does not fit.
+    """
+    system_flag &= ~_V6_FLAGS
+    if len(born_address) == _V6_ADDRESS_SIZE:
+        system_flag |= BORN_HOST_V6_FLAG
+    if len(store_address) == _V6_ADDRESS_SIZE:
+        system_flag |= STORE_HOST_V6_FLAG
+    encoded_topic = topic.encode()
+    topic_size = len(encoded_topic)
+    magic, length_size = (MAGIC, 1) if topic_size <= _MAX_SHORT_TOPIC else (MAGIC_V2, 2)
+    head = _HEADS[system_flag & _V6_FLAGS]
+    size = head.size + len(body) + length_size + topic_size + 2 + len(properties)
+    try:
+        return b"".join(
+            (
+                head.pack(
+                    size, magic, zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset,
+                    commit_log_offset, system_flag, born_time_ms, born_address, store_time_ms, store_address,
+                    reconsume_times, prepared_transaction_offset, len(body),
+                ),
+                body,
+                topic_size.to_bytes(length_size, "big"),
+                encoded_topic,
+                _pack_short(len(properties)),
+                properties,
+            )
+        )  # fmt: skip
+    except (struct.error, OverflowError) as error:
+        raise InvalidMessageError(f"a message for topic {topic!r} cannot be stored: {error}") from error

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any, get_type_hints
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.errors import ProtocolError
+from rocketmq_py.protocol import headers
+from rocketmq_py.protocol.headers import Header, Int32, Int64, Request
+from tests.protocol.strategies import int32, int64, text
+
+CLASSES: list[type[Header]] = [
+    value
+    for value in vars(headers).values()
+    if isinstance(value, type) and issubclass(value, Header) and value not in (Header, Request)
+]
+
+STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
+    str: text,
+    bool: st.booleans(),
+    Int32: int32,
+    Int64: int64,
+}
+
+# The names on the wire of Java's classes (5.5.0); those that must be there have a "!".
+NAMES = {
+    headers.SendMessageRequest: "producerGroup! topic! defaultTopic! defaultTopicQueueNums! queueId! sysFlag!"
+    " bornTimestamp! flag! properties reconsumeTimes unitMode batch maxReconsumeTimes bname ns nsd",
+    headers.SendMessageRequestV2: "a! b! c! d! e! f! g! h! i j k l m n ns nsd",
+    headers.SendBatchMessageRequest: "a! b! c! d! e! f! g! h! i j k l m n ns nsd",
+    headers.SendMessageAnswer: "msgId! queueId! queueOffset! transactionId batchUniqId recallHandle"
+    " MSG_REGION TRACE_ON",
+    headers.EndTransactionRequest: "producerGroup! tranStateTableOffset! commitLogOffset! commitOrRollback!"
+    " msgId! transactionId fromTransactionCheck topic bname ns nsd",
+    headers.CheckTransactionStateRequest: "tranStateTableOffset! commitLogOffset! msgId transactionId"
+    " offsetMsgId topic bname ns nsd",
+    headers.PullMessageRequest: "consumerGroup! topic! queueId! queueOffset! maxMsgNums! sysFlag!"
+    " commitOffset! suspendTimeoutMillis! subVersion! subscription expressionType maxMsgBytes bname ns nsd",
+    headers.PullMessageAnswer: "suggestWhichBrokerId! nextBeginOffset! minOffset! maxOffset! offsetDelta"
+    " topicSysFlag groupSysFlag forbiddenType",
+    headers.QueryConsumerOffsetRequest: "consumerGroup! topic! queueId! setZeroIfNotFound bname ns nsd",
+    headers.UpdateConsumerOffsetRequest: "consumerGroup! topic! queueId! commitOffset! bname ns nsd",
+    headers.SearchOffsetRequest: "topic! queueId! timestamp! boundaryType bname ns nsd",
+    headers.GetMaxOffsetRequest: "topic! queueId! committed bname ns nsd",
+    headers.GetMinOffsetRequest: "topic! queueId! bname ns nsd",
+    headers.OffsetAnswer: "offset!",
+    headers.GetEarliestStoreTimeRequest: "topic! queueId! bname ns nsd",
+    headers.GetEarliestStoreTimeAnswer: "timestamp!",
+    headers.ViewMessageRequest: "offset! topic bname ns nsd",
+    headers.QueryMessageRequest: "topic! key! maxNum! beginTimestamp! endTimestamp! _UNIQUE_KEY_QUERY"
+    " bname ns nsd",
+    headers.QueryMessageAnswer: "indexLastUpdateTimestamp! indexLastUpdatePhyoffset!",
+    headers.ConsumerSendMsgBackRequest: "offset! group! delayLevel! originMsgId originTopic unitMode"
+    " maxReconsumeTimes bname ns nsd",
+    headers.GetRouteInfoRequest: "topic! acceptStandardJsonOnly bname ns nsd",
+    headers.HeartbeatRequest: "bname ns nsd",
+    headers.HeartbeatAnswer: "IS_SUPPORT_HEART_BEAT_V2 IS_SUB_CHANGE",
+    headers.UnregisterClientRequest: "clientID! producerGroup consumerGroup bname ns nsd",
+    headers.GetConsumerListByGroupRequest: "consumerGroup! bname ns nsd",
+    headers.LockBatchMqRequest: "bname ns nsd",
+    headers.UnlockBatchMqRequest: "bname ns nsd",
+    headers.NotifyConsumerIdsChangedRequest: "consumerGroup! bname ns nsd",
+    headers.ResetOffsetRequest: "topic! group! timestamp! isForce! queueId offset bname ns nsd",
+    headers.GetConsumerRunningInfoRequest: "consumerGroup! clientId! jstackEnable bname ns nsd",
+    headers.ConsumeMessageDirectlyRequest: "consumerGroup! clientId msgId brokerName topic topicSysFlag"
+    " groupSysFlag bname ns nsd",
+    headers.CreateTopicRequest: "topic! defaultTopic! readQueueNums! writeQueueNums! perm! topicFilterType"
+    " topicSysFlag order attributes force bname ns nsd",
+    headers.DeleteTopicInBrokerRequest: "topic! bname ns nsd",
+    headers.DeleteTopicInNameServerRequest: "topic! clusterName bname ns nsd",
+    headers.GetTopicStatsInfoRequest: "topic! bname ns nsd",
+    headers.GetConsumerConnectionListRequest: "consumerGroup! bname ns nsd",
+    headers.GetConsumeStatsRequest: "consumerGroup! topic topicList bname ns nsd",
+}
+
+
+def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
+    choices = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if typing.get_origin(hint) is typing.Union:
+        choices = typing.get_args(hint)
+    return st.one_of([st.none() if choice is type(None) else STRATEGIES[choice] for choice in choices])
+
+
+def instances(cls: type[Header]) -> st.SearchStrategy[Header]:
+    hints = get_type_hints(cls, include_extras=True)
+    fields = {field.name: strategy_of(hints[field.name]) for field in attrs.fields(cls)}
+    # A default takes the place of None, so None stays out where that would change the value.
+    for field in attrs.fields(cls):
+        if field.default not in (None, attrs.NOTHING):
+            fields[field.name] = fields[field.name].filter(lambda value: value is not None)
+    return st.builds(cls, **fields)
+
+
+def names_of(cls: type[Header]) -> list[str]:
+    return NAMES[cls].replace("!", "").split()
+
+
+def filled(cls: type[Header]) -> dict[str, str]:
+    """Return ext fields with every name of the class."""
+    return dict.fromkeys(names_of(cls), "1")
+
+
+def test_every_class_is_checked_against_java() -> None:
+    assert set(NAMES) == set(CLASSES)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_names_are_those_of_java(cls: type[Header]) -> None:
+    assert set(cls.from_fields(filled(cls)).to_fields()) == set(names_of(cls))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_fields_may_be_missing_where_java_says_so(cls: type[Header]) -> None:
+    for name in NAMES[cls].split():
+        fields = filled(cls)
+        del fields[name.removesuffix("!")]
+        if name.endswith("!"):
+            with pytest.raises(ProtocolError, match=f"{cls.__name__}: field '{name[:-1]}' is missing"):
+                cls.from_fields(fields)
+        else:
+            cls.from_fields(fields)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_round_trip(cls: type[Header], data: st.DataObject) -> None:
+    header = data.draw(instances(cls))
+    fields = header.to_fields()
+    assert all(type(name) is str and type(value) is str for name, value in fields.items())
+    assert cls.from_fields(fields) == header
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_any_fields_are_read_or_are_a_protocol_error(cls: type[Header], data: st.DataObject) -> None:
+    values = text | st.sampled_from(["1", "true", "", "-1", "9223372036854775808", "1e3", "9" * 5000])
+    fields = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names_of(cls), values)))
+    try:
+        header = cls.from_fields(fields)
+    except ProtocolError:
+        return
+    assert cls.from_fields(header.to_fields()) == header
+
+
+def test_values_are_written_as_java_writes_them() -> None:
+    request = headers.PullMessageRequest(
+        consumer_group="G",
+        topic="T",
+        queue_id=3,
+        queue_offset=2**40,
+        max_msg_nums=32,
+        sys_flag=6,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=1_700_000_000_000,
+        broker_name="b",
+        namespaced=True,
+    )
+    assert request.to_fields() == {
+        "consumerGroup": "G",
+        "topic": "T",
+        "queueId": "3",
+        "queueOffset": "1099511627776",
+        "maxMsgNums": "32",
+        "sysFlag": "6",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "15000",
+        "subVersion": "1700000000000",
+        "bname": "b",
+        "nsd": "true",
+    }
+
+
+def test_a_batch_says_so() -> None:
+    fields = dict.fromkeys("abcdefgh", "1")
+    assert headers.SendBatchMessageRequest.from_fields(fields).to_fields() == fields | {"m": "true"}
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", "True"])
+def test_true(text: str) -> None:
+    assert headers.HeartbeatAnswer.from_fields({"IS_SUPPORT_HEART_BEAT_V2": text}).supports_heartbeat_v2
+
+
+@pytest.mark.parametrize("text", ["false", "", "1", "yes"])
+def test_all_else_is_false_as_in_java(text: str) -> None:
+    assert not headers.HeartbeatAnswer.from_fields({"IS_SUPPORT_HEART_BEAT_V2": text}).supports_heartbeat_v2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("queueId", "x"), ("queueId", ""), ("queueId", "2147483648"), ("commitOffset", str(2**63))],
+)
+def test_an_ill_formed_number_is_named(name: str, value: str) -> None:
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": "1", "commitOffset": "1", name: value}
+    with pytest.raises(ProtocolError, match=f"UpdateConsumerOffsetRequest: field '{name}'"):
+        headers.UpdateConsumerOffsetRequest.from_fields(fields)
+
+
+def test_unknown_fields_are_left_alone() -> None:
+    assert headers.OffsetAnswer.from_fields({"offset": "5", "x": "y"}).offset == 5
+
+
+def test_each_request_knows_a_code() -> None:
+    codes = [cls.code for cls in CLASSES if issubclass(cls, Request)]
+    assert len(set(codes)) == len(codes)
+    assert all(code in RequestCode.__members__.values() for code in codes)
