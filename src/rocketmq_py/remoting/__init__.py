@@ -1,0 +1,13 @@
+"""Connections that carry many requests at once, over trio.
+
+One :class:`Connection` to an address, used from both sides of the wire; :class:`Connections` dials
+and keeps those of a client; :func:`serve` accepts those of a server.
+"""
+
+from rocketmq_py.remoting.connection import Connection, Handler
+from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.pool import Connections
+from rocketmq_py.remoting.server import serve
+from rocketmq_py.remoting.tls import TLS
+
+__all__ = ["TLS", "Connection", "Connections", "Deadlines", "Handler", "serve"]

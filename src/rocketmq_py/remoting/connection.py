@@ -1,0 +1,412 @@
+"""One connection that carries many requests at once, in both directions."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import trio
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import (
+    ConnectionLostError,
+    Delivery,
+    ProtocolError,
+    RequestTimeoutError,
+    RocketMQError,
+)
+from rocketmq_py.protocol.command import Command, Serialization, encode_request, encode_response
+from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
+from rocketmq_py.remoting.address import format_address, pack_address
+from rocketmq_py.remoting.deadlines import Deadlines
+
+logger = logging.getLogger("rocketmq_py.remoting")
+
+DEFAULT_MAX_BUFFERED = 4 * 1024 * 1024
+"""Bytes that may pile up for one connection before senders wait."""
+READ_SIZE = 256 * 1024
+"""Bytes asked for at once: about what one answer to a pull holds."""
+MAX_SILENT_TIMEOUTS = 3
+"""So many time-outs with nothing received in between, and the connection counts as dead."""
+FLUSH_SECONDS = 1.0
+"""How long a closing connection tries to write what is still buffered."""
+
+Answer: TypeAlias = "Command | RocketMQError"
+Handler: TypeAlias = "Callable[[Connection, Command], None]"
+"""Called in the reader's task for every request of the peer: it must not block. It answers with
+:meth:`Connection.respond`, at once or later; what it raises is logged and answered as SYSTEM_ERROR."""
+
+
+class PendingRequest:
+    """A request that waits for its answer. ``on_answer`` is called exactly once, unless it is forgotten."""
+
+    __slots__ = ("connection", "on_answer", "opaque", "tick", "timeout", "write_number")
+
+    def __init__(
+        self, connection: Connection, opaque: int, timeout: float, on_answer: Callable[[Answer], None]
+    ) -> None:
+        self.connection = connection
+        self.opaque = opaque
+        self.timeout = timeout
+        self.on_answer = on_answer
+        self.write_number = connection.write_number
+        self.tick = 0
+
+    @property
+    def delivery(self) -> Delivery:
+        """Whether any byte of the request can have left this process."""
+        return Delivery.UNKNOWN if self.write_number < self.connection.write_number else Delivery.NOT_SENT
+
+    def expire(self) -> None:
+        """Answer with a time-out (called by Deadlines)."""
+        self.connection.time_out(self)
+
+    def forget(self) -> None:
+        """Stop waiting: an answer that still comes is dropped."""
+        self.connection.forget(self)
+
+
+class Connection:
+    """One connection, symmetrical: a client's and a server's end are the same class.
+
+    Requests are written together: whoever sends leaves its bytes with the writer task, which takes all
+    that has piled up for one system call. Answers come back in any order and are matched by their
+    opaque. Time-outs are the business of the :class:`Deadlines` that several connections share.
+
+    It works while :meth:`run` runs. When the connection breaks, every waiting request is answered with
+    ConnectionLostError at once.
+
+    Args:
+        stream: a connected socket, plain or with TLS.
+        deadlines: watches the time-outs; its ``run`` must be under way.
+        handler: answers the requests of the peer.
+        address: what ``address`` says, instead of the peer's own.
+        serialization: how the headers of requests are written; an answer follows its request.
+        max_buffered: bytes that may pile up before senders wait.
+        max_frame_size: a longer frame breaks the connection.
+        read_waits_for_room: read no more requests while answers pile up. For a server's end only:
+            if both ends did it, each could wait for the other to read.
+
+    Attributes:
+        address: the peer as it was dialled, or as it connected.
+        draining: the peer has announced that it goes away (GO_AWAY): ask it nothing new.
+        late_answers: answers that came when nobody waited for them any more.
+        has_received: whether the peer ever sent anything.
+        write_number: how many times the writer has taken what had piled up.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        deadlines: Deadlines,
+        handler: Handler,
+        address: str | None = None,
+        serialization: Serialization = Serialization.JSON,
+        max_buffered: int = DEFAULT_MAX_BUFFERED,
+        max_frame_size: int = MAX_FRAME_SIZE,
+        read_waits_for_room: bool = False,
+    ) -> None:
+        self._stream = stream
+        self._deadlines = deadlines
+        self._handler = handler
+        self._serialization = serialization
+        self._max_buffered = max_buffered
+        self._read_waits_for_room = read_waits_for_room
+        self._decoder = FrameDecoder(max_frame_size)
+        socket = _socket_of(stream)
+        self.peer_address = format_address(socket.getpeername())
+        self.local_address = format_address(socket.getsockname())
+        self.address = address or self.peer_address
+        self.draining = False
+        self.late_answers = 0
+        self.has_received = False
+        self.write_number = 0
+        self._pending: dict[int, PendingRequest] = {}
+        self._opaque = 0
+        self._outgoing: list[bytes] = []
+        self._buffered = 0
+        self._writing = False
+        self._writer_parked = trio.lowlevel.ParkingLot()
+        self._waiting_for_room = trio.lowlevel.ParkingLot()
+        self._flushed = trio.lowlevel.ParkingLot()
+        self._silent_timeouts = 0
+        self._closed_because: str | None = None
+        self._scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        state = f"closed: {self._closed_because}" if self.is_closed else f"{len(self._pending)} pending"
+        return f"<Connection {self.address}, {state}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it can carry nothing any more."""
+        return self._closed_because is not None
+
+    @property
+    def closed_because(self) -> str:
+        """Why it is closed; an empty text while it is open."""
+        return self._closed_because or ""
+
+    @property
+    def peer_packed(self) -> bytes:
+        """The peer's IP address and port in the form that stored messages hold."""
+        return pack_address(self.peer_address)
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._pending)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the buffer takes another request without growing past its bound."""
+        return self._buffered < self._max_buffered
+
+    # Sending
+
+    async def request(
+        self, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float
+    ) -> Command:
+        """Send a request and wait for its answer, whatever its code is.
+
+        Args:
+            code: a RequestCode.
+            fields: the header's fields as they go on the wire.
+            body: the body.
+            timeout: seconds, including the time that the buffer may be full.
+
+        Raises:
+            RequestTimeoutError: no answer in time.
+            ConnectionLostError: the connection broke while waiting, or was closed already.
+                Both say in ``delivery`` whether the request had been written.
+
+        When cancelled, nothing stays behind: the answer is dropped when it comes.
+        """
+        if not self.has_room:
+            started = trio.current_time()
+            with trio.move_on_after(timeout) as waiting:
+                await self.wait_for_room()
+            if waiting.cancelled_caught:
+                raise RequestTimeoutError(self.address, timeout, Delivery.NOT_SENT)
+            timeout -= trio.current_time() - started
+        task = trio.lowlevel.current_task()
+        answers: list[Answer] = []
+
+        def wake(answer: Answer) -> None:
+            answers.append(answer)
+            trio.lowlevel.reschedule(task)
+
+        pending = self.submit(code, fields, body, timeout=timeout, on_answer=wake)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            pending.forget()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        (answer,) = answers
+        if isinstance(answer, Command):
+            return answer
+        raise answer
+
+    def submit(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        timeout: float,
+        on_answer: Callable[[Answer], None],
+    ) -> PendingRequest:
+        """Send a request without waiting; ``on_answer`` gets the answer or the error, once.
+
+        The caller sees to the bound: ``has_room``, or ``wait_for_room()`` before. ``on_answer`` runs in
+        the reader's task and must neither block nor raise. Raises ConnectionLostError on a closed connection.
+        """
+        self._check_open()
+        self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
+        frame = encode_request(code, opaque, fields, body, serialization=self._serialization)
+        pending = PendingRequest(self, opaque, timeout, on_answer)
+        self._pending[opaque] = pending
+        self._deadlines.add(pending, timeout)
+        self._put(frame)
+        return pending
+
+    async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """Send a request that has no answer; waits only while the buffer is full.
+
+        Raises ConnectionLostError on a closed connection. A cancellation while waiting means: not sent.
+        """
+        await self.wait_for_room()
+        self.oneway_nowait(code, fields, body)
+
+    def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """Send a request that has no answer, however full the buffer is. Raises ConnectionLostError."""
+        self._check_open()
+        self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
+        self._put(encode_request(code, opaque, fields, body, oneway=True, serialization=self._serialization))
+
+    def respond(
+        self,
+        request: Command,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        remark: str | None = None,
+    ) -> None:
+        """Answer a request of the peer. Nothing happens if it was oneway or the connection is closed."""
+        if not request.is_oneway and not self.is_closed:
+            self._put(encode_response(request, code, fields, body, remark))
+
+    async def wait_for_room(self) -> None:
+        """Wait until the buffer is below its bound. Does not yield to others when it already is.
+
+        Raises ConnectionLostError when the connection is or gets closed.
+        """
+        while not self.has_room and not self.is_closed:
+            await self._waiting_for_room.park()
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed_because is not None:
+            raise ConnectionLostError(self.address, self._closed_because, Delivery.NOT_SENT)
+
+    def _put(self, frame: bytes) -> None:
+        self._outgoing.append(frame)
+        self._buffered += len(frame)
+        self._writer_parked.unpark_all()
+
+    # Answers
+
+    def forget(self, pending: PendingRequest) -> None:
+        """Stop waiting for the answer of ``pending``."""
+        self._pending.pop(pending.opaque, None)
+        self._deadlines.remove(pending)
+
+    def time_out(self, pending: PendingRequest) -> None:
+        """Answer ``pending`` with RequestTimeoutError, and break the connection if it has gone silent."""
+        if self._pending.pop(pending.opaque, None) is None:
+            return
+        pending.on_answer(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
+        self._silent_timeouts += 1
+        if self._silent_timeouts >= MAX_SILENT_TIMEOUTS:
+            self.close(f"{self._silent_timeouts} requests in a row timed out and nothing was received")
+
+    def _answered(self, answer: Command) -> None:
+        if answer.code == ResponseCode.GO_AWAY:
+            self.draining = True
+        pending = self._pending.pop(answer.opaque, None)
+        if pending is None:
+            self.late_answers += 1
+            return
+        self._deadlines.remove(pending)
+        pending.on_answer(answer)
+        if self.draining and not self._pending:
+            self.close("the peer goes away")
+
+    def _asked(self, request: Command) -> None:
+        # One request that fails must not end the connection that carries all the others.
+        try:
+            self._handler(self, request)
+        except Exception as error:
+            logger.exception("%s: request %d failed", self.address, request.code)
+            self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    # Life
+
+    async def run(self) -> None:
+        """Read and write until the connection breaks or is closed, or this is cancelled.
+
+        Never raises for a fault of the connection: whoever waits on it is told instead.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
+                nursery.start_soon(self._write)
+                nursery.start_soon(self._read)
+        finally:
+            self.close("closed here")
+            await trio.aclose_forcefully(self._stream)
+
+    def close(self, reason: str = "closed here") -> None:
+        """Close at once: what is buffered is dropped, and every waiting request is told why."""
+        if self.is_closed:
+            return
+        self._closed_because = reason
+        pending_requests = list(self._pending.values())
+        self._pending.clear()
+        for pending in pending_requests:
+            self._deadlines.remove(pending)
+            pending.on_answer(ConnectionLostError(self.address, reason, pending.delivery))
+        self._waiting_for_room.unpark_all()
+        self._flushed.unpark_all()
+        self._outgoing.clear()
+        self._buffered = 0
+        self._scope.cancel()
+
+    async def aclose(self) -> None:
+        """Write what is buffered, for at most FLUSH_SECONDS, then close. When cancelled, close at once."""
+        try:
+            with trio.move_on_after(FLUSH_SECONDS):
+                while (self._outgoing or self._writing) and not self.is_closed:
+                    await self._flushed.park()
+        finally:
+            self.close()
+
+    async def _write(self) -> None:
+        stream = self._stream
+        try:
+            while True:
+                if not self._outgoing:
+                    await self._writer_parked.park()
+                    continue
+                frames = self._outgoing
+                self._outgoing = []
+                self._buffered = 0
+                self.write_number += 1
+                self._writing = True
+                self._waiting_for_room.unpark_all()
+                await stream.send_all(frames[0] if len(frames) == 1 else b"".join(frames))
+                self._writing = False
+                if not self._outgoing:
+                    self._flushed.unpark_all()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError) as error:
+            self.close(_reason(error))
+
+    async def _read(self) -> None:
+        stream, decoder = self._stream, self._decoder
+        try:
+            while True:
+                data = await stream.receive_some(READ_SIZE)
+                if not data:
+                    self.close("the peer closed it")
+                    return
+                self._silent_timeouts = 0
+                self.has_received = True
+                for command in decoder.feed(data):
+                    if command.is_response:
+                        self._answered(command)
+                    else:
+                        self._asked(command)
+                if self._read_waits_for_room:
+                    await self.wait_for_room()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError) as error:
+            self.close(_reason(error))
+        except ConnectionLostError:
+            return  # closed while waiting for room
+        except ProtocolError as error:
+            logger.warning("%s: not RocketMQ's protocol: %s", self.address, error)
+            self.close(f"it sent what is not RocketMQ's protocol: {error}")
+
+
+def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType:
+    transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+    assert isinstance(transport, trio.SocketStream)
+    return transport.socket
+
+
+def _reason(error: BaseException) -> str:
+    cause = error.__cause__ or error
+    return str(cause) or type(cause).__name__

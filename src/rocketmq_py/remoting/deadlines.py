@@ -1,0 +1,67 @@
+"""Deadlines of many requests, watched by one task.
+
+A cancel scope for each request would cost more than the request itself. Here a deadline is rounded up
+to a tick, and all that share a tick share one set: adding and removing take one set operation, and
+the sweeper wakes once a tick at the most, however many requests are under way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import trio
+
+TICK = 0.05
+"""Seconds between two looks at what has expired: by so much a time-out may come late."""
+
+
+class Expiring(Protocol):
+    """What can be watched: the deadline's place, and what happens when it passes."""
+
+    tick: int
+
+    def expire(self) -> None:
+        """Called once, when the deadline has passed."""
+
+
+class Deadlines:
+    """Calls ``expire()`` of what was added and not removed before its time.
+
+    :meth:`run` must be under way in some nursery for anything to expire.
+    """
+
+    def __init__(self) -> None:
+        self._expiring: dict[int, set[Expiring]] = {}
+        self._next_tick: float = math.inf
+        self._sleep = trio.CancelScope()
+
+    def add(self, expiring: Expiring, timeout: float) -> None:
+        """Watch ``expiring`` for ``timeout`` seconds from now on."""
+        tick = math.ceil((trio.current_time() + timeout) / TICK)
+        expiring.tick = tick
+        sharing = self._expiring.get(tick)
+        if sharing is None:
+            self._expiring[tick] = {expiring}
+            if tick < self._next_tick:
+                self._next_tick = tick
+                self._sleep.deadline = tick * TICK
+        else:
+            sharing.add(expiring)
+
+    def remove(self, expiring: Expiring) -> None:
+        """Stop watching; one that has expired or was removed already is left alone."""
+        sharing = self._expiring.get(expiring.tick)
+        if sharing is not None:
+            sharing.discard(expiring)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            with trio.CancelScope(deadline=self._next_tick * TICK) as self._sleep:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            for tick in sorted(tick for tick in self._expiring if tick * TICK <= now):
+                for expiring in self._expiring.pop(tick):
+                    expiring.expire()
+            self._next_tick = min(self._expiring, default=math.inf)

@@ -1,0 +1,231 @@
+"""The connections of one client: at most one an address, dialled when first asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+
+import attrs
+import trio
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError
+from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.remoting.address import split_address
+from rocketmq_py.remoting.connection import DEFAULT_MAX_BUFFERED, Connection, Handler
+from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.tls import TLS
+
+FIRST_BACK_OFF = 0.1
+LONGEST_BACK_OFF = 5.0
+
+
+@attrs.define
+class _Dial:
+    """A dial that is under way or done, and what came of it."""
+
+    done: trio.Event = attrs.field(factory=trio.Event)
+    connection: Connection | None = None
+    reason: str = "the client is closed"
+
+
+@attrs.define
+class _Failures:
+    """How often an address failed in a row, why, and when it may be dialled again."""
+
+    count: int
+    retry_at: float
+    reason: str
+
+
+class Connections:
+    """Dials and keeps the connections of one client. Source: Java's ``NettyRemotingClient``.
+
+    Everything runs in ``nursery``; cancelling it closes all. An address that cannot be reached is not
+    dialled again before a back-off of 0.1 s, doubled each time up to 5 s, has passed: until then
+    ConnectError is raised at once, so that a sender can go to another broker.
+
+    Args:
+        nursery: where readers, writers and dials run.
+        handler: answers the requests of brokers.
+        tls: None for plain text.
+        serialization: how headers are written.
+        max_buffered: bytes that may pile up for one connection before senders wait.
+        connect_timeout: seconds for one dial, TLS included.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        handler: Handler,
+        *,
+        tls: TLS | None = None,
+        serialization: Serialization = Serialization.JSON,
+        max_buffered: int = DEFAULT_MAX_BUFFERED,
+        connect_timeout: float = 3.0,
+    ) -> None:
+        self._nursery = nursery
+        self._handler = handler
+        self._tls = tls
+        self._context = tls.context() if tls is not None else None
+        self._serialization = serialization
+        self._max_buffered = max_buffered
+        self._connect_timeout = connect_timeout
+        self._deadlines = Deadlines()
+        self._connections: dict[str, Connection] = {}
+        self._dials: dict[str, _Dial] = {}
+        self._failures: dict[str, _Failures] = {}
+        self._closed = False
+        nursery.start_soon(self._deadlines.run)
+
+    def get_nowait(self, address: str) -> Connection | None:
+        """Return the connection to ``address`` if it is open and takes requests, else None."""
+        connection = self._connections.get(address)
+        if connection is None or connection.is_closed or connection.draining:
+            return None
+        return connection
+
+    def open_connections(self) -> list[Connection]:
+        """Return the connections that are open and take requests."""
+        return [
+            connection
+            for connection in self._connections.values()
+            if not connection.is_closed and not connection.draining
+        ]
+
+    async def get(self, address: str) -> Connection:
+        """Return an open connection to ``address``, dialling if there is none.
+
+        Several who ask share one dial; one of them being cancelled does not disturb the others.
+
+        Raises:
+            ConnectError: it cannot be reached, or could not a moment ago (see the back-off above).
+            ClosedError: the client is closed.
+        """
+        if self._closed:
+            raise ClosedError("the client is closed")
+        connection = self.get_nowait(address)
+        if connection is not None:
+            return connection
+        dial = self._dials.get(address)
+        if dial is None:
+            failures = self._failures.get(address)
+            if failures is not None and trio.current_time() < failures.retry_at:
+                raise ConnectError(address, failures.reason)
+            self._dials[address] = dial = _Dial()
+            self._nursery.start_soon(self._run_dial, address, dial)
+        await dial.done.wait()
+        if dial.connection is None:
+            raise ConnectError(address, dial.reason)
+        return dial.connection
+
+    async def request(
+        self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float
+    ) -> Command:
+        """Ask ``address`` and return its answer, whatever its code is.
+
+        The timeout (seconds) covers dialling as well. A peer that answers GO_AWAY is dialled again and
+        asked once more, as it did not do what was asked.
+
+        Raises: as :meth:`get` and :meth:`Connection.request`.
+        """
+        deadline = trio.current_time() + timeout
+        while True:
+            connection = await self.get_before(address, deadline)
+            remaining = max(deadline - trio.current_time(), 0.0)
+            answer = await connection.request(code, fields, body, timeout=remaining)
+            if answer.code != ResponseCode.GO_AWAY or trio.current_time() >= deadline:
+                return answer
+
+    async def get_before(self, address: str, deadline: float) -> Connection:
+        """As :meth:`get`, but raise RequestTimeoutError when ``deadline`` (trio's time) comes first."""
+        connection = self.get_nowait(address)
+        if connection is not None:
+            return connection
+        started = trio.current_time()
+        with trio.move_on_at(deadline):
+            return await self.get(address)
+        raise RequestTimeoutError(address, max(deadline - started, 0.0), Delivery.NOT_SENT)
+
+    def close(self, address: str, reason: str = "closed here") -> None:
+        """Close the connection to ``address``, if there is one, telling every waiting request ``reason``."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close(reason)
+
+    async def aclose(self) -> None:
+        """Write what is buffered, within a second, and close all. Nothing is dialled any more."""
+        self._closed = True
+        async with trio.open_nursery() as nursery:
+            for connection in self._connections.values():
+                nursery.start_soon(connection.aclose)
+
+    async def _run_dial(self, address: str, dial: _Dial) -> None:
+        try:
+            with trio.fail_after(self._connect_timeout):
+                stream = await self._open_stream(address)
+            # Made here, not in the task that runs it: whoever waits for the dial uses it at once.
+            connection = Connection(
+                stream,
+                deadlines=self._deadlines,
+                handler=self._handler,
+                address=address,
+                serialization=self._serialization,
+                max_buffered=self._max_buffered,
+            )
+        except trio.TooSlowError:
+            dial.reason = f"no connection within {self._connect_timeout:g} s"
+            self._failed(address, dial.reason)
+        except (OSError, ssl.SSLError, trio.BrokenResourceError) as error:
+            dial.reason = _reason(error)
+            self._failed(address, dial.reason)
+        else:
+            dial.connection = self._connections[address] = connection
+            self._nursery.start_soon(self._keep, connection)
+        finally:
+            del self._dials[address]
+            dial.done.set()
+
+    async def _open_stream(self, address: str) -> trio.abc.Stream:
+        host, port = split_address(address)
+        stream: trio.SocketStream = await trio.open_tcp_stream(host, port)
+        if self._tls is None or self._context is None:
+            return stream
+        secure = trio.SSLStream(
+            stream, self._context, server_hostname=self._tls.server_name or host, https_compatible=True
+        )
+        try:
+            await secure.do_handshake()
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return secure
+
+    async def _keep(self, connection: Connection) -> None:
+        await connection.run()
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        if connection.has_received:
+            self._failures.pop(connection.address, None)
+        else:
+            # It accepts and hangs up: dialling it again at once would only turn in a circle.
+            self._failed(connection.address, connection.closed_because)
+
+    def _failed(self, address: str, reason: str) -> None:
+        before = self._failures.get(address)
+        count = before.count + 1 if before is not None else 1
+        back_off = min(FIRST_BACK_OFF * 2 ** (count - 1), LONGEST_BACK_OFF)
+        self._failures[address] = _Failures(count, trio.current_time() + back_off, reason)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost cause in words: trio wraps several tries' errors in one that says little."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(_reason(one) for one in error.exceptions))
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | socket.gaierror) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import ConnectionLostError, Delivery, RequestTimeoutError, RocketMQError
+from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.remoting import Connection, Deadlines, Handler, serve
+from rocketmq_py.remoting.connection import MAX_SILENT_TIMEOUTS, Answer
+
+
+def echo(connection: Connection, request: Command) -> None:
+    connection.respond(request, 0, request.fields, request.body, remark="echo")
+
+
+def silent(_: Connection, __: Command) -> None:
+    """A peer that never answers."""
+
+
+def refuse(connection: Connection, request: Command) -> None:
+    connection.respond(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+@asynccontextmanager
+async def connected(
+    handler: Handler,
+    *,
+    client_handler: Handler = refuse,
+    max_buffered: int = 1 << 20,
+    serialization: Serialization = Serialization.JSON,
+    on_closed: Callable[[Connection], None] = lambda _: None,
+) -> AsyncIterator[Connection]:
+    async with trio.open_nursery() as nursery:
+        address: str = await nursery.start(
+            lambda task_status: serve(handler, "127.0.0.1", 0, on_closed=on_closed, task_status=task_status)
+        )
+        host, port = address.split(":")
+        deadlines = Deadlines()
+        connection = Connection(
+            await trio.open_tcp_stream(host, int(port)),
+            deadlines=deadlines,
+            handler=client_handler,
+            max_buffered=max_buffered,
+            serialization=serialization,
+        )
+        nursery.start_soon(deadlines.run)
+        nursery.start_soon(connection.run)
+        yield connection
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+async def test_an_answer_comes_to_its_request(serialization: Serialization) -> None:
+    async with connected(echo, serialization=serialization) as connection:
+        answer = await connection.request(10, {"a": "b"}, b"body", timeout=3)
+        assert (answer.code, answer.fields, answer.body, answer.remark) == (0, {"a": "b"}, b"body", "echo")
+        assert answer.serialization is serialization
+        assert connection.pending == 0
+
+
+async def test_answers_in_any_order_are_matched() -> None:
+    held: list[tuple[Connection, Command]] = []
+
+    def answer_backwards(connection: Connection, request: Command) -> None:
+        held.append((connection, request))
+        if len(held) == 50:
+            for asker, one in reversed(held):
+                asker.respond(one, 0, {}, one.body)
+
+    answers = {}
+    async with connected(answer_backwards) as connection:
+
+        async def ask(number: int) -> None:
+            answers[number] = (await connection.request(10, {}, b"%d" % number, timeout=3)).body
+
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(ask, number)
+    assert answers == {number: b"%d" % number for number in range(50)}
+
+
+async def test_a_timeout_says_that_the_request_was_written(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with connected(silent) as connection:
+        with pytest.raises(
+            RequestTimeoutError, match=r"no answer from 127\.0\.0\.1:\d+ within 3 s"
+        ) as caught:
+            await connection.request(10, {}, timeout=3)
+        assert caught.value.delivery is Delivery.UNKNOWN
+        assert connection.pending == 0
+        assert not connection.is_closed
+
+
+async def test_a_connection_that_stays_silent_is_broken(jumping_clock: trio.testing.MockClock) -> None:
+    async with connected(silent) as connection:
+        for _ in range(MAX_SILENT_TIMEOUTS):
+            with pytest.raises(RequestTimeoutError):
+                await connection.request(10, {}, timeout=1)
+        assert connection.is_closed
+        with pytest.raises(ConnectionLostError, match="timed out and nothing was received") as caught:
+            await connection.request(10, {}, timeout=1)
+        assert caught.value.delivery is Delivery.NOT_SENT
+
+
+async def test_a_connection_that_answers_in_between_is_kept(jumping_clock: trio.testing.MockClock) -> None:
+    def answer_only_pings(connection: Connection, request: Command) -> None:
+        if request.code == 1:
+            connection.respond(request, 0)
+
+    async with connected(answer_only_pings) as connection:
+        for _ in range(MAX_SILENT_TIMEOUTS * 2):
+            with pytest.raises(RequestTimeoutError):
+                await connection.request(10, {}, timeout=1)
+            await connection.request(1, {}, timeout=1)
+        assert not connection.is_closed
+
+
+async def test_every_waiter_is_told_at_once_when_it_breaks() -> None:
+    def hang_up_at_ten(connection: Connection, request: Command) -> None:
+        if request.body == b"9":
+            connection.close()
+
+    errors: list[RocketMQError] = []
+    async with connected(hang_up_at_ten) as connection:
+
+        async def ask(number: int) -> None:
+            with pytest.raises(ConnectionLostError) as caught:
+                await connection.request(10, {}, b"%d" % number, timeout=1000)
+            errors.append(caught.value)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(ask, number)
+        assert connection.is_closed
+    assert [error.delivery for error in errors] == [Delivery.UNKNOWN] * 10
+
+
+async def test_a_request_that_was_still_buffered_is_known_as_not_sent() -> None:
+    answers: list[Answer] = []
+    async with connected(echo) as connection:
+        connection.submit(10, {}, timeout=3, on_answer=answers.append)
+        connection.close("test")  # before the writer had its turn
+    (error,) = answers
+    assert isinstance(error, ConnectionLostError)
+    assert error.delivery is Delivery.NOT_SENT
+    assert "test" in str(error)
+
+
+async def test_a_cancelled_request_leaves_nothing_and_its_late_answer_is_dropped() -> None:
+    held: list[tuple[Connection, Command]] = []
+
+    def hold_first(connection: Connection, request: Command) -> None:
+        held.append((connection, request))
+        if len(held) == 2:
+            for asker, one in held:
+                asker.respond(one, 0, {}, one.body)
+
+    async with connected(hold_first) as connection:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: connection.request(10, {}, b"1", timeout=3))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert connection.pending == 0
+        answer = await connection.request(10, {}, b"2", timeout=3)
+        assert answer.body == b"2"
+        assert connection.late_answers == 1
+
+
+async def test_senders_wait_when_the_buffer_is_full(jumping_clock: trio.testing.MockClock) -> None:
+    """A peer that does not read: memory stays bounded, and the wait counts towards the timeout."""
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    async with trio.open_nursery() as nursery, listener:
+        deadlines = Deadlines()
+        connection = Connection(
+            await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1]),
+            deadlines=deadlines,
+            handler=refuse,
+            max_buffered=1 << 20,
+        )
+        nursery.start_soon(deadlines.run)
+        nursery.start_soon(connection.run)
+        body = bytes(1 << 20)
+        answers: list[Answer] = []
+        submitted = 0
+        with trio.move_on_after(1):
+            while True:
+                await connection.wait_for_room()
+                connection.submit(10, {}, body, timeout=1000, on_answer=answers.append)
+                submitted += 1
+        assert not connection.has_room
+        with pytest.raises(RequestTimeoutError) as caught:
+            await connection.request(10, {}, timeout=2)
+        assert caught.value.delivery is Delivery.NOT_SENT
+        with trio.move_on_after(1) as scope:
+            await connection.oneway(10, {})
+        assert scope.cancelled_caught
+        connection.close("test")
+        assert len(answers) == submitted
+        nursery.cancel_scope.cancel()
+
+
+async def test_oneway_and_requests_from_the_other_side() -> None:
+    seen: list[Command] = []
+    arrived = trio.Event()
+    server_side: list[Connection] = []
+
+    def server(connection: Connection, request: Command) -> None:
+        server_side.append(connection)
+        seen.append(request)
+        connection.respond(request, 0)  # nothing happens: it was oneway
+        arrived.set()
+
+    async with connected(server, client_handler=echo) as connection:
+        await connection.oneway(34, {"x": "y"}, b"!")
+        await arrived.wait()
+        assert seen[0].is_oneway
+        assert (seen[0].code, seen[0].fields, seen[0].body) == (34, {"x": "y"}, b"!")
+        answer = await server_side[0].request(39, {}, b"from the server", timeout=3)
+        assert answer.body == b"from the server"
+        assert connection.late_answers == 0
+
+
+async def test_a_handler_that_raises_is_answered_as_system_error(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: Connection, __: Command) -> None:
+        raise ValueError("not today")
+
+    async with connected(broken) as connection:
+        answer = await connection.request(10, {}, timeout=3)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "ValueError: not today"
+        assert not connection.is_closed
+    assert "request 10 failed" in caplog.text
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, bytes(64)])
+async def test_garbage_from_the_peer_closes_the_connection(garbage: bytes) -> None:
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    stream = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
+    async with listener, await listener.accept() as peer, trio.open_nursery() as nursery:
+        deadlines = Deadlines()
+        connection = Connection(stream, deadlines=deadlines, handler=refuse)
+        nursery.start_soon(deadlines.run)
+        nursery.start_soon(connection.run)
+        answers: list[Answer] = []
+        connection.submit(10, {}, timeout=3, on_answer=answers.append)
+        await peer.send_all(garbage)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert connection.is_closed
+        assert isinstance(answers[0], ConnectionLostError)
+        assert "not RocketMQ's protocol" in str(answers[0])
+        nursery.cancel_scope.cancel()
+
+
+async def test_closing_gracefully_writes_what_is_buffered() -> None:
+    seen: list[bytes] = []
+    closed = trio.Event()
+
+    def collect(_: Connection, request: Command) -> None:
+        seen.append(request.body)
+
+    async with connected(collect, on_closed=lambda _: closed.set()) as connection:
+        for number in range(1000):
+            connection.oneway_nowait(10, {}, b"%d" % number)
+        await connection.aclose()
+        assert connection.is_closed
+        await closed.wait()
+        assert seen == [b"%d" % number for number in range(1000)]
+
+
+async def test_go_away_drains_the_connection() -> None:
+    def going(connection: Connection, request: Command) -> None:
+        connection.respond(request, ResponseCode.GO_AWAY)
+
+    async with connected(going) as connection:
+        answer = await connection.request(10, {}, timeout=3)
+        assert answer.code == ResponseCode.GO_AWAY
+        assert connection.draining
+        assert connection.is_closed  # nothing else was pending
+
+
+async def test_an_answer_nobody_asked_for_is_counted() -> None:
+    def twice(connection: Connection, request: Command) -> None:
+        connection.respond(request, 0)
+        connection.respond(request, 0)
+
+    async with connected(twice) as connection:
+        await connection.request(10, {}, timeout=3)
+        await connection.request(10, {}, timeout=3)
+        assert connection.late_answers >= 1

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from rocketmq_py.remoting.deadlines import TICK, Deadlines
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.tick = 0
+        self.expired_at: float | None = None
+
+    def expire(self) -> None:
+        assert self.expired_at is None, "expires once"
+        self.expired_at = trio.current_time()
+
+
+async def test_each_expires_at_its_time_and_not_before(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    start = trio.current_time()
+    timeouts = [3.0, 0.2, 30.0, 0.21, 1.0]
+    watched = [Watched() for _ in timeouts]
+    for one, timeout in zip(watched, timeouts, strict=True):
+        deadlines.add(one, timeout)
+        await trio.sleep(0)  # the sweeper may already be asleep when an earlier deadline is added
+    await trio.sleep(31)
+    for one, timeout in zip(watched, timeouts, strict=True):
+        assert one.expired_at is not None
+        assert timeout <= one.expired_at - start <= timeout + TICK + 1e-9
+    nursery.cancel_scope.cancel()
+
+
+async def test_removed_ones_never_expire(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    kept, removed = Watched(), Watched()
+    deadlines.add(kept, 1.0)
+    deadlines.add(removed, 1.0)
+    deadlines.remove(removed)
+    await trio.sleep(2)
+    assert kept.expired_at is not None
+    assert removed.expired_at is None
+    deadlines.remove(kept)  # one that has expired is left alone
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_earlier_deadline_wakes_a_sweeper_that_sleeps_for_a_later_one(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    deadlines.add(Watched(), 30.0)
+    await trio.sleep(10)
+    soon = Watched()
+    deadlines.add(soon, 1.0)
+    await trio.sleep(1.1)
+    assert soon.expired_at is not None
+    nursery.cancel_scope.cancel()

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+import trustme
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import (
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    Delivery,
+    RequestTimeoutError,
+)
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import TLS, Connection, Connections, Handler, serve
+
+
+def echo(connection: Connection, request: Command) -> None:
+    connection.respond(request, 0, request.fields, request.body)
+
+
+def ignore(_: Connection, __: Command) -> None:
+    """Nothing is asked of a client in these tests."""
+
+
+@asynccontextmanager
+async def pool_of(tls: TLS | None = None, connect_timeout: float = 3.0) -> AsyncIterator[Connections]:
+    async with trio.open_nursery() as nursery:
+        connections = Connections(nursery, ignore, tls=tls, connect_timeout=connect_timeout)
+        yield connections
+        await connections.aclose()
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def serving(
+    handler: Handler, *, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(
+            lambda task_status: serve(handler, "127.0.0.1", port, tls=tls, task_status=task_status)
+        )
+        nursery.cancel_scope.cancel()
+
+
+async def test_many_who_ask_share_one_connection() -> None:
+    async with serving(echo) as address, pool_of() as connections:
+        found: list[Connection] = []
+
+        async def get() -> None:
+            found.append(await connections.get(address))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(get)
+        assert len(set(found)) == 1
+        assert connections.get_nowait(address) is found[0]
+        assert connections.open_connections() == [found[0]]
+
+
+async def test_being_cancelled_does_not_disturb_others_who_wait_for_the_same_dial() -> None:
+    async with serving(echo) as address, pool_of() as connections:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connections.get, address)
+            await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert (await connections.request(address, 10, {}, b"x", timeout=3)).body == b"x"
+
+
+async def test_nobody_there_is_one_clear_line_and_backs_off(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with serving(echo) as address:
+        pass  # now nothing listens there
+    port = int(address.split(":")[1])
+    async with pool_of() as connections:
+        with pytest.raises(ConnectError, match=f"cannot connect to {address}: Connection refused") as caught:
+            await connections.get(address)
+        assert caught.value.delivery is Delivery.NOT_SENT
+        async with serving(echo, port=port):
+            with pytest.raises(ConnectError):  # not dialled again yet
+                await connections.get(address)
+            await trio.sleep(0.1)
+            assert not (await connections.get(address)).is_closed
+
+
+async def test_a_broken_connection_is_dialled_again() -> None:
+    def hang_up(connection: Connection, request: Command) -> None:
+        if request.code == 99:
+            connection.close()
+        else:
+            echo(connection, request)
+
+    async with serving(hang_up) as address, pool_of() as connections:
+        first = await connections.get(address)
+        await first.request(1, {}, timeout=3)
+        await first.oneway(99, {})
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert first.is_closed
+        assert connections.get_nowait(address) is None
+        second = await connections.get(address)
+        assert second is not first
+        assert (await second.request(1, {}, timeout=3)).code == 0
+
+
+async def test_one_that_accepts_and_hangs_up_is_not_dialled_in_a_circle(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    accepted = 0
+
+    async def hang_up(stream: trio.SocketStream) -> None:
+        nonlocal accepted
+        accepted += 1
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery, pool_of() as connections:
+        listeners = await nursery.start(
+            lambda task_status: trio.serve_tcp(hang_up, 0, host="127.0.0.1", task_status=task_status)
+        )
+        address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        await connections.get(address)
+        await trio.sleep(0.01)
+        for _ in range(100):
+            with pytest.raises(ConnectError, match="the peer closed it"):
+                await connections.get(address)
+        assert accepted == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_timeout_of_a_request_covers_the_dial(jumping_clock: trio.testing.MockClock) -> None:
+    # A listener that never accepts a TLS handshake: dialling hangs.
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+    async with listener, pool_of(TLS(), connect_timeout=5) as connections:
+        start = trio.current_time()
+        with pytest.raises(RequestTimeoutError) as caught:
+            await connections.request(address, 10, {}, timeout=1)
+        assert trio.current_time() - start == pytest.approx(1, abs=0.1)
+        assert caught.value.delivery is Delivery.NOT_SENT
+        await trio.sleep(5)
+        with pytest.raises(ConnectError, match="no connection within 5 s"):
+            await connections.get(address)
+
+
+async def test_go_away_is_answered_by_a_new_connection_and_the_same_request() -> None:
+    asked: list[Connection] = []
+
+    def go_away_once(connection: Connection, request: Command) -> None:
+        asked.append(connection)
+        if len(asked) == 1:
+            connection.respond(request, ResponseCode.GO_AWAY)
+        else:
+            echo(connection, request)
+
+    async with serving(go_away_once) as address, pool_of() as connections:
+        answer = await connections.request(address, 10, {}, b"again", timeout=3)
+        assert (answer.code, answer.body) == (0, b"again")
+        assert asked[0] is not asked[1]
+
+
+async def test_a_closed_pool_dials_no_more() -> None:
+    async with serving(echo) as address, trio.open_nursery() as nursery:
+        connections = Connections(nursery, ignore)
+        await connections.get(address)
+        await connections.aclose()
+        with pytest.raises(ClosedError):
+            await connections.get(address)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_port_in_use_is_a_configuration_error() -> None:
+    async with serving(echo) as address:
+        port = int(address.split(":")[1])
+        with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}"):
+            await serve(echo, "127.0.0.1", port)
+
+
+class TestTLS:
+    @pytest.fixture
+    def authority(self) -> trustme.CA:
+        return trustme.CA()
+
+    @pytest.fixture
+    def ca_file(self, authority: trustme.CA, tmp_path: Path) -> Path:
+        path = tmp_path / "ca.pem"
+        authority.cert_pem.write_to_path(str(path))
+        return path
+
+    def server_context(self, authority: trustme.CA, name: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert(name).configure_cert(context)
+        return context
+
+    async def test_a_trusted_certificate(self, authority: trustme.CA, ca_file: Path) -> None:
+        context = self.server_context(authority, "127.0.0.1")
+        async with serving(echo, tls=context) as address, pool_of(TLS(ca_file=ca_file)) as connections:
+            answer = await connections.request(address, 10, {}, bytes(1 << 20), timeout=30)
+            assert answer.body == bytes(1 << 20)
+
+    async def test_an_unknown_authority_is_refused(self, authority: trustme.CA) -> None:
+        context = self.server_context(authority, "127.0.0.1")
+        async with serving(echo, tls=context) as address, pool_of(TLS()) as connections:
+            with pytest.raises(ConnectError, match="certificate verify failed"):
+                await connections.get(address)
+
+    async def test_a_wrong_host_name_is_refused(self, authority: trustme.CA, ca_file: Path) -> None:
+        context = self.server_context(authority, "broker.example")
+        async with serving(echo, tls=context) as address:
+            async with pool_of(TLS(ca_file=ca_file)) as connections:
+                with pytest.raises(ConnectError, match="certificate verify failed"):
+                    await connections.get(address)
+            async with pool_of(TLS(ca_file=ca_file, server_name="broker.example")) as connections:
+                assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+
+    async def test_verification_is_off_only_when_said(self, authority: trustme.CA) -> None:
+        context = self.server_context(authority, "broker.example")
+        async with serving(echo, tls=context) as address, pool_of(TLS(verify=False)) as connections:
+            assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+
+    async def test_a_client_certificate(self, authority: trustme.CA, ca_file: Path, tmp_path: Path) -> None:
+        context = self.server_context(authority, "127.0.0.1")
+        authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_REQUIRED
+        own = tmp_path / "client.pem"
+        authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
+        async with serving(echo, tls=context) as address:
+            tls = TLS(ca_file=ca_file, certificate_file=own)
+            async with pool_of(tls) as connections:
+                assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+
+    def test_a_missing_file_is_a_configuration_error(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match=r"missing\.pem"):
+            TLS(ca_file=tmp_path / "missing.pem").context()
+
+    def test_the_password_stays_out_of_sight(self) -> None:
+        assert "hush" not in repr(TLS(key_password="hush"))
