@@ -1,0 +1,166 @@
+"""What clients ask brokers apart from sending: typed requests, typed answers, errors raised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketmq_py.client.routes import Routes
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.protocol.bodies import ConsumerList
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import (
+    ConsumerSendMsgBackRequest,
+    CreateTopicRequest,
+    GetConsumerListByGroupRequest,
+    GetMaxOffsetRequest,
+    GetMinOffsetRequest,
+    OffsetAnswer,
+    PullMessageRequest,
+    QueryConsumerOffsetRequest,
+    SearchOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.remoting import Connections
+
+
+class BrokerCalls:
+    """Requests to brokers, by queue or by broker name. Java: ``MQClientAPIImpl``.
+
+    Every method raises BrokerError (or a subclass) for an answer that is not a success, NoQueueError
+    when no address of the broker is known, and ConnectError, ConnectionLostError or
+    RequestTimeoutError when it cannot be reached. A cancellation leaves nothing behind.
+
+    Args:
+        connections: how brokers are reached.
+        routes: their addresses.
+        timeout: seconds for one request.
+    """
+
+    def __init__(self, connections: Connections, routes: Routes, *, timeout: float) -> None:
+        self._connections = connections
+        self._routes = routes
+        self._timeout = timeout
+
+    async def call(self, address: str, header: Request, body: bytes = b"") -> Command:
+        """Ask ``address`` and return its answer, which is a success."""
+        answer = await self._ask(address, header, body)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_answer(answer.code, answer.remark, address)
+        return answer
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the queue's next message will get."""
+        header = GetMaxOffsetRequest(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        return _offset(await self.call(self._master(queue), header))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message that the broker still has."""
+        header = GetMinOffsetRequest(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        return _offset(await self.call(self._master(queue), header))
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at ``timestamp_ms`` or later, else the max offset."""
+        header = SearchOffsetRequest(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            broker_name=queue.broker_name,
+        )
+        return _offset(await self.call(self._master(queue), header))
+
+    async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return where the group goes on in the queue, or None if it has never been there."""
+        header = QueryConsumerOffsetRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            broker_name=queue.broker_name,
+        )
+        address = self._master(queue)
+        answer = await self._ask(address, header)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_answer(answer.code, answer.remark, address)
+        return _offset(answer)
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set where the group goes on in the queue."""
+        header = UpdateConsumerOffsetRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            broker_name=queue.broker_name,
+        )
+        await self.call(self._master(queue), header)
+
+    async def consumer_ids(self, group: str, broker_name: str) -> Sequence[str]:
+        """Return the ids of the clients that the broker knows as members of the group."""
+        header = GetConsumerListByGroupRequest(consumer_group=group)
+        address = self._routes.broker_address(broker_name, any_id=True)
+        return ConsumerList.decode((await self.call(address, header)).body).consumer_id_list
+
+    async def send_back(
+        self, message: ReceivedMessage, group: str, *, delay_level: int, max_reconsume_times: int
+    ) -> None:
+        """Have the broker deliver the message to the group again, later.
+
+        Args:
+            message: one that was pulled from a broker.
+            group: who failed on it.
+            delay_level: 0 lets the broker choose by the number of failures, -1 gives the message up
+                (it goes to the dead-letter topic), 1 to 18 is a level of the broker's table.
+            max_reconsume_times: after so many failures it is given up.
+        """
+        header = ConsumerSendMsgBackRequest(
+            offset=message.commit_log_offset,
+            group=group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            unit_mode=False,
+            max_reconsume_times=max_reconsume_times,
+            broker_name=message.broker_name,
+        )
+        await self.call(self._routes.broker_address(message.broker_name), header)
+
+    async def pull(
+        self, address: str, header: PullMessageRequest, *, timeout: float, body: bytes = b""
+    ) -> Command:
+        """Return the broker's answer to a pull, whatever its code is; ``timeout`` is in seconds."""
+        return await self._connections.request(
+            address, header.code, header.to_fields(), body, timeout=timeout
+        )
+
+    async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
+        """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""
+        header = CreateTopicRequest(
+            topic=topic,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_sys_flag=0,
+        )
+        await self.call(address, header)
+
+    def _master(self, queue: MessageQueue) -> str:
+        return self._routes.broker_address(queue.broker_name, any_id=True)
+
+    async def _ask(self, address: str, header: Request, body: bytes = b"") -> Command:
+        return await self._connections.request(
+            address, header.code, header.to_fields(), body, timeout=self._timeout
+        )
+
+
+def _offset(answer: Command) -> int:
+    return OffsetAnswer.from_fields(answer.fields).offset

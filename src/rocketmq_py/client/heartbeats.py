@@ -1,0 +1,126 @@
+"""Heartbeats: what tells brokers which groups this client belongs to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+import trio
+
+from rocketmq_py.client.routes import Routes
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
+from rocketmq_py.protocol.headers import HeartbeatRequest, UnregisterClientRequest
+from rocketmq_py.remoting import Connections
+
+logger = logging.getLogger("rocketmq_py.client")
+
+
+class Heartbeats:
+    """Announces the groups of one client to every broker in use, and takes leave of them.
+
+    Masters hear of all groups; slaves only of consumers, who may pull from them.
+
+    Args:
+        client_id: who speaks.
+        connections: how brokers are reached.
+        routes: which brokers are in use.
+        interval: seconds between two rounds.
+        timeout: seconds for one heartbeat.
+    """
+
+    def __init__(
+        self, client_id: str, connections: Connections, routes: Routes, *, interval: float, timeout: float
+    ) -> None:
+        self._client_id = client_id
+        self._connections = connections
+        self._routes = routes
+        self._interval = interval
+        self._timeout = timeout
+        self._producers: dict[str, int] = {}
+        self._consumers: dict[str, Callable[[], ConsumerData]] = {}
+        self._wanted = trio.Event()
+
+    def add_producer(self, group: str) -> None:
+        """Announce a producer group from now on. Several producers of one client may share a group."""
+        self._producers[group] = self._producers.get(group, 0) + 1
+
+    def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
+        """Announce a consumer group; ``describe`` gives its subscriptions at each heartbeat."""
+        self._consumers[group] = describe
+
+    async def remove_producer(self, group: str) -> None:
+        """Stop announcing a producer group, and tell the brokers if it was its last producer."""
+        self._producers[group] -= 1
+        if self._producers[group] == 0:
+            del self._producers[group]
+            await self._unregister(UnregisterClientRequest(client_id=self._client_id, producer_group=group))
+
+    async def remove_consumer(self, group: str) -> None:
+        """Stop announcing a consumer group, and tell the brokers, who tell its other members."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(UnregisterClientRequest(client_id=self._client_id, consumer_group=group))
+
+    def has_consumer(self, group: str) -> bool:
+        """Whether a consumer of ``group`` is being announced."""
+        return group in self._consumers
+
+    def send_soon(self) -> None:
+        """Have a round sent at once by the background task: a group, subscription or broker is new."""
+        self._wanted.set()
+
+    async def send(self) -> None:
+        """Send one heartbeat to every broker in use, all at the same time. What fails is logged."""
+        if not self._producers and not self._consumers:
+            return
+        async with trio.open_nursery() as nursery:
+            for address in self._addresses():
+                nursery.start_soon(self._send_to, address)
+
+    async def run(self) -> None:
+        """Send a round every ``interval`` seconds, and when one is wanted at once."""
+        while True:
+            with trio.move_on_after(self._interval):
+                await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self.send()
+
+    def _addresses(self) -> Iterable[str]:
+        for addresses in self._routes.brokers().values():
+            for broker_id, address in addresses.items():
+                if broker_id == MASTER_ID or self._consumers:
+                    yield address
+
+    async def _send_to(self, address: str) -> None:
+        body = Heartbeat(
+            client_id=self._client_id,
+            producer_data_set=tuple(ProducerData(group_name=group) for group in self._producers),
+            consumer_data_set=tuple(describe() for describe in self._consumers.values()),
+        ).encode()
+        header = HeartbeatRequest()
+        try:
+            answer = await self._connections.request(
+                address, header.code, header.to_fields(), body, timeout=self._timeout
+            )
+        except RocketMQError as error:
+            logger.info("no heartbeat: %s", error)
+        else:
+            if answer.code != ResponseCode.SUCCESS:
+                logger.warning("%s refused the heartbeat (%d): %s", address, answer.code, answer.remark)
+
+    async def _unregister(self, header: UnregisterClientRequest) -> None:
+        async with trio.open_nursery() as nursery:
+            for addresses in self._routes.brokers().values():
+                for address in addresses.values():
+                    # Brokers that cannot be reached notice by themselves that the connection has gone.
+                    if self._connections.get_nowait(address) is not None:
+                        nursery.start_soon(self._unregister_from, address, header)
+
+    async def _unregister_from(self, address: str, header: UnregisterClientRequest) -> None:
+        try:
+            await self._connections.request(
+                address, header.code, header.to_fields(), timeout=min(self._timeout, 1.0)
+            )
+        except RocketMQError as error:
+            logger.info("no leave taken: %s", error)

@@ -1,0 +1,146 @@
+"""What all producers and consumers of one client share."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Unpack
+
+from rocketmq_py.client.broker_calls import BrokerCalls
+from rocketmq_py.client.config import ClientConfig, ClientOptions, name_server_addresses, split_options
+from rocketmq_py.client.heartbeats import Heartbeats
+from rocketmq_py.client.identity import new_client_id, outgoing_address
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.client.name_servers import NameServers
+from rocketmq_py.client.routes import Route, Routes
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
+from rocketmq_py.protocol.message_id import UniqueIdGenerator
+from rocketmq_py.remoting import Connection, Connections
+
+
+def wall_clock_ms() -> int:
+    """Return the time of day, epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class ClientInstance(Lifespan):
+    """Connections, routes and heartbeats, shared. Java: ``MQClientInstance``, which is hidden there.
+
+    Nothing is dialled before it is needed: opening one cannot fail for a cluster that is away.
+
+    Args:
+        address: name servers, ``host:port;host:port``; None reads NAMESRV_ADDR, else 127.0.0.1:9876.
+        rng: the source of randomness, for tests that replay a run.
+        now_ms: the wall clock, epoch milliseconds.
+        **options: the fields of ClientConfig.
+
+    Raises:
+        ConfigurationError: an address or a setting is wrong.
+
+    Attributes:
+        client_id: what brokers know this client by.
+        unique_ids: makes the ids of messages.
+        connections, name_servers, routes, heartbeats, brokers: the parts; only while it is open.
+    """
+
+    connections: Connections
+    name_servers: NameServers
+    routes: Routes
+    heartbeats: Heartbeats
+    brokers: BrokerCalls
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        rng: random.Random | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        super().__init__()
+        self.config = ClientConfig(**split_options(options, ClientConfig)[0])
+        self.addresses = name_server_addresses(address)
+        self.rng = rng or random.Random()
+        self.host = outgoing_address(self.addresses[0])
+        self.client_id = new_client_id(self.host, self.config.instance_name, self.rng)
+        self.now_ms = now_ms
+        self.unique_ids = UniqueIdGenerator(
+            ipaddress.ip_address(self.host).packed, process_id=os.getpid, now_ms=now_ms, random=self.rng
+        )
+        self._on_route: list[Callable[[Route], None]] = []
+        self._on_members_changed: dict[str, Callable[[], None]] = {}
+        self._handlers: dict[int, Callable[[Connection, Command], None]] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+        }
+
+    async def _open(self) -> None:
+        config = self.config
+        self.connections = Connections(
+            self.nursery,
+            self._answer,
+            tls=config.tls,
+            serialization=config.serialization,
+            max_buffered=config.max_buffered,
+            connect_timeout=config.connect_timeout,
+        )
+        self.name_servers = NameServers(
+            self.connections, self.addresses, timeout=config.request_timeout, rng=self.rng
+        )
+        self.routes = Routes(
+            self.name_servers,
+            default_topic_queues=config.default_topic_queues,
+            refresh_interval=config.route_refresh_interval,
+            on_change=self._route_changed,
+        )
+        self.heartbeats = Heartbeats(
+            self.client_id,
+            self.connections,
+            self.routes,
+            interval=config.heartbeat_interval,
+            timeout=config.request_timeout,
+        )
+        self.brokers = BrokerCalls(self.connections, self.routes, timeout=config.request_timeout)
+        self.nursery.start_soon(self.routes.run)
+        self.nursery.start_soon(self.heartbeats.run)
+
+    async def _close(self) -> None:
+        await self.connections.aclose()
+
+    def on_route(self, changed: Callable[[Route], None]) -> Callable[[], None]:
+        """Call ``changed`` with each route that is new or changes; returns what ends that."""
+        self._on_route.append(changed)
+        return lambda: self._on_route.remove(changed)
+
+    def on_members_changed(self, group: str, changed: Callable[[], None] | None) -> None:
+        """Call ``changed`` when a broker says that the group's members changed; None ends that."""
+        if changed is None:
+            self._on_members_changed.pop(group, None)
+        else:
+            self._on_members_changed[group] = changed
+
+    def _route_changed(self, route: Route) -> None:
+        self.heartbeats.send_soon()
+        for changed in list(self._on_route):
+            changed(route)
+
+    def _answer(self, connection: Connection, request: Command) -> None:
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            connection.respond(
+                request,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f"this client does not serve request {request.code}",
+            )
+        else:
+            handler(connection, request)
+
+    def _members_changed(self, _: Connection, request: Command) -> None:
+        group = NotifyConsumerIdsChangedRequest.from_fields(request.fields).consumer_group
+        changed = self._on_members_changed.get(group)
+        if changed is not None:
+            changed()

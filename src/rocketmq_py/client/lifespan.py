@@ -1,0 +1,121 @@
+"""What has a beginning and an end, and background tasks in between."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from rocketmq_py.errors import ClosedError, RocketMQError
+
+
+class Lifespan:
+    """Owns a nursery from ``async with`` to its end.
+
+    Leaving the ``async with`` first closes gracefully (what that means is the subclass's affair), within
+    ``close_timeout`` seconds and even when the leaving is due to a cancellation, then cancels every
+    background task that is left. An exception of the user's own code passes through unchanged.
+
+    For lifespans that an ``async with`` does not fit, :meth:`start` takes a nursery of the caller's
+    instead, and :meth:`aclose` ends it; cancelling that nursery ends it without grace.
+    """
+
+    close_timeout: float = 5.0
+
+    def __init__(self) -> None:
+        self._nursery: trio.Nursery | None = None
+        self._own_nursery: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._ended = trio.Event()
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        try:
+            # Shielded: when the user's code is cancelled, the background tasks are still needed to close
+            # gracefully. `__aexit__` ends them for certain.
+            await self._start(nursery, shield=True)
+        except BaseException:
+            # The error itself is what the user sees; leaving the nursery with it would wrap it in a group.
+            nursery.cancel_scope.cancel()
+            await manager.__aexit__(None, None, None)
+            raise
+        self._own_nursery = manager
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        manager = self._own_nursery
+        assert manager is not None
+        self._own_nursery = None
+        try:
+            await self.aclose()
+        finally:
+            await manager.__aexit__(None, None, None)
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Open it with its tasks in ``nursery``, until :meth:`aclose`. Raises what the opening raises."""
+        await self._start(nursery, shield=False)
+
+    async def aclose(self) -> None:
+        """Close gracefully within ``close_timeout`` seconds, then cancel what is left. Repeatable."""
+        if self._nursery is None:
+            return
+        if not self._closing:
+            self._closing = True
+            with trio.move_on_after(self.close_timeout, shield=True):
+                await self._close()
+            self._nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await self._ended.wait()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is between its beginning and the start of its end."""
+        return self._nursery is not None and not self._closing and not self._ended.is_set()
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where its background tasks run. Raises ClosedError unless it is open."""
+        if self._nursery is None or self._ended.is_set():
+            name = type(self).__name__
+            raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
+        return self._nursery
+
+    async def _start(self, nursery: trio.Nursery, *, shield: bool) -> None:
+        if self._nursery is not None:
+            raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
+        await nursery.start(self._run, shield)
+
+    async def _run(self, shield: bool, *, task_status: trio.TaskStatus[None]) -> None:
+        failure: RocketMQError | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                try:
+                    await self._open()
+                except RocketMQError as error:
+                    failure = error
+                    nursery.cancel_scope.cancel()
+                else:
+                    nursery.cancel_scope.shield = shield
+                    task_status.started()
+                await trio.sleep(math.inf)
+        finally:
+            self._ended.set()
+            self._abandon()
+        if failure is not None:
+            raise failure
+
+    async def _open(self) -> None:
+        """Start what runs in the background; raise if that cannot be."""
+
+    async def _close(self) -> None:
+        """Finish what is under way. Runs shielded, and for ``close_timeout`` seconds at the most."""
+
+    def _abandon(self) -> None:
+        """Tell whoever still waits for something that it will not come. Runs when all tasks have ended."""

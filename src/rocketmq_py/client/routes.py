@@ -1,0 +1,218 @@
+"""Where topics live: which queues on which brokers, kept fresh in the background."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import trio
+
+from rocketmq_py.client.name_servers import NameServers
+from rocketmq_py.errors import NoQueueError, RocketMQError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.protocol.bodies import MASTER_ID, READABLE, WRITABLE, TopicRoute
+
+logger = logging.getLogger("rocketmq_py.client")
+
+SPOILED_PAUSE = 0.05
+"""Seconds between an error that spoils a route and the question: many sends fail at the same time."""
+
+
+@attrs.frozen
+class Route:
+    """What a client uses of a topic's route. Java: ``TopicPublishInfo`` and the subscribe info.
+
+    Attributes:
+        topic: the topic.
+        write_queues: queues to send to: writable, and with a master.
+        read_queues: queues to consume from, sorted.
+        brokers: for each broker name its addresses by broker id; 0 is the master.
+        is_default: the topic does not exist yet; this is where a broker would create it.
+    """
+
+    topic: str
+    write_queues: tuple[MessageQueue, ...]
+    read_queues: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Mapping[int, str]]
+    is_default: bool = False
+
+    @classmethod
+    def of(cls, topic: str, wire: TopicRoute) -> Route:
+        """Return the route that a name server's answer describes."""
+        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        queues = sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
+        write_queues = [
+            MessageQueue(topic, queue.broker_name, queue_id)
+            for queue in queues
+            if queue.perm & WRITABLE and MASTER_ID in brokers.get(queue.broker_name, {})
+            for queue_id in range(queue.write_queue_nums)
+        ]
+        if wire.order_topic_conf:
+            write_queues = _ordered_queues(topic, wire.order_topic_conf)
+        read_queues = [
+            MessageQueue(topic, queue.broker_name, queue_id)
+            for queue in queues
+            if queue.perm & READABLE
+            for queue_id in range(queue.read_queue_nums)
+        ]
+        return cls(topic, tuple(write_queues), tuple(read_queues), brokers)
+
+    @classmethod
+    def of_default(cls, topic: str, wire: TopicRoute, most_queues: int) -> Route:
+        """Return the route of a topic that a broker will create at its first message, from TBW102's."""
+        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        write_queues = [
+            MessageQueue(topic, queue.broker_name, queue_id)
+            for queue in sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
+            if queue.perm & WRITABLE and MASTER_ID in brokers.get(queue.broker_name, {})
+            for queue_id in range(min(most_queues, queue.read_queue_nums))
+        ]
+        return cls(topic, tuple(write_queues), (), brokers, is_default=True)
+
+
+def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
+    """Read "broker-a:4;broker-b:2", which a name server may hold for a globally ordered topic."""
+    queues = []
+    for piece in configuration.split(";"):
+        broker_name, _, count = piece.partition(":")
+        if count.isdigit():
+            queues += [MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count))]
+    return queues
+
+
+class Routes:
+    """The routes of all topics in use. Several who ask for the same topic share one request.
+
+    Args:
+        name_servers: whom to ask.
+        default_topic_queues: how many queues to use of a topic that does not exist yet.
+        refresh_interval: seconds between two looks at all topics in use.
+        on_change: called with each route that is new or differs from the one before.
+    """
+
+    def __init__(
+        self,
+        name_servers: NameServers,
+        *,
+        default_topic_queues: int,
+        refresh_interval: float,
+        on_change: Callable[[Route], None],
+    ) -> None:
+        self._name_servers = name_servers
+        self._default_topic_queues = default_topic_queues
+        self._refresh_interval = refresh_interval
+        self._on_change = on_change
+        self._routes: dict[str, Route] = {}
+        self._spoiled: set[str] = set()
+        self._asking: dict[str, trio.Lock] = {}
+        self._brokers: dict[str, Mapping[int, str]] = {}
+        self._spoiled_some = trio.Event()
+
+    def get_nowait(self, topic: str) -> Route | None:
+        """Return the route of a topic if it is known, else None."""
+        return self._routes.get(topic)
+
+    async def get(self, topic: str, *, for_sending: bool = False) -> Route:
+        """Return a topic's route, asking a name server if it is unknown.
+
+        With ``for_sending``, a topic that does not exist is routed to where a broker would create it.
+
+        Raises:
+            TopicNotFoundError: the topic does not exist, and no broker would create it.
+            NameServerError: no name server answered. BrokerError: one refused to.
+        """
+        route = self._routes.get(topic)
+        if route is None or (route.is_default and not for_sending):
+            async with self._asking.setdefault(topic, trio.Lock()):
+                route = self._routes.get(topic)  # another task may have asked while this one waited
+                if route is None or (route.is_default and not for_sending):
+                    route = await self.refresh(topic, for_sending=for_sending)
+        return route
+
+    async def refresh(self, topic: str, *, for_sending: bool = False) -> Route:
+        """Ask a name server for a topic's route now. Raises as :meth:`get`."""
+        try:
+            route = Route.of(topic, await self._name_servers.route(topic))
+        except TopicNotFoundError:
+            if not for_sending:
+                raise
+            route = await self._default_route(topic)
+        if route != self._routes.get(topic):
+            self._routes[topic] = route
+            self._brokers.update(route.brokers)
+            self._on_change(route)
+        return route
+
+    async def _default_route(self, topic: str) -> Route:
+        try:
+            wire = await self._name_servers.route(DEFAULT_TOPIC)
+        except TopicNotFoundError:
+            raise TopicNotFoundError(topic, self._name_servers.addresses) from None
+        return Route.of_default(topic, wire, self._default_topic_queues)
+
+    def spoil(self, topic: str) -> None:
+        """Have the topic's route asked for again, at once: an error has shown that it is out of date.
+
+        Until the answer is there the old one goes on being used: other brokers of it may well serve.
+        """
+        if topic in self._routes:
+            self._spoiled.add(topic)
+            self._spoiled_some.set()
+
+    def master_address_nowait(self, broker_name: str) -> str | None:
+        """Return the address of a broker's master, or None if none is known."""
+        addresses = self._brokers.get(broker_name)
+        return None if addresses is None else addresses.get(MASTER_ID)
+
+    def broker_address(self, broker_name: str, *, broker_id: int = MASTER_ID, any_id: bool = False) -> str:
+        """Return the address of a broker; with ``any_id``, of another of that name if that one is gone.
+
+        Raises NoQueueError when no address is known.
+        """
+        addresses = self._brokers.get(broker_name, {})
+        address = addresses.get(broker_id)
+        if address is None and any_id and addresses:
+            address = addresses[min(addresses)]
+        if address is None:
+            role = "master" if broker_id == MASTER_ID else f"replica {broker_id}"
+            raise NoQueueError(f"no address is known for the {role} of broker {broker_name!r}")
+        return address
+
+    def brokers(self) -> Mapping[str, Mapping[int, str]]:
+        """Return the addresses of every broker of every route in use, by broker name and id."""
+        return self._brokers
+
+    def topics(self) -> Sequence[str]:
+        """Return the topics in use."""
+        return list(self._routes)
+
+    async def run(self) -> None:
+        """Refresh all routes every ``refresh_interval`` seconds, and spoiled ones at once."""
+        next_round = trio.current_time() + self._refresh_interval
+        while True:
+            with trio.move_on_at(next_round):
+                await self._spoiled_some.wait()
+                await trio.sleep(SPOILED_PAUSE)
+            self._spoiled_some = trio.Event()
+            spoiled, self._spoiled = self._spoiled, set()
+            if trio.current_time() >= next_round:
+                next_round = trio.current_time() + self._refresh_interval
+                self._forget_brokers_without_route()
+                spoiled = set(self._routes)
+            for topic in sorted(spoiled):
+                await self._refresh_in_background(topic)
+
+    async def _refresh_in_background(self, topic: str) -> None:
+        try:
+            async with self._asking.setdefault(topic, trio.Lock()):
+                await self.refresh(topic, for_sending=self._routes[topic].is_default)
+        except RocketMQError as error:
+            # The old route goes on being used: a name server that is down must not stop the traffic.
+            logger.warning("route of %s not refreshed: %s", topic, error)
+
+    def _forget_brokers_without_route(self) -> None:
+        named = {name for route in self._routes.values() for name in route.brokers}
+        for name in self._brokers.keys() - named:
+            del self._brokers[name]

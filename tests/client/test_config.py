@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import random
+import typing
+
+import attrs
+import pytest
+
+from rocketmq_py.client import ClientConfig, ClientInstance, ClientOptions
+from rocketmq_py.client.config import field_names, name_server_addresses
+from rocketmq_py.client.identity import new_client_id, outgoing_address
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.producer import ProducerConfig, ProducerOptions
+
+
+def test_the_address_comes_from_the_environment_when_none_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert name_server_addresses(None) == ("127.0.0.1:9876",)
+    monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
+    assert name_server_addresses(None) == ("a:1", "b:2")
+    assert name_server_addresses("c:3") == ("c:3",)
+
+
+@pytest.mark.parametrize(
+    ("options", "configs"),
+    [(ClientOptions, [ClientConfig]), (ProducerOptions, [ClientConfig, ProducerConfig])],
+)
+def test_keyword_arguments_are_the_fields_of_the_configurations(
+    options: type, configs: list[type[attrs.AttrsInstance]]
+) -> None:
+    named = typing.get_type_hints(options)
+    fields = {
+        name: typing.get_type_hints(config)[name]
+        for config in configs
+        for name in field_names(config)
+        if name != "group"
+    }
+    assert named == fields
+
+
+def test_client_ids_differ() -> None:
+    rng = random.Random(1)
+    ids = {new_client_id("10.0.0.1", None, rng) for _ in range(100)}
+    assert len(ids) == 100
+    assert all(one.startswith("10.0.0.1@") for one in ids)
+    assert "@orders-1#" in new_client_id("10.0.0.1", "orders-1", rng)
+
+
+def test_the_own_address_is_the_one_towards_the_peer() -> None:
+    assert outgoing_address("127.0.0.1:9876") == "127.0.0.1"
+    assert outgoing_address("[::1]:9876") == "::1"
+    assert outgoing_address("a-name-for-a-resolver:9876").count(".") == 3
+
+
+def test_a_wrong_address_fails_where_it_is_written() -> None:
+    with pytest.raises(ConfigurationError, match="is not host:port"):
+        ClientInstance("localhost")

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import msgspec
+import trio
+import trio.testing
+from tests.scripted import ScriptedServer, ignore, scripted_cluster, store
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.bodies import ConsumerData
+from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
+
+
+def heartbeats(server: ScriptedServer) -> list[dict[str, object]]:
+    return [msgspec.json.decode(request.body) for request in server.asked(RequestCode.HEART_BEAT)]
+
+
+async def test_every_broker_in_use_hears_of_every_group_every_30_s(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store, store) as cluster, ClientInstance(cluster.address) as client:
+        client.heartbeats.add_producer("p")
+        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await trio.sleep(100)
+        assert all(not server.requests for server in cluster.brokers.values()), "no broker is in use yet"
+        await client.routes.get("T")
+        await trio.sleep(1)
+        for server in cluster.brokers.values():
+            (first,) = heartbeats(server)
+            assert first["clientID"] == client.client_id
+            assert first["producerDataSet"] == [{"groupName": "p"}]
+        await trio.sleep(60)
+        assert {len(heartbeats(server)) for server in cluster.brokers.values()} == {3}
+
+
+async def test_leave_is_taken_of_a_group_when_its_last_producer_goes() -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        broker = cluster.brokers["broker-a"]
+        client.heartbeats.add_producer("p")
+        client.heartbeats.add_producer("p")
+        await client.routes.get("T")
+        await client.heartbeats.send()
+        await client.heartbeats.remove_producer("p")
+        assert not broker.asked(RequestCode.UNREGISTER_CLIENT)
+        await client.heartbeats.remove_producer("p")
+        (leave,) = broker.asked(RequestCode.UNREGISTER_CLIENT)
+        assert (leave.fields["clientID"], leave.fields["producerGroup"]) == (client.client_id, "p")
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_other(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(ignore, store) as cluster, ClientInstance(cluster.address) as client:
+        client.heartbeats.add_producer("p")
+        await client.routes.get("T")
+        start = trio.current_time()
+        await client.heartbeats.send()
+        assert trio.current_time() - start <= client.config.request_timeout + 1
+        assert heartbeats(cluster.brokers["broker-b"])
+
+
+async def test_brokers_tell_of_changed_members() -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        broker = cluster.brokers["broker-a"]
+        changed: list[str] = []
+        client.on_members_changed("c", lambda: changed.append("c"))
+        client.heartbeats.add_producer("p")
+        await client.routes.get("T")
+        await client.heartbeats.send()
+        header = NotifyConsumerIdsChangedRequest(consumer_group="c")
+        broker.connections[0].oneway_nowait(header.code, header.to_fields())
+        broker.connections[0].oneway_nowait(header.code, {"consumerGroup": "another"})
+        answer = await broker.connections[0].request(12345, {}, timeout=3)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert changed == ["c"]
+        client.on_members_changed("c", None)
+        broker.connections[0].oneway_nowait(header.code, header.to_fields())
+        await broker.connections[0].request(12345, {}, timeout=3)
+        assert changed == ["c"]

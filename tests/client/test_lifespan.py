@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.errors import ClosedError, ConfigurationError
+
+
+class Sample(Lifespan):
+    def __init__(self, failure: Exception | None = None, close_seconds: float = 0) -> None:
+        super().__init__()
+        self.failure = failure
+        self.close_seconds = close_seconds
+        self.events: list[str] = []
+        self.background: trio.CancelScope | None = None
+
+    async def _open(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.failure is not None:
+            raise self.failure
+        self.nursery.start_soon(self._work)
+        self.events.append("open")
+
+    async def _work(self) -> None:
+        try:
+            await trio.sleep(math.inf)
+        finally:
+            self.events.append("background ended")
+
+    async def _close(self) -> None:
+        await trio.sleep(self.close_seconds)
+        self.events.append("closed gracefully")
+
+    def _abandon(self) -> None:
+        self.events.append("abandoned")
+
+
+ALL = ["open", "closed gracefully", "background ended", "abandoned"]
+
+
+async def test_leaving_closes_gracefully_and_ends_the_background() -> None:
+    async with Sample() as sample:
+        open_inside = sample.is_open
+    assert (open_inside, sample.is_open) == (True, False)
+    assert sample.events == ALL
+
+
+async def test_the_users_own_exception_passes_unchanged() -> None:
+    sample = Sample()
+    with pytest.raises(KeyError) as caught:
+        async with sample:
+            raise KeyError("mine")
+    assert caught.value.args == ("mine",)
+    assert sample.events == ALL
+
+
+async def test_a_cancellation_still_closes_gracefully(autojump_clock: trio.testing.MockClock) -> None:
+    sample = Sample(close_seconds=1)
+    with trio.move_on_after(5) as scope:
+        async with sample:
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert sample.events == ALL
+
+
+async def test_closing_is_bounded(autojump_clock: trio.testing.MockClock) -> None:
+    sample = Sample(close_seconds=1000)
+    start = trio.current_time()
+    async with sample:
+        pass
+    assert trio.current_time() - start == sample.close_timeout
+    assert sample.events == ["open", "background ended", "abandoned"]
+
+
+async def test_what_fails_to_open_raises_its_own_error() -> None:
+    with pytest.raises(ConfigurationError, match="no"):
+        async with Sample(ConfigurationError("no")):
+            pytest.fail("not reached")
+
+
+async def test_opening_can_be_cancelled() -> None:
+    class Hanging(Sample):
+        async def _open(self) -> None:
+            await trio.sleep_forever()
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with Hanging():
+            pytest.fail("not reached")
+    assert scope.cancelled_caught
+
+
+async def test_a_bug_in_the_background_reaches_the_user() -> None:
+    class Buggy(Sample):
+        async def _work(self) -> None:
+            raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with Buggy():
+            await trio.sleep_forever()
+    assert caught.group_contains(ZeroDivisionError, match="a bug")
+
+
+async def test_a_nursery_of_the_callers(nursery: trio.Nursery) -> None:
+    sample = Sample()
+    await sample.start(nursery)
+    assert sample.is_open
+    await sample.aclose()
+    await sample.aclose()  # once more does nothing
+    assert sample.events == ALL
+
+
+async def test_cancelling_the_callers_nursery_ends_it_without_grace() -> None:
+    sample = Sample()
+    async with trio.open_nursery() as nursery:
+        await sample.start(nursery)
+        nursery.cancel_scope.cancel()
+    assert sample.events == ["open", "background ended", "abandoned"]
+    await sample.aclose()
+    assert not sample.is_open
+
+
+async def test_it_opens_once() -> None:
+    sample = Sample()
+    with pytest.raises(ClosedError, match="not open"):
+        _ = sample.nursery
+    await sample.aclose()  # never opened: nothing to do
+    async with sample:
+        with pytest.raises(ClosedError, match="opened before"):
+            await sample.__aenter__()
+    with pytest.raises(ClosedError, match="opened before"):
+        async with sample:
+            pytest.fail("not reached")

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+from tests.scripted import ScriptedCluster, ignore, scripted_cluster, store
+
+from rocketmq_py.client import ClientInstance, Route
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.errors import NameServerError, NoQueueError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
+
+ROUTE_QUESTIONS = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+def questions(cluster: ScriptedCluster) -> int:
+    return len(cluster.name_server.asked(ROUTE_QUESTIONS))
+
+
+def wire_route(*queues: QueueData, conf: str | None = None, **addresses: dict[int, str]) -> TopicRoute:
+    return TopicRoute(
+        queue_datas=queues,
+        broker_datas=tuple(
+            BrokerData(cluster="c", broker_name=name, broker_addrs=table) for name, table in addresses.items()
+        ),
+        order_topic_conf=conf,
+    )
+
+
+def queues_on(name: str, *, read: int = 2, write: int = 2, perm: int = 6) -> QueueData:
+    return QueueData(broker_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm)
+
+
+class TestRoute:
+    def test_writing_needs_the_permission_and_a_master(self) -> None:
+        route = Route.of(
+            "T",
+            wire_route(
+                queues_on("b"),
+                queues_on("a", read=3, write=1),
+                queues_on("readonly", perm=4),
+                queues_on("slaves"),
+                a={0: "a:1"},
+                b={0: "b:1", 1: "b:2"},
+                readonly={0: "r:1"},
+                slaves={1: "s:1"},
+            ),
+        )
+        assert route.write_queues == (
+            MessageQueue("T", "a", 0),
+            MessageQueue("T", "b", 0),
+            MessageQueue("T", "b", 1),
+        )
+        assert [(queue.broker_name, queue.queue_id) for queue in route.read_queues] == [
+            ("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1),
+            ("readonly", 0), ("readonly", 1), ("slaves", 0), ("slaves", 1),
+        ]  # fmt: skip
+        assert list(route.read_queues) == sorted(route.read_queues)
+
+    def test_an_order_configuration_replaces_the_queues_to_write(self) -> None:
+        route = Route.of("T", wire_route(queues_on("a"), conf="b:1;a:2", a={0: "a:1"}))
+        assert [(queue.broker_name, queue.queue_id) for queue in route.write_queues] == [
+            ("b", 0),
+            ("a", 0),
+            ("a", 1),
+        ]
+
+    def test_the_default_route_has_few_queues_and_none_to_read(self) -> None:
+        route = Route.of_default("T", wire_route(queues_on("a", read=8, write=8), a={0: "a:1"}), 4)
+        assert [queue.queue_id for queue in route.write_queues] == [0, 1, 2, 3]
+        assert route.read_queues == ()
+        assert route.is_default
+
+
+async def test_many_who_ask_share_one_question() -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(client.routes.get, "T")
+        assert questions(cluster) == 1
+        assert client.routes.get_nowait("T") is await client.routes.get("T")
+
+
+async def test_routes_are_refreshed_on_time(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        changes: list[Route] = []
+        client.on_route(changes.append)
+        await client.routes.get("T")
+        cluster.topics["T"] = (8, 8, 6)
+        await trio.sleep(29)
+        assert len((await client.routes.get("T")).write_queues) == 4
+        await trio.sleep(2)
+        assert len((await client.routes.get("T")).write_queues) == 8
+        assert [len(route.write_queues) for route in changes] == [4, 8]
+        await trio.sleep(60)
+        assert len(changes) == 2, "an unchanged route is no change"
+
+
+async def test_a_spoiled_route_is_asked_for_at_once(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        cluster.topics["T"] = (1, 1, 6)
+        for _ in range(100):
+            client.routes.spoil("T")
+        client.routes.spoil("never heard of")
+        await trio.sleep(1)
+        assert len((await client.routes.get("T")).write_queues) == 1
+        assert questions(cluster) == 2
+
+
+async def test_an_old_route_is_used_while_no_name_server_answers(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        route = await client.routes.get("T")
+        cluster.name_server.stop()
+        await trio.sleep(100)
+        assert await client.routes.get("T") == route
+        with pytest.raises(NameServerError):
+            await client.routes.get("other")
+
+
+async def test_consumers_get_no_default_route() -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        assert (await client.routes.get("new", for_sending=True)).is_default
+        with pytest.raises(TopicNotFoundError):
+            await client.routes.get("new")
+        cluster.topics["new"] = (2, 2, 6)
+        assert not (await client.routes.get("new")).is_default
+
+
+async def test_addresses_of_brokers() -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        address = cluster.brokers["broker-a"].address
+        assert client.routes.broker_address("broker-a") == address
+        assert client.routes.broker_address("broker-a", broker_id=1, any_id=True) == address
+        with pytest.raises(NoQueueError, match="replica 1 of broker 'broker-a'"):
+            client.routes.broker_address("broker-a", broker_id=1)
+        with pytest.raises(NoQueueError, match="master of broker 'gone'"):
+            client.routes.broker_address("gone")
+
+
+async def test_the_next_name_server_is_asked_when_one_fails(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with (
+        scripted_cluster(store) as dead,
+        scripted_cluster(ignore) as silent,
+        scripted_cluster(store) as good,
+    ):
+        dead.name_server.stop()
+        silent.name_server.answer = ignore
+        addresses = f"{dead.address};{silent.address};{good.address}"
+        async with ClientInstance(addresses) as client:
+            await client.routes.get("T")
+            for _ in range(5):
+                await client.routes.refresh("T")
+        assert questions(good) == 6
+        assert questions(silent) <= 1, "it stays with one that answers"

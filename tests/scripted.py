@@ -1,0 +1,129 @@
+"""A name server and brokers that do as a test says: for the faults that no broker produces on demand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection, serve
+
+Answering = Callable[[Connection, Command], None]
+
+
+@attrs.define(eq=False)
+class ScriptedServer:
+    """One address. ``answer`` decides what happens to each request; ``requests`` keeps them all."""
+
+    answer: Answering
+    address: str = ""
+    requests: list[Command] = attrs.field(factory=list)
+    connections: list[Connection] = attrs.field(factory=list)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    def asked(self, code: int) -> list[Command]:
+        return [request for request in self.requests if request.code == code]
+
+    def handle(self, connection: Connection, request: Command) -> None:
+        self.requests.append(request)
+        if connection not in self.connections:
+            self.connections.append(connection)
+        self.answer(connection, request)
+
+    async def run(self, *, task_status: trio.TaskStatus[str]) -> None:
+        with self.scope:
+            await serve(self.handle, "127.0.0.1", 0, task_status=task_status)
+
+    def stop(self) -> None:
+        """Close the listener and every connection."""
+        self.scope.cancel()
+
+
+@attrs.define(eq=False)
+class ScriptedCluster:
+    """One name server and some brokers; each broker stores what it is sent unless told otherwise.
+
+    Attributes:
+        topics: the queues of each topic on every broker: (read, write, permission).
+    """
+
+    name_server: ScriptedServer
+    brokers: dict[str, ScriptedServer]
+    topics: dict[str, tuple[int, int, int]]
+    order_topic_conf: dict[str, str] = attrs.field(factory=dict)
+
+    @property
+    def address(self) -> str:
+        return self.name_server.address
+
+    def route(self, connection: Connection, request: Command) -> None:
+        queues = self.topics.get(request.fields.get("topic", ""))
+        if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            connection.respond(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        elif queues is None:
+            connection.respond(request, ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
+        else:
+            read, write, perm = queues
+            route = TopicRoute(
+                queue_datas=tuple(
+                    QueueData(broker_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm)
+                    for name in self.brokers
+                ),
+                broker_datas=tuple(
+                    BrokerData(cluster="c", broker_name=name, broker_addrs={0: server.address})
+                    for name, server in self.brokers.items()
+                ),
+                order_topic_conf=self.order_topic_conf.get(request.fields["topic"]),
+            )
+            connection.respond(request, ResponseCode.SUCCESS, {}, route.encode())
+
+
+def store(connection: Connection, request: Command) -> None:
+    """Answer a send as a broker does that stored the message."""
+    fields = {}
+    if request.code == RequestCode.SEND_MESSAGE_V2:
+        fields = {
+            "msgId": "7F00000100002A9F0000000000000000",
+            "queueId": request.fields["e"],
+            "queueOffset": "0",
+        }
+    connection.respond(request, ResponseCode.SUCCESS, fields)
+
+
+def refuse(code: int, remark: str = "scripted") -> Answering:
+    """Return what answers every send with ``code`` and everything else with success."""
+
+    def answer(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.SEND_MESSAGE_V2:
+            connection.respond(request, code, remark=remark)
+        else:
+            connection.respond(request, ResponseCode.SUCCESS)
+
+    return answer
+
+
+def ignore(_: Connection, __: Command) -> None:
+    """Answer nothing."""
+
+
+@asynccontextmanager
+async def scripted_cluster(
+    *answers: Answering, topics: Sequence[str] = ("T", "TBW102"), queues: int = 4
+) -> AsyncIterator[ScriptedCluster]:
+    """Run a name server and one broker an answer, named broker-a, broker-b, and so on."""
+    async with trio.open_nursery() as nursery:
+        cluster = ScriptedCluster(
+            ScriptedServer(ignore),
+            {f"broker-{'abcdef'[index]}": ScriptedServer(answer) for index, answer in enumerate(answers)},
+            dict.fromkeys(topics, (queues, queues, 6)),
+        )
+        cluster.name_server.answer = cluster.route
+        for server in (cluster.name_server, *cluster.brokers.values()):
+            server.address = await nursery.start(server.run)
+        yield cluster
+        nursery.cancel_scope.cancel()
