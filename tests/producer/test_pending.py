@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.errors import ClosedError
+from rocketmq_py.message import MessageQueue, SendResult, SendStatus
+from rocketmq_py.producer.pending import PendingSend
+
+RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 7)
+
+
+async def test_many_tasks_may_await_it() -> None:
+    pending = PendingSend()
+    results: list[SendResult] = []
+
+    async def wait() -> None:
+        results.append(await pending)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not pending.done
+        with pytest.raises(RuntimeError, match="still under way"):
+            pending.result()
+        pending.resolve(RESULT)
+    assert results == [RESULT] * 3
+    assert await pending is RESULT
+    assert pending.error is None
+
+
+async def test_an_error_is_raised_wherever_it_is_awaited() -> None:
+    pending = PendingSend()
+    pending.resolve(ClosedError("gone"))
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="gone"):
+            await pending
+    assert isinstance(pending.error, ClosedError)
+
+
+async def test_callbacks_run_once_and_their_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pending = PendingSend()
+    called: list[str] = []
+
+    def broken(_: PendingSend) -> None:
+        raise ZeroDivisionError
+
+    pending.add_done_callback(broken)
+    pending.add_done_callback(lambda done: called.append(done.result().message_id))
+    pending.resolve(RESULT)
+    pending.add_done_callback(lambda _: called.append("at once"))
+    assert called == ["id", "at once"]
+    assert "a callback of a pipelined send raised" in caplog.text
+
+
+async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
+    pending = PendingSend()
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            await pending
+
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    pending.resolve(RESULT)
+    assert await pending is RESULT
+
+
+async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:
+    pending = PendingSend()
+    pending.resolve(RESULT)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await pending
+    assert scope.cancelled_caught
