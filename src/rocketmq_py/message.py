@@ -46,7 +46,7 @@ class Message:
         topic: where it goes; letters, digits and ``% | _ -``, at most 127 characters.
         body: the payload, bytes-like and not empty. How large it may be is the producer's setting.
         tags: what consumers filter on; one tag a message is what filters expect.
-        keys: business keys to find it by later: one text (several keys separated by blanks), or several texts.
+        keys: business keys to find it by later: one text (blanks separate several keys), or several texts.
         properties: the user's own; no name that RocketMQ uses itself, and no ``\x01`` or ``\x02``.
         flag: a number for the application's own use; brokers carry it and do not look at it.
         delay_level: 0 for at once, else 1 to 18 (1s 5s 10s 30s 1m … 2h in a broker's default settings).
@@ -120,7 +120,8 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-@attrs.frozen
+# Not slotted, like ReceivedMessage below, and for the same reason: there is one for every message.
+@attrs.frozen(slots=False)
 class SendResult:
     """What a broker answered to a message that it stored. Java: ``SendResult``.
 
@@ -130,7 +131,7 @@ class SendResult:
         offset_message_id: the id that the broker gave it: its address and place in the commit log.
         queue: where it is.
         queue_offset: its place in that queue.
-        transaction_id: of a transactional message, else None.
+        transaction_id: the broker's name for the transaction; of other messages the same as ``message_id``.
         recall_handle: of a timed message on 5.x, else None.
     """
 
@@ -211,7 +212,7 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The id that the sender gave it (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
+        """The sender's id of it (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
 
     @cached_property

@@ -144,7 +144,7 @@ async def test_every_waiter_is_told_at_once_when_it_breaks() -> None:
 async def test_a_request_that_was_still_buffered_is_known_as_not_sent() -> None:
     answers: list[Answer] = []
     async with connected(echo) as connection:
-        connection.submit(10, {}, timeout=3, on_answer=answers.append)
+        connection.submit(10, {}, deadline=trio.current_time() + 3, timeout=3, on_answer=answers.append)
         connection.close("test")  # before the writer had its turn
     (error,) = answers
     assert isinstance(error, ConnectionLostError)
@@ -191,7 +191,9 @@ async def test_senders_wait_when_the_buffer_is_full(jumping_clock: trio.testing.
         with trio.move_on_after(1):
             while True:
                 await connection.wait_for_room()
-                connection.submit(10, {}, body, timeout=1000, on_answer=answers.append)
+                connection.submit(
+                    10, {}, body, deadline=trio.current_time() + 1000, timeout=1000, on_answer=answers.append
+                )
                 submitted += 1
         assert not connection.has_room
         with pytest.raises(RequestTimeoutError) as caught:
@@ -248,7 +250,7 @@ async def test_garbage_from_the_peer_closes_the_connection(garbage: bytes) -> No
         nursery.start_soon(deadlines.run)
         nursery.start_soon(connection.run)
         answers: list[Answer] = []
-        connection.submit(10, {}, timeout=3, on_answer=answers.append)
+        connection.submit(10, {}, deadline=trio.current_time() + 3, timeout=3, on_answer=answers.append)
         await peer.send_all(garbage)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert connection.is_closed

@@ -25,7 +25,7 @@ async def test_each_expires_at_its_time_and_not_before(
     timeouts = [3.0, 0.2, 30.0, 0.21, 1.0]
     watched = [Watched() for _ in timeouts]
     for one, timeout in zip(watched, timeouts, strict=True):
-        deadlines.add(one, timeout)
+        deadlines.add(one, trio.current_time() + timeout)
         await trio.sleep(0)  # the sweeper may already be asleep when an earlier deadline is added
     await trio.sleep(31)
     for one, timeout in zip(watched, timeouts, strict=True):
@@ -40,8 +40,8 @@ async def test_removed_ones_never_expire(
     deadlines = Deadlines()
     nursery.start_soon(deadlines.run)
     kept, removed = Watched(), Watched()
-    deadlines.add(kept, 1.0)
-    deadlines.add(removed, 1.0)
+    deadlines.add(kept, trio.current_time() + 1.0)
+    deadlines.add(removed, trio.current_time() + 1.0)
     deadlines.remove(removed)
     await trio.sleep(2)
     assert kept.expired_at is not None
@@ -55,10 +55,10 @@ async def test_an_earlier_deadline_wakes_a_sweeper_that_sleeps_for_a_later_one(
 ) -> None:
     deadlines = Deadlines()
     nursery.start_soon(deadlines.run)
-    deadlines.add(Watched(), 30.0)
+    deadlines.add(Watched(), trio.current_time() + 30.0)
     await trio.sleep(10)
     soon = Watched()
-    deadlines.add(soon, 1.0)
+    deadlines.add(soon, trio.current_time() + 1.0)
     await trio.sleep(1.1)
     assert soon.expired_at is not None
     nursery.cancel_scope.cancel()

@@ -255,7 +255,8 @@ class Producer(Member):
                 sending.code,
                 sending.begin(queue),
                 sending.message.body,
-                timeout=sending.remaining,
+                deadline=sending.deadline,
+                timeout=sending.timeout,
                 on_answer=partial(self._answered, sending, pending, connection.address),
             )
         except RocketMQError as error:

@@ -129,6 +129,7 @@ class Connection:
         self._outgoing: list[bytes] = []
         self._buffered = 0
         self._writing = False
+        self._writer_idle = False
         self._writer_parked = trio.lowlevel.ParkingLot()
         self._waiting_for_room = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
@@ -185,13 +186,12 @@ class Connection:
 
         When cancelled, nothing stays behind: the answer is dropped when it comes.
         """
+        deadline = trio.current_time() + timeout
         if not self.has_room:
-            started = trio.current_time()
-            with trio.move_on_after(timeout) as waiting:
+            with trio.move_on_at(deadline) as waiting:
                 await self.wait_for_room()
             if waiting.cancelled_caught:
                 raise RequestTimeoutError(self.address, timeout, Delivery.NOT_SENT)
-            timeout -= trio.current_time() - started
         task = trio.lowlevel.current_task()
         answers: list[Answer] = []
 
@@ -199,7 +199,7 @@ class Connection:
             answers.append(answer)
             trio.lowlevel.reschedule(task)
 
-        pending = self.submit(code, fields, body, timeout=timeout, on_answer=wake)
+        pending = self.submit(code, fields, body, deadline=deadline, timeout=timeout, on_answer=wake)
 
         def abort(_: object) -> trio.lowlevel.Abort:
             pending.forget()
@@ -217,20 +217,32 @@ class Connection:
         fields: Mapping[str, str],
         body: bytes = b"",
         *,
+        deadline: float,
         timeout: float,
         on_answer: Callable[[Answer], None],
     ) -> PendingRequest:
         """Send a request without waiting; ``on_answer`` gets the answer or the error, once.
 
         The caller sees to the bound: ``has_room``, or ``wait_for_room()`` before. ``on_answer`` runs in
-        the reader's task and must neither block nor raise. Raises ConnectionLostError on a closed connection.
+        the reader's task and must neither block nor raise.
+
+        Args:
+            code: a RequestCode.
+            fields: the header's fields as they go on the wire.
+            body: the body.
+            deadline: trio's time at which the request counts as timed out.
+            timeout: the seconds that a time-out's error speaks of.
+            on_answer: what gets the answer.
+
+        Raises:
+            ConnectionLostError: the connection is closed.
         """
         self._check_open()
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         frame = encode_request(code, opaque, fields, body, serialization=self._serialization)
         pending = PendingRequest(self, opaque, timeout, on_answer)
         self._pending[opaque] = pending
-        self._deadlines.add(pending, timeout)
+        self._deadlines.add(pending, deadline)
         self._put(frame)
         return pending
 
@@ -276,7 +288,9 @@ class Connection:
     def _put(self, frame: bytes) -> None:
         self._outgoing.append(frame)
         self._buffered += len(frame)
-        self._writer_parked.unpark_all()
+        if self._writer_idle:
+            self._writer_idle = False
+            self._writer_parked.unpark()
 
     # Answers
 
@@ -360,6 +374,7 @@ class Connection:
         try:
             while True:
                 if not self._outgoing:
+                    self._writer_idle = True
                     await self._writer_parked.park()
                     continue
                 frames = self._outgoing

@@ -36,9 +36,9 @@ class Deadlines:
         self._next_tick: float = math.inf
         self._sleep = trio.CancelScope()
 
-    def add(self, expiring: Expiring, timeout: float) -> None:
-        """Watch ``expiring`` for ``timeout`` seconds from now on."""
-        tick = math.ceil((trio.current_time() + timeout) / TICK)
+    def add(self, expiring: Expiring, deadline: float) -> None:
+        """Watch ``expiring`` until ``deadline`` (trio's time)."""
+        tick = math.ceil(deadline / TICK)
         expiring.tick = tick
         sharing = self._expiring.get(tick)
         if sharing is None:
