@@ -46,6 +46,7 @@ SYSTEM_PROPERTIES = frozenset(
         "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS",
         "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY",
         "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP", "__CRC32#",
+        "ORIGIN_GROUP", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC",
     }
 )  # fmt: skip
 """Names that RocketMQ sets itself and refuses from users (Java: ``MessageConst.STRING_HASH_SET``)."""

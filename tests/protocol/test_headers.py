@@ -54,7 +54,7 @@ NAMES = {
     headers.GetEarliestStoreTimeAnswer: "timestamp!",
     headers.ViewMessageRequest: "offset! topic bname ns nsd",
     headers.QueryMessageRequest: "topic! key! maxNum! beginTimestamp! endTimestamp! _UNIQUE_KEY_QUERY"
-    " bname ns nsd",
+    " indexType bname ns nsd",
     headers.QueryMessageAnswer: "indexLastUpdateTimestamp! indexLastUpdatePhyoffset!",
     headers.ConsumerSendMsgBackRequest: "offset! group! delayLevel! originMsgId originTopic unitMode"
     " maxReconsumeTimes bname ns nsd",

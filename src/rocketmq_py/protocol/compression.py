@@ -100,7 +100,7 @@ def _unlz4(lz4: Any, data: bytes, limit: int) -> bytes:
 
 
 def _unzstd(zstandard: Any, data: bytes, limit: int) -> bytes:
-    unpacker = zstandard.ZstdDecompressor(max_window_size=limit).decompressobj()
+    unpacker = zstandard.ZstdDecompressor(max_window_size=MAX_UNCOMPRESSED_SIZE).decompressobj()
     pieces = []
     size = 0
     for position in range(0, len(data), _PIECE):

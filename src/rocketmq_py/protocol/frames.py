@@ -17,8 +17,8 @@ _PREFIX_SIZE = 8
 class FrameDecoder:
     """Takes the bytes of one direction of one connection and gives back the commands in them.
 
-    It holds at most one frame that is not complete, and refuses a frame that is too large as soon as its
-    length has come.
+    It holds at most one frame that is not complete, and refuses an impossible one as soon as its first eight
+    bytes have come.
 
     Args:
         max_frame_size: the largest frame accepted, in bytes, its length field included.

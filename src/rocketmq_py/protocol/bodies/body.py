@@ -80,13 +80,11 @@ def body_queues(queues: Iterable[MessageQueue]) -> tuple[BodyQueue, ...]:
 
 
 def read_queue_table(table: object, kind: type[T]) -> dict[MessageQueue, T]:
-    """Return a table whose keys are queues, of what ``fastjson.loads`` made of it; None is an empty one.
+    """Return a table whose keys are queues, of what ``fastjson.loads`` made of it.
 
     Raises:
         ProtocolError: it is no such table.
     """
-    if table is None:
-        return {}
     if not isinstance(table, dict):
         raise ProtocolError(f"a table of queues is {type(table).__name__}, not an object")
     queues = {}

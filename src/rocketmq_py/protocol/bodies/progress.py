@@ -50,7 +50,9 @@ class TopicStats:
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
         members = _members(data)
-        return cls(read_queue_table(members.get("offsetTable"), TopicOffset), _number(members, "topicPutTps"))
+        return cls(
+            read_queue_table(members.get("offsetTable", {}), TopicOffset), _number(members, "topicPutTps")
+        )
 
 
 class GroupOffset(Body, frozen=True, kw_only=True):
@@ -90,7 +92,9 @@ class ConsumeStats:
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
         members = _members(data)
-        return cls(read_queue_table(members.get("offsetTable"), GroupOffset), _number(members, "consumeTps"))
+        return cls(
+            read_queue_table(members.get("offsetTable", {}), GroupOffset), _number(members, "consumeTps")
+        )
 
 
 @attrs.frozen
@@ -106,7 +110,7 @@ class ResetOffsets:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
-        return cls(read_queue_table(_members(data).get("offsetTable"), int))
+        return cls(read_queue_table(_members(data).get("offsetTable", {}), int))
 
 
 class ProcessQueueInfo(Body, frozen=True, kw_only=True):
@@ -202,11 +206,11 @@ class ConsumerRunningInfo:
         """Return the body that ``data`` holds, or raise ProtocolError."""
         members = _members(data)
         return cls(
-            convert(members.get("properties") or {}, dict[str, str]),
-            convert(members.get("subscriptionSet") or [], tuple[SubscriptionData, ...]),
-            read_queue_table(members.get("mqTable"), ProcessQueueInfo),
-            convert(members.get("statusTable") or {}, dict[str, ConsumeStatus]),
-            convert(members.get("jstack") or "", str) or None,
+            convert(members.get("properties", {}), dict[str, str]),
+            convert(members.get("subscriptionSet", []), tuple[SubscriptionData, ...]),
+            read_queue_table(members.get("mqTable", {}), ProcessQueueInfo),
+            convert(members.get("statusTable", {}), dict[str, ConsumeStatus]),
+            convert(members["jstack"], str) if "jstack" in members else None,
         )
 
 
@@ -229,11 +233,12 @@ class DirectConsumption(Body, frozen=True, kw_only=True):
 
 
 def _members(data: bytes) -> dict[Any, Any]:
+    """Return the members of an object, without those that are null."""
     members = fastjson.loads(data)
     if not isinstance(members, dict):
         raise ProtocolError(f"a body is {type(members).__name__}, not an object")
-    return members
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _number(members: dict[Any, Any], name: str) -> float:
-    return convert(members.get(name) or 0.0, float)
+    return convert(members.get(name, 0.0), float)

@@ -213,6 +213,7 @@ class QueryMessageRequest(Request):
         begin_timestamp: the first store time, epoch milliseconds.
         end_timestamp: the last store time, epoch milliseconds.
         unique_key_query: whether ``key`` is a unique id. Java: ``MixAll.UNIQUE_MSG_QUERY_FLAG``.
+        index_type: the same for 5.5: ``K`` for business keys, ``U`` for unique ids.
     """
 
     code: ClassVar[int] = RequestCode.QUERY_MESSAGE
@@ -223,6 +224,7 @@ class QueryMessageRequest(Request):
     begin_timestamp: Int64
     end_timestamp: Int64
     unique_key_query: bool | None = attrs.field(default=None, metadata=wire("_UNIQUE_KEY_QUERY"))
+    index_type: str | None = None
 
 
 @attrs.frozen(kw_only=True)

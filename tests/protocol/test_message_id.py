@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.message_id import OffsetMessageId, UniqueIdGenerator, unique_id_time_ms
+from tests.protocol.strategies import int64
+
+ADDRESS = bytes((10, 0, 0, 1))
+
+
+def milliseconds(text: str, zone: tzinfo = UTC) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp() * 1000)
+
+
+class World:
+    """A clock and a process id that a test sets."""
+
+    def __init__(self, now_ms: int = milliseconds("2024-02-10")) -> None:
+        self.now_ms = now_ms
+        self.process_id = 0x12345
+
+    def generator(self, address: bytes = ADDRESS, zone: tzinfo = UTC, seed: int = 1) -> UniqueIdGenerator:
+        return UniqueIdGenerator(
+            address,
+            process_id=lambda: self.process_id,
+            now_ms=lambda: self.now_ms,
+            random=Random(seed),
+            time_zone=zone,
+        )
+
+
+def test_parts_of_an_id() -> None:
+    salt = Random(1).getrandbits(32)
+    world = World(milliseconds("2024-02-01") + 0x1234)
+    assert world.generator().next() == f"0A0000012345{salt:08X}000012340000"
+
+
+def test_ids_count_up_and_begin_again() -> None:
+    generator = World().generator()
+    ids = [generator.next() for _ in range(65_537)]
+    assert [ids[number][-4:] for number in (0, 1, 255, 65_535, 65_536)] == [
+        "0000",
+        "0001",
+        "00FF",
+        "FFFF",
+        "0000",
+    ]
+    assert len(set(ids[:65_536])) == 65_536
+
+
+def test_ipv6_makes_a_longer_id() -> None:
+    unique_id = World().generator(bytes(range(16))).next()
+    assert len(unique_id) == 56
+    assert unique_id.startswith("000102030405060708090A0B0C0D0E0F2345")
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 20])
+def test_other_addresses_are_refused(size: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"not {size}"):
+        World().generator(bytes(size))
+
+
+def test_a_fork_does_not_repeat_the_first() -> None:
+    world = World()
+    generator = world.generator()
+    first = generator.next()
+    world.process_id += 0x10000  # even where the 16 bits in the id are the same
+    second = generator.next()
+    assert first[:12] == second[:12]
+    assert first[12:20] != second[12:20]
+
+
+def test_time_begins_with_each_month() -> None:
+    world = World(milliseconds("2024-02-29 23:59:59"))
+    generator = world.generator()
+    assert generator.next()[20:28] == f"{29 * 86_400_000 - 1000:08X}"
+    world.now_ms += 1000
+    assert generator.next()[20:28] == "00000000"
+    world.now_ms -= 1  # a clock that was set back
+    assert generator.next()[20:28] == f"{29 * 86_400_000 - 1:08X}"
+
+
+def test_december_ends_with_the_year() -> None:
+    world = World(milliseconds("2024-12-31 23:59:59"))
+    generator = world.generator()
+    assert generator.next()[20:28] == f"{31 * 86_400_000 - 1000:08X}"
+    world.now_ms += 1000
+    assert generator.next()[20:28] == "00000000"
+
+
+def test_months_begin_in_the_time_zone() -> None:
+    zone = timezone(timedelta(hours=8))
+    world = World(milliseconds("2024-03-01", zone=zone))
+    assert world.generator(zone=zone).next()[20:28] == "00000000"
+    assert world.generator(zone=UTC).next()[20:28] != "00000000"
+
+
+@given(st.integers(0, 4_000_000_000_000), st.integers(0, 27 * 86_400_000), st.sampled_from([UTC, None]))
+def test_the_time_is_found_again(now_ms: int, age_ms: int, zone: tzinfo | None) -> None:
+    generator = UniqueIdGenerator(
+        ADDRESS, process_id=lambda: 1, now_ms=lambda: now_ms, random=Random(1), time_zone=zone
+    )
+    assert unique_id_time_ms(generator.next(), now_ms + age_ms, zone) == now_ms
+
+
+def test_the_time_of_a_java_id() -> None:
+    unique_id = "FD00000000000000000000000000000227D530946E0969F02F560000"  # made by 5.5.0, in UTC
+    assert unique_id_time_ms(unique_id, 1795268548500, UTC) == 1795268548438
+
+
+@pytest.mark.parametrize("text", ["", "xyz", "0A", "0A" * 15 + "0", "G" * 32, "0A" * 17, " " + "0A" * 16])
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="32 or 56 hex digits"):
+        unique_id_time_ms(text, 1)
+    with pytest.raises(ConfigurationError, match="32 or 56 hex digits"):
+        OffsetMessageId.parse(text)
+
+
+def test_java_offset_message_id() -> None:
+    parsed = OffsetMessageId.parse("0A00000200002A9F0000001CBE991A14")
+    assert (parsed.broker_address, parsed.commit_log_offset) == ("10.0.0.2:10911", 123456789012)
+
+
+def test_java_offset_message_id_of_ipv6() -> None:
+    text = "20010DB800000000000000000000000200002A9F0000001CBE991A14"
+    parsed = OffsetMessageId.parse(text)
+    assert (parsed.broker_address, parsed.commit_log_offset) == ("[2001:db8::2]:10911", 123456789012)
+    assert str(parsed) == text
+
+
+@given(st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20), int64)
+def test_offset_message_id_round_trip(address: bytes, offset: int) -> None:
+    message_id = OffsetMessageId(address, offset)
+    assert OffsetMessageId.parse(str(message_id)) == message_id

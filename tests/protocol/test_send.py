@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.properties import MAX_ENCODED_SIZE, decode_properties
+from rocketmq_py.protocol.headers import SendBatchMessageRequest, SendMessageRequest, SendMessageRequestV2
+from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch, encode_batch
+from rocketmq_py.protocol.send_request import (
+    batch_fields,
+    encode_message_properties,
+    long_named,
+    send_fields,
+)
+from tests.protocol import java_messages as java
+from tests.protocol.strategies import int32
+
+QUEUE = MessageQueue("T", "broker-a", 3)
+ID = "0A000001234500000000000012340000"
+
+
+def test_fields_of_a_send() -> None:
+    message = Message("T", b"body", tags="A", keys=["k1", "k2"], properties={"x": "y"}, flag=9)
+    fields = send_fields(message, QUEUE, producer_group="G", unique_id=ID, born_time_ms=1_700_000_000_000)
+    assert fields == {
+        "a": "G",
+        "b": "T",
+        "c": "TBW102",
+        "d": "4",
+        "e": "3",
+        "f": "0",
+        "g": "1700000000000",
+        "h": "9",
+        "i": f"UNIQ_KEY\x01{ID}\x02WAIT\x01true\x02TAGS\x01A\x02KEYS\x01k1 k2\x02x\x01y\x02",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": "broker-a",
+    }
+
+
+def test_the_typed_header_writes_the_same() -> None:
+    fields = send_fields(
+        Message("%RETRY%C", b"body"),
+        QUEUE,
+        producer_group="G",
+        unique_id=ID,
+        born_time_ms=1,
+        default_topic="D",
+        default_topic_queues=8,
+        system_flag=0x301,
+        reconsume_times=2,
+        max_reconsume_times=16,
+        system_properties={"RETRY_TOPIC": "T"},
+    )
+    header = SendMessageRequestV2.from_fields(fields)
+    assert header.to_fields() == fields
+    assert (header.default_topic, header.default_topic_queue_nums, header.sys_flag) == ("D", 8, 0x301)
+    assert (header.reconsume_times, header.max_reconsume_times) == (2, 16)
+    assert header.properties is not None
+    assert decode_properties(header.properties)["RETRY_TOPIC"] == "T"
+
+
+def test_long_names_are_those_of_the_first_form() -> None:
+    fields = send_fields(
+        Message("T", b"body"),
+        QUEUE,
+        producer_group="G",
+        unique_id=ID,
+        born_time_ms=1,
+        max_reconsume_times=16,
+    )
+    long = long_named(fields)
+    header = SendMessageRequest.from_fields(long)
+    assert header.to_fields() == long
+    short = SendMessageRequestV2.from_fields(fields)
+    names = ["producer_group", "topic", "queue_id", "properties", "max_reconsume_times", "broker_name"]
+    assert [getattr(header, name) for name in names] == [getattr(short, name) for name in names]
+
+
+def test_fields_of_a_batch() -> None:
+    fields = batch_fields(QUEUE, producer_group="G", born_time_ms=1, wait_store_ok=False)
+    header = SendBatchMessageRequest.from_fields(fields)
+    assert header.to_fields() == fields
+    assert header.batch is True
+    assert header.properties == "WAIT\x01false\x02"
+    assert (header.topic, header.queue_id, header.broker_name) == ("T", 3, "broker-a")
+
+
+def test_properties_that_attributes_stand_for() -> None:
+    message = Message("T", b"body", delay_level=3, wait_store_ok=False)
+    encoded = encode_message_properties(message, ID)
+    assert decode_properties(encoded) == {"UNIQ_KEY": ID, "WAIT": "false", "DELAY": "3"}
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f600"])
+def test_properties_are_bounded_in_bytes(letter: str) -> None:
+    rest = len(encode_message_properties(Message("T", b"b", properties={"p": ""}), ID))
+    room = MAX_ENCODED_SIZE - rest
+    width = len(letter.encode())
+    filled = letter * (room // width) + "x" * (room % width)
+    encoded = encode_message_properties(Message("T", b"b", properties={"p": filled}), ID)
+    assert len(encoded.encode()) == MAX_ENCODED_SIZE
+    with pytest.raises(InvalidMessageError, match="32768 bytes; at most 32767"):
+        encode_message_properties(Message("T", b"b", properties={"p": filled + "x"}), ID)
+
+
+def test_java_batch_is_read_and_written() -> None:
+    messages = decode_batch(java.BATCH_BODY)
+    assert messages == [
+        BatchedMessage(5, b"one", b"KEYS\x01k\x02WAIT\x01true\x02TAGS\x01A\x02"),
+        BatchedMessage(0, b"two", b"WAIT\x01true\x02"),
+    ]
+    assert encode_batch(messages) == java.BATCH_BODY
+
+
+batched = st.builds(BatchedMessage, int32, st.binary(max_size=30), st.binary(max_size=30))
+
+
+@given(st.lists(batched, max_size=5))
+def test_batch_round_trip(messages: list[BatchedMessage]) -> None:
+    assert decode_batch(encode_batch(messages)) == messages
+
+
+@given(st.lists(batched, min_size=1, max_size=3), st.data())
+def test_a_damaged_batch_is_read_or_is_a_protocol_error(
+    messages: list[BatchedMessage], data: st.DataObject
+) -> None:
+    damaged = bytearray(encode_batch(messages))
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode_batch(bytes(damaged[: data.draw(st.integers(0, len(damaged)))]))
+    except ProtocolError:
+        return
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_read_or_is_a_protocol_error(data: bytes) -> None:
+    try:
+        decode_batch(data)
+    except ProtocolError:
+        return
+
+
+def test_properties_in_a_batch_are_bounded() -> None:
+    with pytest.raises(InvalidMessageError, match="at most 32767"):
+        encode_batch([BatchedMessage(0, b"", bytes(32_768))])

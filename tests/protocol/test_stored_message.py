@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import sys
+import zlib
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.compression import MAX_UNCOMPRESSED_SIZE
+from rocketmq_py.protocol.stored_message import (
+    BLANK_MAGIC,
+    BORN_HOST_V6_FLAG,
+    COMPRESSED_FLAG,
+    INNER_BATCH_FLAG,
+    MAGIC_V2,
+    NEED_UNWRAP_FLAG,
+    STORE_HOST_V6_FLAG,
+    decode_messages,
+    encode_message,
+)
+from tests.protocol import java_messages as java
+from tests.protocol.strategies import int32, int64, text
+
+V4 = bytes((10, 0, 0, 1)) + (10911).to_bytes(4, "big")
+V6 = bytes(range(16)) + (10911).to_bytes(4, "big")
+
+
+def decode(data: bytes) -> ReceivedMessage:
+    (message,) = decode_messages(data, "broker-a")
+    return message
+
+
+def stored(
+    body: bytes = b"body", *, topic: str = "T", system_flag: int = 0, properties: bytes = b""
+) -> bytes:
+    return encode_message(
+        topic=topic,
+        body=body,
+        properties=properties,
+        queue_id=3,
+        queue_offset=11,
+        commit_log_offset=500,
+        flag=0,
+        system_flag=system_flag,
+        born_time_ms=1,
+        born_address=V4,
+        store_time_ms=2,
+        store_address=V4,
+    )
+
+
+def encode_again(message: ReceivedMessage) -> bytes:
+    return encode_message(
+        topic=message.topic,
+        body=message.body,
+        properties=message.encoded_properties,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        commit_log_offset=message.commit_log_offset,
+        flag=message.flag,
+        system_flag=message.system_flag,
+        born_time_ms=message.born_time_ms,
+        born_address=message.born_address,
+        store_time_ms=message.store_time_ms,
+        store_address=message.store_address,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
+
+
+def test_java_message() -> None:
+    message = decode(java.PLAIN)
+    assert attrs.asdict(message) == {
+        "topic": "Té",
+        "body": b"hello",
+        "broker_name": "broker-a",
+        "queue_id": 3,
+        "queue_offset": 11,
+        "commit_log_offset": 123456789012,
+        "flag": 9,
+        "system_flag": 0,
+        "born_time_ms": 1_700_000_000_000,
+        "born_address": bytes.fromhex("0a0000010000c350"),
+        "store_time_ms": 1_700_000_000_001,
+        "store_address": bytes.fromhex("0a00000200002a9f"),
+        "reconsume_times": 2,
+        "prepared_transaction_offset": 4,
+        "body_crc": zlib.crc32(b"hello") & 0x7FFFFFFF,
+        "store_size": len(java.PLAIN),
+        "encoded_properties": b"KEYS\x01k1\x02TAGS\x01A\x02",
+        "corruption": None,
+    }
+    assert (message.tags, message.keys) == ("A", ("k1",))
+    assert (message.born_host, message.store_host) == ("10.0.0.1:50000", "10.0.0.2:10911")
+    assert message.offset_message_id == "0A00000200002A9F0000001CBE991A14"
+
+
+def test_java_4_leaves_the_last_separator_out() -> None:
+    assert dict(decode(java.PLAIN_OF_4).properties) == {"KEYS": "k1", "TAGS": "A"}
+
+
+@pytest.mark.parametrize(
+    ("data", "born", "store"),
+    [
+        (java.V6_BORN, "[2001:db8::1]:50000", "10.0.0.2:10911"),
+        (java.V6_BOTH, "[2001:db8::1]:50000", "[2001:db8::2]:10911"),
+    ],
+)
+def test_java_message_with_ipv6_hosts(data: bytes, born: str, store: str) -> None:
+    message = decode(data)
+    assert (message.born_host, message.store_host) == (born, store)
+    assert (message.body, message.reconsume_times, message.tags) == (b"hello", 2, "A")
+    assert encode_again(message) == data
+
+
+def test_java_offset_message_id_of_ipv6() -> None:
+    expected = "20010DB800000000000000000000000200002A9F0000001CBE991A14"
+    assert decode(java.V6_BOTH).offset_message_id == expected
+
+
+@pytest.mark.parametrize("data", [java.LZ4, java.ZSTD, java.ZLIB], ids=["LZ4", "ZSTD", "ZLIB"])
+def test_java_compressed_body(data: bytes) -> None:
+    message = decode(data)
+    assert message.body == b"ab" * 300
+    assert message.system_flag == 0
+    assert message.corruption is None
+
+
+def test_compressed_without_a_type_is_zlib() -> None:
+    message = decode(stored(zlib.compress(b"x" * 100), system_flag=COMPRESSED_FLAG | 0x8))
+    assert (message.body, message.system_flag) == (b"x" * 100, 0x8)
+
+
+def test_java_empty_body() -> None:
+    assert decode(java.EMPTY).body == b""
+    assert decode(stored(b"", system_flag=COMPRESSED_FLAG)).corruption is None
+
+
+def test_java_inner_batch_is_opened() -> None:
+    first, second = decode_messages(java.INNER_BATCH, "broker-a")
+    assert (first.body, first.flag, first.queue_offset, first.tags) == (b"one", 5, 11, "A")
+    assert (second.body, second.flag, second.queue_offset, second.tags) == (b"two", 0, 12, "")
+    assert (first.topic, first.queue_id, first.commit_log_offset, first.system_flag) == (
+        "Té",
+        3,
+        123456789012,
+        0,
+    )
+
+
+def test_compressed_inner_batch_is_opened() -> None:
+    flags = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG | COMPRESSED_FLAG
+    messages = decode_messages(stored(zlib.compress(java.BATCH_BODY), system_flag=flags), "b")
+    assert [message.body for message in messages] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("flag", [INNER_BATCH_FLAG, NEED_UNWRAP_FLAG])
+def test_only_both_flags_make_an_inner_batch(flag: int) -> None:
+    assert decode(stored(java.BATCH_BODY, system_flag=flag)).body == java.BATCH_BODY
+
+
+def test_inner_batch_that_is_none_is_one_corrupt_message() -> None:
+    data = stored(b"nothing", system_flag=INNER_BATCH_FLAG | NEED_UNWRAP_FLAG) + java.PLAIN
+    corrupt, sound = decode_messages(data, "b")
+    assert corrupt.corruption is not None
+    assert (corrupt.body, sound.body, sound.corruption) == (b"nothing", b"hello", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        (b"x", 0, "ZLIB"),
+        (zlib.compress(b"x" * 100)[:-1], 3, "ends too early"),
+        (b"x" * 20, 1, "LZ4"),
+        (b"x" * 20, 2, "ZSTD"),
+        (zlib.compress(bytes(MAX_UNCOMPRESSED_SIZE + 1)), 3, "more than 67108864 bytes"),
+        (b"x", 5, "type 5"),
+    ],
+)
+def test_a_body_that_cannot_be_unpacked_leaves_the_others_alone(body: bytes, kind: int, reason: str) -> None:
+    system_flag = COMPRESSED_FLAG | kind << 8
+    data = java.PLAIN + stored(body, system_flag=system_flag) + java.PLAIN
+    before, corrupt, after = decode_messages(data, "b")
+    assert corrupt.corruption is not None
+    assert reason in corrupt.corruption
+    assert (corrupt.body, corrupt.system_flag) == (body, system_flag)
+    assert (before.body, after.body) == (b"hello", b"hello")
+    assert (before.corruption, after.corruption) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "module", "extra"),
+    [(java.LZ4, "lz4.frame", "rocketmq-py[lz4]"), (java.ZSTD, "zstandard", "rocketmq-py[zstd]")],
+)
+def test_a_missing_extra_is_named(
+    data: bytes, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    message, other = decode_messages(data + java.PLAIN, "b")
+    assert message.corruption is not None
+    assert extra in message.corruption
+    assert other.body == b"hello"
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "topic": st.text(st.characters(exclude_categories=["Cs"]), max_size=300),
+            "body": st.binary(max_size=50),
+            "properties": st.binary(max_size=50),
+            "queue_id": int32,
+            "queue_offset": int64,
+            "commit_log_offset": int64,
+            "flag": int32,
+            "system_flag": st.sampled_from([0, 0x4, 0x8, 0xC, 0x2, 0x40, 0x80, 0x300]),
+            "born_time_ms": int64,
+            "born_address": st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20),
+            "store_time_ms": int64,
+            "store_address": st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20),
+            "reconsume_times": int32,
+            "prepared_transaction_offset": int64,
+        }
+    )
+)
+def test_round_trip(values: dict[str, object]) -> None:
+    data = encode_message(**values)  # type: ignore[arg-type]  # the strategy has the right types
+    message = decode(data)
+    assert encode_again(message) == data
+    decoded = attrs.asdict(message)
+    decoded["properties"] = decoded["encoded_properties"]
+    v6 = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
+    assert {name: decoded[name] for name in values} | {"system_flag": decoded["system_flag"] & ~v6} == values
+    assert message.store_size == len(data)
+
+
+def test_java_message_is_written_again() -> None:
+    assert encode_again(decode(java.PLAIN)) == java.PLAIN
+
+
+def test_a_long_topic_makes_the_second_form() -> None:
+    short, long = stored(topic="t" * 127), stored(topic="t" * 128)
+    assert short[4:8] != MAGIC_V2.to_bytes(4, "big", signed=True) == long[4:8]
+    assert [message.topic for message in decode_messages(short + long, "b")] == ["t" * 127, "t" * 128]
+
+
+def test_ipv6_flags_follow_the_addresses() -> None:
+    data = stored(system_flag=BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG)
+    assert decode(data).system_flag == 0
+
+
+@pytest.mark.parametrize("cut", range(1, len(java.PLAIN)))
+def test_a_message_that_breaks_off_ends_the_list(cut: int) -> None:
+    messages = decode_messages(java.PLAIN + java.V6_BOTH[:cut], "b")
+    assert [message.body for message in messages] == [b"hello"]
+
+
+def test_a_blank_rest_ends_the_list() -> None:
+    blank = (200).to_bytes(4, "big") + BLANK_MAGIC.to_bytes(4, "big", signed=True) + bytes(192)
+    assert len(decode_messages(java.PLAIN + blank + java.PLAIN, "b")) == 1
+
+
+def test_nothing_is_no_message() -> None:
+    assert decode_messages(b"", "b") == []
+
+
+def patched(data: bytes, position: int, value: int, size: int = 4) -> bytes:
+    return data[:position] + value.to_bytes(size, "big", signed=True) + data[position + size :]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        patched(java.PLAIN, 4, 0),  # another magic
+        patched(java.PLAIN, 0, 0),
+        patched(java.PLAIN, 0, -1),
+        patched(java.PLAIN, 0, 91),  # shorter than its body
+        patched(java.PLAIN, 84, -1),  # the body's length
+        patched(java.PLAIN, 84, 2**31 - 1),
+        patched(java.PLAIN, 93, 100, 1),  # the topic's length
+        patched(java.PLAIN, 97, 100, 2),  # the properties' length
+        patched(java.PLAIN, 97, -1, 2),
+        patched(stored(b"", topic=""), 36, BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG),  # no room for such hosts
+    ],
+)
+def test_contradictions_are_protocol_errors(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_messages(data, "b")
+
+
+@given(st.data())
+def test_damaged_messages_are_read_or_are_a_protocol_error(data: st.DataObject) -> None:
+    whole = [
+        java.PLAIN,
+        java.V6_BOTH,
+        java.LZ4,
+        java.ZSTD,
+        java.ZLIB,
+        java.INNER_BATCH,
+        stored(topic="t" * 200),
+    ]
+    damaged = bytearray(b"".join(data.draw(st.lists(st.sampled_from(whole), min_size=1, max_size=3))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        messages = decode_messages(bytes(damaged), "b")
+    except ProtocolError:
+        return
+    for message in messages:
+        assert isinstance(message.properties, object)
+        assert isinstance(message.born_host, str)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_read_or_is_a_protocol_error(data: bytes) -> None:
+    try:
+        decode_messages(data, "b")
+    except ProtocolError:
+        return
+
+
+@given(text)
+def test_properties_of_any_text(value: str) -> None:
+    message = decode(stored(properties=f"a\x01{value}".encode()))
+    assert isinstance(message.properties["a"], str)
+
+
+def test_properties_that_are_no_utf8_are_read() -> None:
+    assert decode(stored(properties=b"a\x01\xff\x02")).properties["a"] == "\ufffd"
+
+
+@pytest.mark.parametrize("values", [{"topic": "t" * 65_536}, {"properties": bytes(32_768)}])
+def test_what_does_not_fit_is_refused(values: dict[str, object]) -> None:
+    with pytest.raises(InvalidMessageError):
+        stored(**values)  # type: ignore[arg-type]  # each value has its parameter's type

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.subscription import SQL92, matches, subscribe, tag_code
+from tests.protocol.strategies import text
+
+
+@pytest.mark.parametrize(
+    ("tag", "code"),
+    [
+        ("", 0),
+        ("TagA", 2598919),
+        ("é", 233),
+        ("\U0001f600", 1772899),
+        ("polygenelubricants", -2147483648),
+        ("a very long tag with many characters", 49913872),
+    ],
+)
+def test_codes_are_those_of_java(tag: str, code: int) -> None:
+    assert tag_code(tag) == code
+
+
+@given(st.text(max_size=30))
+def test_every_text_has_a_code_of_32_bits(tag: str) -> None:
+    assert -(2**31) <= tag_code(tag) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("expression", "written", "tags"),
+    [
+        ("*", "*", ()),
+        ("", "*", ()),
+        ("  ", "*", ()),
+        (" * ", "*", ()),
+        ("A", "A", ("A",)),
+        ("A || B", "A || B", ("A", "B")),
+        ("A||B||A", "A||B||A", ("A", "B")),
+        ("|| A |||B", "|| A |||B", ("A", "|B")),
+        ("A|B", "A|B", ("A|B",)),
+        ("A || *", "A || *", ("A", "*")),
+    ],
+)
+def test_expressions(expression: str, written: str, tags: tuple[str, ...]) -> None:
+    subscription = subscribe("T", expression, version_ms=17)
+    assert (subscription.topic, subscription.sub_version) == ("T", 17)
+    assert (subscription.sub_string, subscription.tags_set) == (written, tags)
+    assert set(subscription.code_set) == {tag_code(tag) for tag in tags}
+    assert subscription.expression_type == "TAG"
+
+
+@pytest.mark.parametrize("expression", ["||", " || || "])
+def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no tag"):
+        subscribe("T", expression, version_ms=1)
+
+
+def test_sql_is_left_to_the_broker() -> None:
+    subscription = subscribe("T", "a > 5 OR b = '||'", version_ms=1, kind=SQL92)
+    assert subscription.sub_string == "a > 5 OR b = '||'"
+    assert (subscription.tags_set, subscription.code_set) == ((), ())
+    assert subscription.expression_type == "SQL92"
+    assert matches(subscription, "anything")
+
+
+def test_sql_needs_a_condition() -> None:
+    with pytest.raises(ConfigurationError, match="condition"):
+        subscribe("T", " ", version_ms=1, kind=SQL92)
+
+
+def test_other_kinds_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'REGEX'"):
+        subscribe("T", ".*", version_ms=1, kind="REGEX")
+
+
+def test_matching() -> None:
+    both = subscribe("T", "A || B", version_ms=1)
+    assert matches(both, "A")
+    assert matches(both, "B")
+    assert not matches(both, "")
+    assert not matches(both, "A || B")
+
+
+@given(text)
+def test_all_matches_everything(tags: str) -> None:
+    assert matches(subscribe("T", version_ms=1), tags)
