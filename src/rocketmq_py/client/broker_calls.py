@@ -76,12 +76,22 @@ class BrokerCalls:
         )
         return _offset(await self.call(self._master(queue), header))
 
-    async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return where the group goes on in the queue, or None if it has never been there."""
+    async def committed_offset(
+        self, group: str, queue: MessageQueue, *, zero_if_new: bool = True
+    ) -> int | None:
+        """Return where the group goes on in the queue, or None if it has never been there.
+
+        Args:
+            group: the group.
+            queue: the queue.
+            zero_if_new: a broker that still has the queue's first message in memory may answer 0 for a
+                group that is new to it. If False, 5.x brokers say None instead; 4.x ones know no such wish.
+        """
         header = QueryConsumerOffsetRequest(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
+            set_zero_if_not_found=None if zero_if_new else False,
             broker_name=queue.broker_name,
         )
         address = self._master(queue)

@@ -35,9 +35,10 @@ class Lifespan:
         manager = trio.open_nursery()
         nursery = await manager.__aenter__()
         try:
-            # Shielded: when the user's code is cancelled, the background tasks are still needed to close
-            # gracefully. `__aexit__` ends them for certain.
-            await self._start(nursery, shield=True)
+            await self.start(nursery)
+            # When the user's code is cancelled, the background tasks are still needed to close gracefully.
+            # `__aexit__` ends them for certain.
+            self.nursery.cancel_scope.shield = True
         except BaseException:
             # The error itself is what the user sees; leaving the nursery with it would wrap it in a group.
             nursery.cancel_scope.cancel()
@@ -59,7 +60,9 @@ class Lifespan:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Open it with its tasks in ``nursery``, until :meth:`aclose`. Raises what the opening raises."""
-        await self._start(nursery, shield=False)
+        if self._nursery is not None:
+            raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
+        await nursery.start(self._run)
 
     async def aclose(self) -> None:
         """Close gracefully within ``close_timeout`` seconds, then cancel what is left. Repeatable."""
@@ -86,12 +89,7 @@ class Lifespan:
             raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
         return self._nursery
 
-    async def _start(self, nursery: trio.Nursery, *, shield: bool) -> None:
-        if self._nursery is not None:
-            raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
-        await nursery.start(self._run, shield)
-
-    async def _run(self, shield: bool, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         failure: RocketMQError | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -102,7 +100,6 @@ class Lifespan:
                     failure = error
                     nursery.cancel_scope.cancel()
                 else:
-                    nursery.cancel_scope.shield = shield
                     task_status.started()
                 await trio.sleep(math.inf)
         finally:
