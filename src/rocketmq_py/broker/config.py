@@ -1,0 +1,108 @@
+"""The embedded broker's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.names import check_topic
+
+_SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _at_least(smallest: float) -> Callable[[object, attrs.Attribute[Any], Any], None]:
+    def check(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if value < smallest:
+            raise ConfigurationError(f"{attribute.name} is {value}; at least {smallest} is needed")
+
+    return check
+
+
+def _name(_: object, attribute: attrs.Attribute[str], value: str) -> None:
+    try:
+        check_topic(value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{attribute.name}: {error}") from None
+
+
+def _delay_levels(_: object, attribute: attrs.Attribute[str], value: str) -> None:
+    parse_delay_levels(value)
+
+
+def parse_delay_levels(text: str) -> tuple[float, ...]:
+    """Return the seconds of each level of ``"1s 5s 1m 2h"``; level 1 is the first.
+
+    Raises ConfigurationError for anything but numbers with the unit s, m, h or d.
+    """
+    levels = []
+    for level in text.split():
+        number, unit = level[:-1], level[-1]
+        if unit not in _SECONDS_OF_UNIT or not (number.isascii() and number.isdigit()):
+            raise ConfigurationError(f"message_delay_level has {level!r}; expected a number and s, m, h or d")
+        levels.append(float(int(number) * _SECONDS_OF_UNIT[unit]))
+    if not levels:
+        raise ConfigurationError("message_delay_level names no level; the first one could be 1s")
+    return tuple(levels)
+
+
+@attrs.frozen(kw_only=True)
+class BrokerConfig:
+    """Settings of the embedded broker; the names and defaults are those of Java's ``BrokerConfig``.
+
+    Args:
+        broker_name: what routes and queues call it (brokerName).
+        cluster_name: the cluster that it is in, alone (brokerClusterName).
+        broker_ip1: the address that clients are told to connect to; empty for the one that the broker is
+            bound to (brokerIP1).
+        default_topic_queue_nums: queues that a topic gets at most when a send creates it
+            (defaultTopicQueueNums).
+        auto_create_topic_enable: whether a send to an unknown topic creates it (autoCreateTopicEnable).
+        auto_create_subscription_group: whether an unknown consumer group is created when it first asks
+            for something (autoCreateSubscriptionGroup).
+        max_message_size: bytes of one message's body, or of a whole batch (maxMessageSize).
+        message_delay_level: the times of the delay levels (messageDelayLevel).
+        long_polling_enable: whether a pull that finds nothing is held for as long as it asks to be
+            (longPollingEnable); without it, it is held for ``short_polling_time``.
+        short_polling_time: seconds (shortPollingTimeMills).
+        channel_expired_timeout: seconds after which a client that sends no heartbeat is dropped
+            (channelExpiredTimeout).
+        max_transfer_count_on_message_in_memory: messages in one answer to a pull, whatever it asks for
+            (maxTransferCountOnMessageInMemory).
+        max_transfer_bytes_on_message_in_memory: bytes in one answer to a pull; a message larger than
+            this comes alone (maxTransferBytesOnMessageInMemory).
+        region_id: what answers and messages say in MSG_REGION (regionId).
+        trace_on: what they say in TRACE_ON (traceOn).
+        max_store_bytes: bytes of stored messages that are kept. Beyond it the oldest are dropped,
+            consumed or not, as a real broker deletes its old files (fileReservedTime): a queue's
+            smallest offset moves up, and who pulls below it is told so.
+
+    Raises:
+        ConfigurationError: a value is out of its range.
+    """
+
+    broker_name: str = attrs.field(default="broker-a", validator=_name)
+    cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
+    broker_ip1: str = ""
+    default_topic_queue_nums: int = attrs.field(default=8, validator=_at_least(1))
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=_at_least(1))
+    message_delay_level: str = attrs.field(
+        default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", validator=_delay_levels
+    )
+    long_polling_enable: bool = True
+    short_polling_time: float = attrs.field(default=1.0, validator=_at_least(0))
+    channel_expired_timeout: float = attrs.field(default=120.0, validator=_at_least(0.001))
+    max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=_at_least(1))
+    max_transfer_bytes_on_message_in_memory: int = attrs.field(default=256 * 1024, validator=_at_least(1))
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    max_store_bytes: int = attrs.field(default=512 * 1024 * 1024, validator=_at_least(1))
+
+    @property
+    def delay_levels(self) -> tuple[float, ...]:
+        """The seconds of each delay level; level 1 is the first."""
+        return parse_delay_levels(self.message_delay_level)

@@ -1,0 +1,127 @@
+"""The broker's half: its parts, put together."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from rocketmq_py.broker.administration import Administration
+from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
+from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.name_server import NameServer
+from rocketmq_py.broker.offsets import OffsetRequests, OffsetTable
+from rocketmq_py.broker.pulling import Pulling
+from rocketmq_py.broker.queries import Queries
+from rocketmq_py.broker.retrying import Retrying
+from rocketmq_py.broker.schedule import Schedule
+from rocketmq_py.broker.sending import Sending
+from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
+from rocketmq_py.broker.topics import TopicConfig, TopicTable
+from rocketmq_py.protocol.message_id import UniqueIdGenerator
+from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.address import pack_address
+
+REGISTER_SECONDS = 30.0
+"""How often the broker tells the name server of its topics (registerNameServerPeriod)."""
+
+
+class Broker:
+    """All that a broker does once there are connections.
+
+    A further feature is one more module: made in :meth:`open`, with its handlers in the table.
+
+    Args:
+        config: its settings.
+        name_server: is told of its topics.
+        now_ms: the time for messages, epoch milliseconds.
+        rng: chooses a queue where a sender leaves that to the broker.
+
+    Attributes:
+        dispatch: answers requests, once :meth:`open` has been called.
+        tasks: must be under way for held pulls, delayed messages and silent clients to be looked after.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, name_server: NameServer, now_ms: Callable[[], int], rng: random.Random
+    ) -> None:
+        self._config = config
+        self._name_server = name_server
+        self._now_ms = now_ms
+        self._rng = rng
+        self._born_hosts: dict[Connection, bytes] = {}
+        self._on_closed: list[Callable[[Connection], None]] = []
+        self.dispatch = Dispatch()
+        self.tasks: list[Callable[[], Awaitable[None]]] = []
+
+    def open(self, address: str) -> None:
+        """Make everything ready, now that the broker's own address is known."""
+        config, packed = self._config, pack_address(address)
+        store = MessageStore(
+            packed,
+            max_bytes=config.max_store_bytes,
+            max_message_size=config.max_message_size,
+            now_ms=self._now_ms,
+        )
+        topics = TopicTable(config, self._register_topic)
+        subscription_groups = SubscriptionGroupTable(config)
+        consumers = ConsumerGroups()
+        offsets = OffsetTable()
+        locks = QueueLocks()
+        schedule = Schedule(config, store)
+        clients = Clients(config, topics, subscription_groups, consumers, ProducerGroups())
+        pulling = Pulling(config, store, topics, offsets, consumers, subscription_groups)
+        unique_ids = UniqueIdGenerator(
+            packed[:-4], process_id=os.getpid, now_ms=self._now_ms, random=self._rng
+        )
+        sending = Sending(
+            config,
+            topics,
+            subscription_groups,
+            locks,
+            store,
+            schedule,
+            new_unique_id=unique_ids.next,
+            born_host=self._born_host,
+            rng=self._rng,
+        )
+        retrying = Retrying(topics, subscription_groups, store, schedule, rng=self._rng)
+        administration = Administration(config, topics, subscription_groups, store, offsets, consumers, locks)
+        for handlers in (
+            sending.handlers(),
+            pulling.handlers(),
+            clients.handlers(),
+            OffsetRequests(offsets, store, topics, subscription_groups).handlers(),
+            Queries(store).handlers(),
+            retrying.handlers(),
+            administration.handlers(),
+        ):
+            self.dispatch.add(handlers)
+        self._on_closed += [clients.forget, pulling.held.drop]
+
+        async def register_topics() -> None:
+            while True:
+                await trio.sleep(REGISTER_SECONDS)
+                self._name_server.register(topics)
+
+        self.tasks += [schedule.run, pulling.held.run, clients.drop_silent, register_topics]
+
+    def forget(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self._born_hosts.pop(connection, None)
+        for forget in self._on_closed:
+            forget(connection)
+
+    def _register_topic(self, topic: TopicConfig) -> None:
+        self._name_server.register([topic])
+
+    def _born_host(self, connection: Connection) -> bytes:
+        packed = self._born_hosts.get(connection)
+        if packed is None:
+            packed = self._born_hosts[connection] = connection.peer_packed
+        return packed

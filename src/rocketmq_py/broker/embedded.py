@@ -1,0 +1,175 @@
+"""The embedded broker: a name server and a broker in this process, in memory."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Self
+
+import attrs
+import trio
+
+from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.core import Broker
+from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.name_server import NameServer
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.remoting import Connection, serve
+from rocketmq_py.remoting.address import format_address, split_address
+
+
+class EmbeddedBroker:
+    """A RocketMQ name server and broker inside of this process, for tests, demos and development.
+
+    Clients of any language talk to it as to a real one. It keeps everything in memory: what it holds is
+    gone when it ends, and beyond ``BrokerConfig.max_store_bytes`` the oldest messages are dropped. There
+    is one broker, a master; transactional messages, timers, SQL92 filters and access control are refused::
+
+        async with EmbeddedBroker() as broker:
+            async with Producer(broker.name_server_address, group="orders") as producer:
+                await producer.send(Message("TopicTest", b"hello"))
+
+    Entering it returns when it listens. Leaving it closes every connection and both ports, and leaves no
+    task behind; a cancellation does the same. All its waiting is on trio's clock, so tests can use
+    ``autojump_clock``. It is used once: entering it again is an error.
+
+    Args:
+        host: the IP address to listen on.
+        namesrv_port: the name server's port; 0 takes a free one.
+        port: the broker's port; 0 takes a free one.
+        config: the settings; None for the default ones.
+        settings: fields of BrokerConfig, to be changed in ``config``.
+        now_ms: the time for messages, epoch milliseconds; by default the wall clock's at the start, going
+            on with trio's clock.
+        rng: chooses a queue where a sender leaves that to the broker.
+
+    Raises:
+        ConfigurationError: an address is no IP address, a setting is out of its range, or (when entering)
+            a port cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        namesrv_port: int = 0,
+        port: int = 0,
+        *,
+        config: BrokerConfig | None = None,
+        now_ms: Callable[[], int] | None = None,
+        rng: random.Random | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config = attrs.evolve(config or BrokerConfig(), **settings)
+        self._host = host
+        self._namesrv_port = namesrv_port
+        self._port = port
+        self._public_ip = _public_ip(host, self.config)
+        self._now_ms = now_ms
+        self._rng = rng or random.Random()
+        self._name_server_address: str | None = None
+        self._broker_address: str | None = None
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def name_server_address(self) -> str:
+        """The name server's ``host:port``: what clients are given. Raises ClosedError before it listens."""
+        if self._name_server_address is None:
+            raise ClosedError("the embedded broker does not listen yet: enter it with async with")
+        return self._name_server_address
+
+    @property
+    def broker_address(self) -> str:
+        """The broker's ``host:port``, which routes lead to. Raises ClosedError before it listens."""
+        if self._broker_address is None:
+            raise ClosedError("the embedded broker does not listen yet: enter it with async with")
+        return self._broker_address
+
+    async def __aenter__(self) -> Self:
+        if self._nursery is not None:
+            raise ClosedError("an EmbeddedBroker is entered once; make a new one")
+        self._nursery_manager = trio.open_nursery()
+        self._nursery = await self._nursery_manager.__aenter__()
+        try:
+            await self._start(self._nursery)
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
+        assert self._nursery is not None
+        assert self._nursery_manager is not None
+        self._nursery.cancel_scope.cancel()
+        # The nursery is not told of the user's own error: it would wrap it into an ExceptionGroup.
+        await self._nursery_manager.__aexit__(None, None, None)
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        name_server = NameServer(self.config)
+        name_server_dispatch = Dispatch()
+        name_server_dispatch.add(name_server.handlers())
+        broker = Broker(self.config, name_server, self._now_ms or _wall_clock(), self._rng)
+        if self._port:
+            # Clients that wait for this port may be there at once: everything is ready before it listens.
+            broker.open(self._address_on(self._port))
+        bound = await nursery.start(self._serve, broker.dispatch, self._port, broker.forget)
+        self._broker_address = self._address_on(split_address(bound)[1])
+        if not self._port:
+            broker.open(self._broker_address)
+        for task in broker.tasks:
+            nursery.start_soon(task)
+        name_server.broker_address = self._broker_address
+        bound = await nursery.start(self._serve, name_server_dispatch, self._namesrv_port, _ignore)
+        self._name_server_address = self._address_on(split_address(bound)[1])
+
+    async def _serve(
+        self,
+        dispatch: Dispatch,
+        port: int,
+        on_closed: Callable[[Connection], None],
+        *,
+        task_status: trio.TaskStatus[str],
+    ) -> None:
+        try:
+            await serve(dispatch, self._host, port, on_closed=on_closed, task_status=task_status)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}; choose another port, or 0 for any that is free") from error
+
+    def _address_on(self, port: int) -> str:
+        return format_address((self._public_ip, port))
+
+
+def _public_ip(host: str, config: BrokerConfig) -> str:
+    """Return the IP address that clients are told."""
+    try:
+        listening = ipaddress.ip_address(host)
+        public = ipaddress.ip_address(config.broker_ip1) if config.broker_ip1 else listening
+    except ValueError as error:
+        raise ConfigurationError(f"the embedded broker needs an IP address: {error}") from None
+    if public.is_unspecified:
+        raise ConfigurationError(
+            f"{host} stands for all addresses of this machine: broker_ip1 must say which one clients use"
+        )
+    return str(public)
+
+
+def _wall_clock() -> Callable[[], int]:
+    """Return the wall clock as it goes on from now with trio's clock."""
+    ahead = time.time() - trio.current_time()
+    return lambda: int((ahead + trio.current_time()) * 1000)
+
+
+def _ignore(_: Connection) -> None:
+    """Do nothing: the name server knows nothing of its connections."""

@@ -1,0 +1,113 @@
+"""The name server's half: where topics are (Java: ``DefaultRequestProcessor``, ``RouteInfoManager``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
+from rocketmq_py.broker.topics import TopicConfig
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.bodies import (
+    MASTER_ID,
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicList,
+    TopicRoute,
+)
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+
+VERSION_OF_STANDARD_JSON = 401
+"""The ordinal of Java's ``MQVersion.V4_9_4``: older clients are answered in fastjson's dialect."""
+
+
+class NameServer:
+    """Knows the topics of one broker, as that broker has registered them.
+
+    As in a real cluster, a topic that is deleted on the broker keeps its route until it is deleted here
+    too, and one that is deleted only here comes back with the broker's next registration.
+
+    Attributes:
+        broker_address: where clients are sent; set once the broker listens.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._queues: dict[str, QueueData] = {}
+        self.broker_address = ""
+
+    def register(self, topics: Iterable[TopicConfig]) -> None:
+        """Note the broker's topics: new ones, and changes."""
+        for topic in topics:
+            self._queues[topic.topic_name] = QueueData(
+                broker_name=self._config.broker_name,
+                read_queue_nums=topic.read_queue_nums,
+                write_queue_nums=topic.write_queue_nums,
+                perm=topic.perm,
+                topic_sys_flag=topic.topic_sys_flag,
+            )
+
+    def handlers(self) -> Mapping[int, RequestHandler]:
+        """Return the handler of each request's code."""
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_KV_CONFIG: self._key_value,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete,
+        }
+
+    def _route(self, connection: Connection, request: Command) -> None:
+        topic = request.fields.get("topic", "null")
+        queues = self._queues.get(topic)
+        if queues is None:
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}{FAQ}",
+            )
+        body = TopicRoute(queue_datas=(queues,), broker_datas=(self._broker(),)).encode()
+        wants_standard = request.fields.get("acceptStandardJsonOnly", "").lower() == "true"
+        if request.version < VERSION_OF_STANDARD_JSON and not wants_standard:
+            body = _in_dialect(body)
+        connection.respond(request, ResponseCode.SUCCESS, body=body)
+
+    def _cluster_info(self, connection: Connection, request: Command) -> None:
+        name = self._config.broker_name
+        info = ClusterInfo(
+            broker_addr_table={name: self._broker()}, cluster_addr_table={self._config.cluster_name: (name,)}
+        )
+        connection.respond(request, ResponseCode.SUCCESS, body=_in_dialect(info.encode()))
+
+    def _all_topics(self, connection: Connection, request: Command) -> None:
+        body = TopicList(topic_list=tuple(self._queues)).encode()
+        connection.respond(request, ResponseCode.SUCCESS, body=body)
+
+    def _topics_of_cluster(self, connection: Connection, request: Command) -> None:
+        known = request.fields.get("cluster") == self._config.cluster_name
+        body = TopicList(topic_list=tuple(self._queues) if known else ()).encode()
+        connection.respond(request, ResponseCode.SUCCESS, body=body)
+
+    def _key_value(self, connection: Connection, request: Command) -> None:
+        namespace, key = request.fields.get("namespace", "null"), request.fields.get("key", "null")
+        raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+
+    def _delete(self, connection: Connection, request: Command) -> None:
+        cluster = request.fields.get("clusterName")
+        if not cluster or cluster == self._config.cluster_name:
+            self._queues.pop(request.fields.get("topic", ""), None)
+        connection.respond(request, ResponseCode.SUCCESS)
+
+    def _broker(self) -> BrokerData:
+        return BrokerData(
+            cluster=self._config.cluster_name,
+            broker_name=self._config.broker_name,
+            broker_addrs={MASTER_ID: self.broker_address},
+        )
+
+
+def _in_dialect(body: bytes) -> bytes:
+    # fastjson does not quote keys that are numbers; here that is the one broker's id.
+    return body.replace(b'"brokerAddrs":{"0":', b'"brokerAddrs":{0:')

@@ -1,0 +1,74 @@
+"""Delayed messages: kept under a topic of their own, stored again where they belong when they are due.
+
+Java: ``ScheduleMessageService`` and ``HookUtils.handleScheduleMessage``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import attrs
+import trio
+
+from rocketmq_py import properties as names
+from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.draft import Draft
+from rocketmq_py.broker.store import MessageStore, StoredMessage
+from rocketmq_py.broker.topics import SCHEDULE_TOPIC
+
+
+class Schedule:
+    """Stores messages, those with a delay level for later. :meth:`run` must be under way to deliver them.
+
+    Delivery is not before its time and, unless the process is busy, right at it; a real broker looks
+    every 100 ms. A message that the store had to drop meanwhile is not delivered.
+    """
+
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self._store = store
+        self._levels = config.delay_levels
+        # for each level: when a message is due, on trio's clock, and where in the log it is
+        self._waiting: list[deque[tuple[float, int]]] = [deque() for _ in self._levels]
+        self._sleep = trio.CancelScope()
+
+    def put(self, draft: Draft) -> StoredMessage | None:
+        """Store a message, under the delay topic if it has a delay level; None if it is too large.
+
+        A level beyond the last counts as the last one; levels below 1 mean no delay.
+        """
+        level = min(draft.delay_level, len(self._levels))
+        if level <= 0 or draft.is_open_transaction:
+            return draft.store_in(self._store)
+        properties = {
+            **draft.properties,
+            names.REAL_TOPIC: draft.topic,
+            names.REAL_QUEUE_ID: str(draft.queue_id),
+        }
+        delayed = attrs.evolve(draft, topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=properties)
+        stored = delayed.store_in(self._store)
+        if stored is not None:
+            due = trio.current_time() + self._levels[level - 1]
+            self._waiting[level - 1].append((due, stored.commit_log_offset))
+            self._sleep.deadline = min(due, self._sleep.deadline)
+        return stored
+
+    async def run(self) -> None:
+        """Deliver messages when they are due, until cancelled."""
+        while True:
+            next_due = min((waiting[0][0] for waiting in self._waiting if waiting), default=math.inf)
+            with trio.CancelScope(deadline=next_due) as self._sleep:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            for waiting in self._waiting:
+                while waiting and waiting[0][0] <= now:
+                    self._deliver(waiting.popleft()[1])
+
+    def _deliver(self, commit_log_offset: int) -> None:
+        stored = self._store.at(commit_log_offset)
+        if stored is None:
+            return
+        draft = Draft.of(stored)
+        topic, queue_id = draft.properties[names.REAL_TOPIC], int(draft.properties[names.REAL_QUEUE_ID])
+        # Its properties stay as they are, the delay level too: real brokers leave it to be seen.
+        attrs.evolve(draft, topic=topic, queue_id=queue_id).store_in(self._store)

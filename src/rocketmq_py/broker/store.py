@@ -1,0 +1,232 @@
+"""What the broker keeps of messages: one log of all of them, and for each queue the list of its own.
+
+Java: ``DefaultMessageStore`` with ``CommitLog`` and ``ConsumeQueue``. Here both hold references to the same
+stored messages, each with its encoded bytes, which every later answer copies as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.protocol.stored_message import encode_message
+
+_T = TypeVar("_T")
+_SHRINK_AT = 1024
+
+OVERHEAD = 300
+"""Bytes that a message takes beside its stored form: about, and the reason why tiny ones are not free."""
+
+
+class StoredMessage(NamedTuple):
+    """One message in the store.
+
+    Attributes:
+        commit_log_offset: its place in the log, in bytes.
+        data: its stored form, as PULL_MESSAGE and VIEW_MESSAGE_BY_ID answer it.
+        tags_code: the hash of its tag, 0 without one.
+        store_time_ms: when it was stored, epoch milliseconds.
+        queue: where it is.
+        queue_offset: its place in the queue.
+    """
+
+    commit_log_offset: int
+    data: bytes
+    tags_code: int
+    store_time_ms: int
+    queue: ConsumeQueue
+    queue_offset: int
+
+
+class Window(Generic[_T]):
+    """A list that forgets from its front: places keep their numbers, and all its operations are O(1).
+
+    Attributes:
+        start: the number of the first place that is still there.
+        end: the number of the next place.
+    """
+
+    __slots__ = ("_forgotten", "_items", "end", "start")
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []  # of _T, and None where one is forgotten
+        self._forgotten = 0
+        self.start = 0
+        self.end = 0
+
+    def append(self, item: _T) -> None:
+        """Add ``item`` at the place ``end``."""
+        self._items.append(item)
+        self.end += 1
+
+    def __getitem__(self, place: int) -> _T:
+        """Return the item at a place from ``start`` to before ``end``."""
+        item: _T = self._items[place - self.start + self._forgotten]
+        return item
+
+    def slice(self, start: int, end: int) -> list[_T]:
+        """Return the items from ``start``, which must be there, to before ``end``."""
+        shift = self._forgotten - self.start
+        return self._items[start + shift : end + shift]
+
+    def forget_first(self) -> None:
+        """Forget the first item."""
+        self._items[self._forgotten] = None
+        self._forgotten += 1
+        self.start += 1
+        if self._forgotten >= _SHRINK_AT and self._forgotten * 2 >= len(self._items):
+            del self._items[: self._forgotten]
+            self._forgotten = 0
+
+
+class ConsumeQueue(Window[StoredMessage]):
+    """One queue of a topic: ``start`` is its smallest offset, ``end`` the one of the next message."""
+
+    __slots__ = ("queue_id", "topic", "watchers")
+
+    def __init__(self, topic: str, queue_id: int) -> None:
+        super().__init__()
+        self.topic = topic
+        self.queue_id = queue_id
+        self.watchers: list[Callable[[StoredMessage], None]] = []
+        """Called for each message that is stored here."""
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}-{self.queue_id} {self.start}..{self.end}>"
+
+    def search(self, time_ms: int, *, upper: bool = False) -> int:
+        """Return the offset for a store time. Java: ``getOffsetInQueueByTime``.
+
+        The lower boundary is the first message that was stored at ``time_ms`` or later, or the end; the
+        upper one is the last that was stored at ``time_ms`` or before, or 0 if there is none.
+        """
+        low, high = self.start, self.end
+        while low < high:
+            middle = (low + high) // 2
+            stored = self[middle].store_time_ms
+            if stored < time_ms or (upper and stored == time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        if not upper:
+            return low
+        return 0 if low == self.start else low - 1
+
+
+class MessageStore:
+    """The broker's messages, in memory and bounded: beyond the bound the oldest are dropped.
+
+    Args:
+        address: the broker's own, packed, as stored messages and message ids have it.
+        max_bytes: about how much memory the messages may take, the store's own part in it included.
+        max_message_size: bytes of a message's body.
+        now_ms: the time for store timestamps, epoch milliseconds.
+    """
+
+    def __init__(
+        self, address: bytes, *, max_bytes: int, max_message_size: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._address = address
+        self._id_prefix = address.hex().upper()
+        self._max_bytes = max_bytes
+        self._max_message_size = max_message_size
+        self._now_ms = now_ms
+        self._queues: dict[str, dict[int, ConsumeQueue]] = {}
+        self.log: Window[StoredMessage] = Window()
+        """All messages, in the order in which they were stored."""
+        self.end_offset = 0
+        """The commit-log offset of the next message."""
+        self._held_bytes = 0
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue, made if nobody asked for it before."""
+        queues = self._queues.get(topic)
+        if queues is None:
+            queues = self._queues[topic] = {}
+        queue = queues.get(queue_id)
+        if queue is None:
+            queue = queues[queue_id] = ConsumeQueue(topic, queue_id)
+        return queue
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue, None if nobody asked for it before."""
+        queues = self._queues.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        tags_code: int,
+        flag: int,
+        system_flag: int,
+        born_time_ms: int,
+        born_address: bytes,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> StoredMessage:
+        """Store a message at the end of a queue; see ``encode_message`` for its parts.
+
+        Raises:
+            InvalidMessageError: the body or the properties are too long, or a number does not fit.
+        """
+        if len(body) > self._max_message_size:
+            raise InvalidMessageError(f"the body has {len(body)} bytes; {self._max_message_size} are allowed")
+        now_ms = self._now_ms()
+        data = encode_message(
+            topic=queue.topic,
+            body=body,
+            properties=properties,
+            queue_id=queue.queue_id,
+            queue_offset=queue.end,
+            commit_log_offset=self.end_offset,
+            flag=flag,
+            system_flag=system_flag,
+            born_time_ms=born_time_ms,
+            born_address=born_address,
+            store_time_ms=now_ms,
+            store_address=self._address,
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=prepared_transaction_offset,
+        )
+        stored = StoredMessage(self.end_offset, data, tags_code, now_ms, queue, queue.end)
+        self.log.append(stored)
+        queue.append(stored)
+        self.end_offset += len(data)
+        self._held_bytes += len(data) + OVERHEAD
+        if self._held_bytes > self._max_bytes:
+            self._drop_oldest()
+        for watcher in queue.watchers:
+            watcher(stored)
+        return stored
+
+    def at(self, commit_log_offset: int) -> StoredMessage | None:
+        """Return the message that begins at this place in the log, None if none does (any more)."""
+        low, high = self.log.start, self.log.end
+        while low < high:
+            middle = (low + high) // 2
+            if self.log[middle].commit_log_offset < commit_log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.log.end or self.log[low].commit_log_offset != commit_log_offset:
+            return None
+        return self.log[low]
+
+    def message_id(self, commit_log_offset: int) -> str:
+        """Return the broker's id for the message at this place in the log."""
+        return f"{self._id_prefix}{commit_log_offset:016X}"
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget a topic's queues. Its messages stay in the log until they are the oldest."""
+        self._queues.pop(topic, None)
+
+    def _drop_oldest(self) -> None:
+        # The newest always stays: what was just stored can be pulled, however small the bound is.
+        while self._held_bytes > self._max_bytes and self.log.end - self.log.start > 1:
+            oldest = self.log[self.log.start]
+            self.log.forget_first()
+            oldest.queue.forget_first()
+            self._held_bytes -= len(oldest.data) + OVERHEAD

@@ -1,0 +1,215 @@
+"""The broker's topics, and which of them it makes by itself (Java: ``TopicConfigManager``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import attrs
+import msgspec
+
+from rocketmq_py import names
+from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.names import DEAD_LETTER_PREFIX, DEFAULT_TOPIC, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
+
+PERM_READ = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC_QUEUES = 18
+_NOT_SENDABLE = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_LEGAL_NAME = "^[%|a-zA-Z0-9_-]+$"
+_is_legal = re.compile(_LEGAL_NAME, re.ASCII).fullmatch
+
+
+@attrs.frozen
+class TopicConfig:
+    """One topic's settings. Java: ``TopicConfig``.
+
+    Attributes:
+        topic_name: its name.
+        read_queue_nums: queues that consumers may read.
+        write_queue_nums: queues that producers may write.
+        perm: bits: 4 readable, 2 writable, 1 inherited by the topics that are made after it.
+        topic_filter_type: SINGLE_TAG or MULTI_TAG.
+        topic_sys_flag: unit flags; carried and not looked at.
+        order: whether its queues keep their places when a broker is lost; carried.
+        attributes: of 5.x, such as ``message.type``; carried.
+    """
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether consumers may pull from it."""
+        return self.perm & PERM_READ != 0
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether producers may send to it."""
+        return self.perm & PERM_WRITE != 0
+
+    def encode(self) -> bytes:
+        """Return it as JSON: the body of GET_TOPIC_CONFIG's answer."""
+        return msgspec.json.encode(
+            {
+                "topicName": self.topic_name,
+                "readQueueNums": self.read_queue_nums,
+                "writeQueueNums": self.write_queue_nums,
+                "perm": self.perm,
+                "topicFilterType": self.topic_filter_type,
+                "topicSysFlag": self.topic_sys_flag,
+                "order": self.order,
+                "attributes": dict(self.attributes),
+            }
+        )
+
+    def __str__(self) -> str:
+        """Return the text that Java's broker puts into its remarks."""
+        attributes = ", ".join([f"{name}={value}" for name, value in self.attributes.items()])
+        return (
+            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums},"
+            f" writeQueueNums={self.write_queue_nums}, perm={_perm_text(self.perm)},"
+            f" topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag},"
+            f" order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
+        )
+
+
+def _perm_text(perm: int) -> str:
+    bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
+    return "".join([letter if perm & bit else "-" for bit, letter in bits])
+
+
+class TopicTable:
+    """The topics that the broker knows.
+
+    Args:
+        config: the broker's settings.
+        on_change: called with every topic that is new or changed, for the name server to know.
+    """
+
+    def __init__(self, config: BrokerConfig, on_change: Callable[[TopicConfig], None]) -> None:
+        self._config = config
+        self._on_change = on_change
+        self._topics: dict[str, TopicConfig] = {}
+        self.get = self._topics.get
+        """Returns a topic's settings, None for one that is not known."""
+        self._own_names: set[str] = set()
+        for topic in self._first_topics():
+            self._own_names.add(topic.topic_name)
+            self.put(topic)
+
+    def _first_topics(self) -> list[TopicConfig]:
+        config = self._config
+        everything = PERM_INHERIT | PERM_READ | PERM_WRITE
+        queues = config.default_topic_queue_nums
+        topics = [
+            TopicConfig("SELF_TEST_TOPIC", 1, 1),
+            TopicConfig("BenchmarkTest", 1024, 1024),
+            TopicConfig(config.cluster_name, perm=everything),
+            TopicConfig(config.broker_name, 1, 1, everything),
+            TopicConfig("OFFSET_MOVED_EVENT", 1, 1),
+            TopicConfig(SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUES, SCHEDULE_TOPIC_QUEUES),
+            TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1),
+            TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{config.broker_name}", 1, 1, PERM_INHERIT),
+            TopicConfig("RMQ_SYS_TRANS_HALF_TOPIC", 1, 1),
+            TopicConfig("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, 1),
+        ]
+        if config.auto_create_topic_enable:
+            topics.append(TopicConfig(DEFAULT_TOPIC, queues, queues, everything))
+        return topics
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._topics.values())
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Tell whether RocketMQ keeps ``topic`` for itself, on this broker."""
+        return topic in self._own_names or names.is_system_topic(topic)
+
+    def put(self, topic: TopicConfig) -> None:
+        """Add a topic, or change it."""
+        self._topics[topic.topic_name] = topic
+        self._on_change(topic)
+
+    def delete(self, topic: str) -> None:
+        """Forget a topic; nothing happens if it is not known."""
+        self._topics.pop(topic, None)
+
+    def create_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
+        """Return a new topic after the default one, or None if that is not known or not inherited.
+
+        Java: ``createTopicInSendMessageMethod``. It gets ``queue_nums`` queues, or those of the default
+        topic if they are fewer.
+        """
+        default = self.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT:
+            return None
+        queues = max(0, min(queue_nums, default.write_queue_nums))
+        created = TopicConfig(topic, queues, queues, default.perm & ~PERM_INHERIT)
+        self.put(created)
+        return created
+
+    def create_for_send_back(self, topic: str, queue_nums: int) -> TopicConfig:
+        """Return the retry or dead-letter topic, made if it is new.
+
+        Java: ``createTopicInSendMessageBackMethod``.
+        """
+        found = self.get(topic)
+        if found is None:
+            found = TopicConfig(topic, queue_nums, queue_nums)
+            self.put(found)
+        return found
+
+
+def topic_fault(topic: str) -> str | None:
+    """Return what is wrong with a topic's name, in Java's words (``TopicValidator``), else None."""
+    fault = _name_fault("topic", topic)
+    if fault:
+        return fault
+    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        if len(topic) > MAX_RETRY_TOPIC_LENGTH:
+            return (
+                f"The specified topic is DLQ or Retry topic: {topic}, and it's longer than topic max length: "
+                f"{MAX_RETRY_TOPIC_LENGTH}"
+            )
+    elif len(topic) > names.MAX_TOPIC_LENGTH:
+        return f"The specified topic: {topic}, is longer than topic max length: {names.MAX_TOPIC_LENGTH}"
+    return None
+
+
+def group_fault(group: str) -> str | None:
+    """Return what is wrong with a group's name, in Java's words, else None."""
+    fault = _name_fault("group", group)
+    if fault is None and len(group) > names.MAX_GROUP_LENGTH:
+        return f"The specified group: {group}, is longer than group max length: {names.MAX_GROUP_LENGTH}"
+    return fault
+
+
+def _name_fault(kind: str, name: str) -> str | None:
+    if not name.strip():
+        return f"The specified {kind} is blank."
+    if not _is_legal(name):
+        return f"The specified {kind}: {name}, contains illegal characters, allowing only {_LEGAL_NAME}"
+    return None
+
+
+def is_sendable(topic: str) -> bool:
+    """Tell whether clients may send to ``topic``."""
+    return topic not in _NOT_SENDABLE

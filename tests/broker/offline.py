@@ -1,0 +1,143 @@
+"""A broker without sockets, and clients that hand it their requests: time is then the clock's alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from itertools import count
+from typing import cast
+
+import attrs
+import trio
+
+from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.core import Broker
+from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.name_server import NameServer
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.address import pack_address
+
+BROKER_ADDRESS = "127.0.0.1:10911"
+START_MS = 1_700_000_000_000
+"""The wall clock's time when trio's clock of a test says 0."""
+
+
+@attrs.frozen
+class Answer:
+    """What a request was answered with."""
+
+    opaque: int
+    code: int
+    fields: Mapping[str, str]
+    body: bytes
+    remark: str | None
+
+    @property
+    def messages(self) -> list[ReceivedMessage]:
+        return decode_messages(self.body, "broker-a")
+
+
+class OfflineBroker:
+    """A broker and a name server, and the wall clock as trio's clock plus START_MS."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.name_server = NameServer(config)
+        self.name_server.broker_address = BROKER_ADDRESS
+        self.name_server_dispatch = Dispatch()
+        self.name_server_dispatch.add(self.name_server.handlers())
+        self.broker = Broker(
+            config, self.name_server, lambda: START_MS + int(trio.current_time() * 1000), random.Random(1)
+        )
+        self.broker.open(BROKER_ADDRESS)
+        self._ports = count(50_001)
+
+    def connect(self) -> OfflineClient:
+        """Return a new client."""
+        return OfflineClient(self, f"127.0.0.1:{next(self._ports)}")
+
+
+class OfflineClient:
+    """Stands where a Connection stands for the broker: keeps what it is answered and told."""
+
+    def __init__(self, to: OfflineBroker, address: str) -> None:
+        self._to = to
+        self._opaques = count(1)
+        self.address = address
+        self.peer_packed = pack_address(address)
+        self.is_closed = False
+        self.answers: list[Answer] = []
+        self.notices: list[tuple[int, dict[str, str]]] = []
+
+    # What the broker calls
+
+    def respond(
+        self,
+        request: Command,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        remark: str | None = None,
+    ) -> None:
+        self.answers.append(Answer(request.opaque, code, fields or {}, body, remark))
+
+    def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        self.notices.append((code, dict(fields)))
+
+    def close(self, reason: str = "") -> None:
+        self.is_closed = True
+        self._to.broker.forget(cast(Connection, self))
+
+    # What a test calls
+
+    def submit(self, code: int, fields: Mapping[str, str], body: bytes = b"", *, version: int = 513) -> int:
+        """Hand in a request, which may be answered later."""
+        opaque = next(self._opaques)
+        request = Command(code, opaque, 0, dict(fields), body, language=0, version=version)
+        self._to.broker.dispatch(cast(Connection, self), request)
+        return opaque
+
+    def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"", *, version: int = 513) -> Answer:
+        """Return the answer to a request, which must come at once."""
+        before = len(self.answers)
+        self.submit(code, fields, body, version=version)
+        (answer,) = self.answers[before:]
+        return answer
+
+    def ask_name_server(self, code: int, fields: Mapping[str, str], *, version: int = 513) -> Answer:
+        """Return the name server's answer."""
+        request = Command(code, next(self._opaques), 0, dict(fields), b"", language=0, version=version)
+        self._to.name_server_dispatch(cast(Connection, self), request)
+        return self.answers.pop()
+
+    def send(self, topic: str, body: bytes = b"hello", *, queue_id: int = 0, **changes: str) -> Answer:
+        """Send a message; ``changes`` are fields of the request's header, or else properties."""
+        header = {
+            "a": "producers", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
+            "g": "1690000000000", "h": "0", "j": "0", "k": "false",
+        }  # fmt: skip
+        properties = {"UNIQ_KEY": "7F00000100002A139A55000000000001"}
+        for name, value in changes.items():
+            (header if len(name) == 1 else properties)[name] = value
+        header.setdefault("i", "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]))
+        return self.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+
+    def pull_fields(self, topic: str, offset: int, /, **changes: str) -> dict[str, str]:
+        return {
+            "consumerGroup": "readers", "topic": topic, "queueId": "0", "queueOffset": str(offset),
+            "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000",
+            "subscription": "*", "subVersion": "0", "expressionType": "TAG", **changes,
+        }  # fmt: skip
+
+    def pull(self, topic: str, offset: int = 0, /, **changes: str) -> Answer:
+        """Pull, to be answered at once."""
+        return self.ask(RequestCode.PULL_MESSAGE, self.pull_fields(topic, offset, **changes))
+
+    def hold_pull(self, topic: str, offset: int = 0, /, **changes: str) -> int:
+        """Pull, to be held while there is nothing."""
+        return self.submit(
+            RequestCode.PULL_MESSAGE, self.pull_fields(topic, offset, **{"sysFlag": "6", **changes})
+        )

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.config import parse_delay_levels
+from rocketmq_py.errors import ConfigurationError
+
+
+def test_the_defaults_are_those_of_real_brokers() -> None:
+    config = BrokerConfig()
+    assert config.delay_levels[:5] == (1, 5, 10, 30, 60)
+    assert len(config.delay_levels) == 18
+    assert config.delay_levels[-1] == 7200
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "1x", "1.5s", "-1s", "1s,5s", "²s"])
+def test_delay_levels_must_be_numbers_with_units(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="message_delay_level"):
+        BrokerConfig(message_delay_level=text)
+
+
+def test_delay_levels_know_days() -> None:
+    assert parse_delay_levels("0s 1d") == (0, 86400)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"broker_name": ""},
+        {"cluster_name": "a b"},
+        {"default_topic_queue_nums": 0},
+        {"max_message_size": 0},
+        {"max_store_bytes": 0},
+        {"channel_expired_timeout": 0},
+        {"short_polling_time": -1},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_a_wrong_setting_is_named(settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(settings))):
+        BrokerConfig(**settings)  # type: ignore[arg-type]  # wrong on purpose

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import trio
+
+from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.protocol.command import Command, Serialization, encode_request
+from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.remoting import Connection, Deadlines, Handler
+from rocketmq_py.remoting.address import split_address
+
+SEND = {
+    "a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5", "h": "0", "i": "",
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
+    "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subVersion": "0",
+    "subscription": "*",
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def connected(
+    address: str,
+    serialization: Serialization = Serialization.JSON,
+    handler: Handler = lambda _, __: None,
+) -> AsyncIterator[Connection]:
+    host, port = split_address(address)
+    deadlines = Deadlines()
+    async with trio.open_nursery() as nursery:
+        connection = Connection(
+            await trio.open_tcp_stream(host, port),
+            deadlines=deadlines,
+            handler=handler,
+            serialization=serialization,
+        )
+        nursery.start_soon(deadlines.run)
+        nursery.start_soon(connection.run)
+        yield connection
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_message_goes_in_and_comes_out(serialization: Serialization, host: str) -> None:
+    async with (
+        EmbeddedBroker(host, rng=random.Random(1)) as broker,
+        connected(broker.name_server_address, serialization) as name_server,
+        connected(broker.broker_address, serialization) as connection,
+    ):
+        sent = await connection.request(RequestCode.SEND_MESSAGE_V2, SEND, b"hello", timeout=5)
+        assert sent.code == ResponseCode.SUCCESS
+        topic = {"topic": "t"}
+        route = await name_server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic, timeout=5)
+        addresses = json.loads(route.body)["brokerDatas"][0]["brokerAddrs"]
+        assert addresses == {"0": broker.broker_address}
+        pulled = await connection.request(RequestCode.PULL_MESSAGE, PULL, timeout=5)
+        (message,) = decode_messages(pulled.body, "broker-a")
+        assert message.body == b"hello"
+        assert message.store_host == broker.broker_address
+        assert message.born_host == connection.local_address
+        assert message.offset_message_id == sent.fields["msgId"]
+
+
+async def test_a_closed_connection_is_forgotten() -> None:
+    notices_out, notices = trio.open_memory_channel[Command](10)
+
+    async def consume(connection: Connection, client_id: str) -> None:
+        consumer = {"groupName": "g", "subscriptionDataSet": [{"topic": "t", "subString": "*"}]}
+        body = json.dumps({"clientID": client_id, "consumerDataSet": [consumer]}).encode()
+        await connection.request(RequestCode.HEART_BEAT, {}, body, timeout=5)
+
+    async def members() -> list[str]:
+        group = {"consumerGroup": "g"}
+        answer = await staying.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, group, timeout=5)
+        return list(json.loads(answer.body)["consumerIdList"])
+
+    async with (
+        EmbeddedBroker() as broker,
+        connected(
+            broker.broker_address, handler=lambda _, request: notices_out.send_nowait(request)
+        ) as staying,
+    ):
+        await consume(staying, "staying")
+        await notices.receive()
+        async with connected(broker.broker_address) as leaving:
+            await consume(leaving, "leaving")
+            await notices.receive()
+            assert await members() == ["staying", "leaving"]
+        notice = await notices.receive()
+        assert (notice.code, notice.fields) == (
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            {"consumerGroup": "g"},
+        )
+        assert await members() == ["staying"]
+
+
+# Life
+
+
+async def test_addresses_are_known_while_it_listens() -> None:
+    broker = EmbeddedBroker()
+    for address in ("name_server_address", "broker_address"):
+        with pytest.raises(ClosedError, match="async with"):
+            getattr(broker, address)
+    async with broker:
+        assert broker.name_server_address != broker.broker_address
+    with pytest.raises(OSError, match=r"connect|connection"):
+        await trio.open_tcp_stream(*split_address(broker.broker_address))
+
+
+async def test_leaving_ends_its_connections_and_held_pulls() -> None:
+    tasks_before = trio.lowlevel.current_statistics().tasks_living
+    async with EmbeddedBroker() as broker:
+        streams = [
+            await trio.open_tcp_stream(*split_address(address))
+            for address in (broker.broker_address, broker.name_server_address)
+        ]
+        await streams[0].send_all(
+            encode_request(RequestCode.SEND_MESSAGE_V2, 1, SEND, b"x")
+            + encode_request(RequestCode.PULL_MESSAGE, 2, {**PULL, "queueId": "1"})
+        )
+        assert await streams[0].receive_some()
+    assert trio.lowlevel.current_statistics().tasks_living == tasks_before
+    for stream in streams:
+        async with stream:
+            with suppress(trio.BrokenResourceError):
+                assert await stream.receive_some() == b""
+
+
+async def test_a_users_error_comes_out_as_it_is() -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with EmbeddedBroker():
+            raise KeyError("mine")
+
+
+async def test_a_cancellation_ends_it() -> None:
+    with trio.CancelScope() as scope:
+        async with EmbeddedBroker():
+            scope.cancel()
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+
+
+async def test_it_is_entered_once() -> None:
+    broker = EmbeddedBroker()
+    async with broker:
+        with pytest.raises(ClosedError, match="once"):
+            await broker.__aenter__()
+    with pytest.raises(ClosedError, match="once"):
+        await broker.__aenter__()
+
+
+async def test_fixed_ports_can_be_used_again_at_once() -> None:
+    async with EmbeddedBroker() as first:
+        ports = [split_address(address)[1] for address in (first.name_server_address, first.broker_address)]
+    async with EmbeddedBroker(namesrv_port=ports[0], port=ports[1]) as second:
+        assert (second.name_server_address, second.broker_address) == (
+            first.name_server_address,
+            first.broker_address,
+        )
+        async with connected(second.broker_address) as connection:
+            sent = await connection.request(RequestCode.SEND_MESSAGE_V2, SEND, b"x", timeout=5)
+            assert sent.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("which", ["port", "namesrv_port"])
+async def test_a_port_in_use_is_said_plainly(which: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}: .*in use; choose another port"):
+            async with EmbeddedBroker(**{which: port}):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "reason"),
+    [
+        ("localhost", {}, "IP address"),
+        ("0.0.0.0", {}, "broker_ip1"),
+        ("127.0.0.1", {"broker_ip1": "example"}, "IP address"),
+        ("127.0.0.1", {"broker_name": ""}, "broker_name"),
+    ],
+)
+def test_addresses_must_be_ones_that_clients_can_use(
+    host: str, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        EmbeddedBroker(host, **settings)
+
+
+async def test_clients_may_be_told_another_address() -> None:
+    config = BrokerConfig(broker_ip1="127.0.0.1")
+    async with EmbeddedBroker("0.0.0.0", config=config) as broker:
+        assert broker.broker_address.startswith("127.0.0.1:")
+        async with connected(broker.broker_address) as connection:
+            sent = await connection.request(RequestCode.SEND_MESSAGE_V2, SEND, b"x", timeout=5)
+            assert sent.fields["msgId"].startswith("7F000001")
+
+
+def test_settings_can_be_given_one_by_one() -> None:
+    config = BrokerConfig(broker_name="b", cluster_name="c")
+    assert EmbeddedBroker(config=config, broker_name="d").config == BrokerConfig(
+        broker_name="d", cluster_name="c"
+    )

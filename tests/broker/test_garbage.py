@@ -1,0 +1,136 @@
+"""Whatever a client sends, the broker goes on serving the others."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.command import encode_request
+from rocketmq_py.protocol.headers import PullMessageRequest, SendMessageRequest, SendMessageRequestV2
+from rocketmq_py.remoting.address import split_address
+from tests.broker.offline import OfflineBroker, OfflineClient
+
+PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+
+
+@pytest.mark.parametrize("code", list(RequestCode))
+async def test_a_request_without_anything_is_answered(
+    client: OfflineClient, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client.ask(code, {})
+    assert answer.code in list(ResponseCode)
+    if answer.code == ResponseCode.SYSTEM_ERROR:
+        assert answer.remark
+    assert not caplog.records, "an answer of ours, not a failure"
+
+
+async def test_an_unknown_request_is_refused(client: OfflineClient) -> None:
+    for answer in (client.ask(99_999, {}), client.ask_name_server(99_999, {})):
+        assert (answer.code, answer.remark) == (
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            " request type 99999 not supported",
+        )
+
+
+_NAMES = sorted(
+    {
+        name
+        for header in (SendMessageRequest, SendMessageRequestV2, PullMessageRequest)
+        for _, name, _ in header._writing
+    }
+    | {"offset", "group", "delayLevel", "clientID", "key", "maxNum", "timestamp", "perm", "attributes"}
+)
+_VALUES = st.one_of(
+    st.sampled_from(["", "0", "1", "-1", "true", "t", "TBW102", "%RETRY%g", "*", "A||B"]),
+    st.integers(-(2**70), 2**70).map(str),
+    st.text(max_size=20),
+    st.sampled_from(["DELAY\x011\x02", "DELAY\x01x\x02", "\x01\x02", "TAGS\x01A", "UNIQ_KEY\x01\x02"]),
+)
+_BODIES = st.one_of(
+    st.binary(max_size=60),
+    st.sampled_from(
+        [b"{}", b"[]", b"null", b"1", b'{"clientID":1}', b'{"mqSet":[{}]}', b'{"groupName":null}']
+    ),
+)
+
+
+_REQUESTS = st.tuples(
+    st.sampled_from(list(RequestCode)),
+    st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=20),
+    _BODIES,
+)
+
+
+@given(st.lists(_REQUESTS, max_size=8))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_any_fields_and_bodies_are_answered_or_held(
+    requests: list[tuple[int, dict[str, str], bytes]],
+) -> None:
+    async def ask_all() -> None:
+        client = OfflineBroker(BrokerConfig()).connect()
+        for code, fields, body in requests:
+            opaque = client.submit(code, fields, body)
+            answers = [answer.opaque for answer in client.answers].count(opaque)
+            assert answers == 1 or (answers == 0 and code in PULLS)
+        assert client.send("afterwards").code == ResponseCode.SUCCESS
+        client.close()
+
+    failures = FailureRecords()
+    logger = logging.getLogger("rocketmq_py.broker")
+    logger.addHandler(failures)
+    try:
+        trio.run(ask_all)
+    finally:
+        logger.removeHandler(failures)
+    assert failures.messages == []
+
+
+class FailureRecords(logging.Handler):
+    """What the broker logged: requests that failed in a way that nobody foresaw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(self.format(record))
+
+
+async def test_bytes_that_are_no_protocol_close_only_their_connection() -> None:
+    rng = random.Random(5)
+    good = encode_request(RequestCode.HEART_BEAT, 1, {}, b"{}")
+    async with EmbeddedBroker() as broker:
+        for address in (broker.broker_address, broker.name_server_address):
+            for data in (
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"\x7f\xff\xff\xff",
+                b"\xff\xff\xff\xff",
+                b"\x00\x00\x00\x00",
+                b"\x00\x00\x00\x08\x00\xff\xff\xff{}{}",
+                b"\x00\x00\x00\x06\x07\x00\x00\x02{}",
+                b"\x00\x00\x00\x06\x00\x00\x00\x02[]",
+                rng.randbytes(5000),
+                good[:-1] + good,
+            ):
+                async with await trio.open_tcp_stream(*split_address(address)) as stream:
+                    await stream.send_all(data)
+                    await stream.send_eof()
+                    while await _receive(stream):
+                        pass
+            async with await trio.open_tcp_stream(*split_address(address)) as stream:
+                await stream.send_all(encode_request(99_999, 7, {}))
+                assert b"not supported" in await stream.receive_some()
+
+
+async def _receive(stream: trio.SocketStream) -> bytes:
+    try:
+        return bytes(await stream.receive_some())
+    except trio.BrokenResourceError:
+        return b""

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.send_body import BatchedMessage, encode_batch
+from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
+from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
+
+MARKS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+async def test_a_message_is_stored_and_marked(client: OfflineClient) -> None:
+    answer = client.send("t", b"hello", queue_id=2, TAGS="A", KEYS="k1 k2", h="7")
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.remark is None
+    assert answer.fields == {
+        **MARKS,
+        "msgId": "7F00000100002A9F0000000000000000",
+        "queueId": "2",
+        "queueOffset": "0",
+        "transactionId": "7F00000100002A139A55000000000001",
+    }
+    (message,) = client.pull("t", queueId="2").messages
+    assert message.body == b"hello"
+    assert message.flag == 7
+    assert message.born_time_ms == 1690000000000
+    assert message.born_host == client.address
+    assert message.store_time_ms >= START_MS
+    assert message.properties == {
+        "UNIQ_KEY": "7F00000100002A139A55000000000001",
+        "TAGS": "A",
+        "KEYS": "k1 k2",
+        "CLUSTER": "DefaultCluster",
+        **MARKS,
+    }
+
+
+async def test_a_send_with_long_names_is_the_same(client: OfflineClient) -> None:
+    fields = {
+        "producerGroup": "g", "topic": "t", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+        "queueId": "1", "sysFlag": "0", "bornTimestamp": "5", "flag": "0", "properties": "UNIQ_KEY\x01U\x02",
+        "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
+    }  # fmt: skip
+    answer = client.ask(RequestCode.SEND_MESSAGE, fields, b"long")
+    assert (answer.code, answer.fields["queueId"], answer.fields["transactionId"]) == (0, "1", "U")
+    assert client.pull("t", queueId="1").messages[0].body == b"long"
+
+
+async def test_offsets_go_up_and_ids_differ(client: OfflineClient) -> None:
+    answers = [client.send("t") for _ in range(3)]
+    assert [answer.fields["queueOffset"] for answer in answers] == ["0", "1", "2"]
+    assert len({answer.fields["msgId"] for answer in answers}) == 3
+
+
+async def test_a_message_without_an_id_gets_one(client: OfflineClient) -> None:
+    ids = {client.send("t", i="").fields["transactionId"] for _ in range(2)}
+    assert len(ids) == 2
+    assert {message.message_id for message in client.pull("t").messages} == ids
+
+
+# What is sent in the properties, and what a real 5.5.0 broker keeps of it.
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("KEYS\x01\x02TAGS\x01T\x02x\x01y", {"TAGS": "T", "x": "y"}),
+        ("a\x01b\x02a\x01c\x02MSG_REGION\x01other\x02CLUSTER\x01me\x02POP_CK\x01zz\x02", {"a": "c"}),
+        ("nosep\x02=\x01", {}),
+    ],
+)
+async def test_properties_are_tidied(client: OfflineClient, sent: str, kept: dict[str, str]) -> None:
+    client.send("t", i="UNIQ_KEY\x01U\x02" + sent)
+    (message,) = client.pull("t").messages
+    assert message.properties == {"UNIQ_KEY": "U", "CLUSTER": "DefaultCluster", **MARKS, **kept}
+
+
+async def test_a_compressed_body_stays_as_it_is(client: OfflineClient) -> None:
+    client.send("t", b"not really zlib", f=str(COMPRESSED_FLAG))
+    answer = client.pull("t")
+    assert b"not really zlib" in answer.body
+    assert answer.messages[0].corruption is not None
+
+
+# Topics
+
+
+@pytest.mark.parametrize(("wanted", "queues"), [("4", 4), ("100", 8), ("1", 1)])
+async def test_a_new_topic_gets_the_smaller_number_of_queues(
+    client: OfflineClient, broker: OfflineBroker, wanted: str, queues: int
+) -> None:
+    client.send("new", d=wanted)
+    route = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "new"})
+    assert f'"readQueueNums":{queues},"writeQueueNums":{queues},"perm":6'.encode() in route.body
+
+
+async def test_no_topic_is_made_where_that_is_switched_off(open_broker: Callable[..., OfflineBroker]) -> None:
+    client = open_broker(auto_create_topic_enable=False).connect()
+    answer = client.send("new")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"topic[new] not exist, apply first please!{FAQ}",
+    )
+    assert answer.fields == MARKS
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "remark"),
+    [
+        ("", ResponseCode.INVALID_PARAMETER, "The specified topic is blank."),
+        (
+            "a b",
+            ResponseCode.INVALID_PARAMETER,
+            "The specified topic: a b, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
+        (
+            "x" * 128,
+            ResponseCode.INVALID_PARAMETER,
+            f"The specified topic: {'x' * 128}, is longer than topic max length: 127",
+        ),
+        (
+            "%RETRY%" + "x" * 250,
+            ResponseCode.INVALID_PARAMETER,
+            f"The specified topic is DLQ or Retry topic: %RETRY%{'x' * 250}, and it's longer than topic max "
+            "length: 255",
+        ),
+        (
+            "SCHEDULE_TOPIC_XXXX",
+            ResponseCode.NO_PERMISSION,
+            "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden.",
+        ),
+        (
+            "OFFSET_MOVED_EVENT",
+            ResponseCode.NO_PERMISSION,
+            "Sending message to topic[OFFSET_MOVED_EVENT] is forbidden.",
+        ),
+    ],
+)
+async def test_some_topics_are_refused(client: OfflineClient, topic: str, code: int, remark: str) -> None:
+    answer = client.send(topic)
+    assert (answer.code, answer.remark, answer.fields) == (code, remark, MARKS)
+
+
+async def test_a_queue_must_be_there(client: OfflineClient) -> None:
+    client.send("t")
+    answer = client.send("t", queue_id=4)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert answer.remark == (
+        "request queueId[4] is illegal, TopicConfig [topicName=t, readQueueNums=4, writeQueueNums=4, "
+        "perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, attributes={}] "
+        f"Producer: {client.address}"
+    )
+
+
+async def test_the_broker_chooses_a_queue_when_asked(client: OfflineClient) -> None:
+    chosen = {client.send("t", queue_id=-1).fields["queueId"] for _ in range(50)}
+    assert chosen == {"0", "1", "2", "3"}
+
+
+# Messages that are refused
+
+TOO_LARGE = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length limit 10B, "
+    "msg properties length limit 32KB."
+)
+
+
+async def test_sizes_have_bounds(open_broker: Callable[..., OfflineBroker]) -> None:
+    client = open_broker(max_message_size=10).connect()
+    assert client.send("t", b"x" * 10).code == ResponseCode.SUCCESS
+    answer = client.send("t", b"x" * 11)
+    assert (answer.code, answer.remark, answer.fields) == (ResponseCode.MESSAGE_ILLEGAL, TOO_LARGE, MARKS)
+    assert client.send("t", a2="x" * 32_700).remark == TOO_LARGE
+    assert client.send("t", a2="x" * 32_600).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"TRAN_MSG": "true"}, ResponseCode.NO_PERMISSION),
+        ({"TIMER_DELAY_SEC": "5"}, ResponseCode.SYSTEM_ERROR),
+        ({"INNER_NUM": "2"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"f": str(0x80)}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"DELAY": "x"}, ResponseCode.SYSTEM_ERROR),
+        ({"e": "zero"}, ResponseCode.SYSTEM_ERROR),
+        ({"g": str(2**64)}, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+async def test_what_is_not_understood_is_refused(
+    client: OfflineClient, changes: dict[str, Any], code: int
+) -> None:
+    assert client.send("t", **changes).code == code
+    assert client.send("t").fields["queueOffset"] == "0"
+
+
+async def test_a_message_needs_a_body_and_its_fields(client: OfflineClient) -> None:
+    assert client.send("t", b"").code == ResponseCode.SYSTEM_ERROR
+    answer = client.ask(RequestCode.SEND_MESSAGE_V2, {"a": "g"}, b"x")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "SendMessageRequestV2: field 'b' is missing",
+    )
+
+
+# Batches
+
+BATCH = encode_batch(
+    [
+        BatchedMessage(0, b"b1", b"UNIQ_KEY\x01U1\x02TAGS\x01A\x02"),
+        BatchedMessage(9, b"b2", b"UNIQ_KEY\x01U2\x02TAGS\x01B\x02"),
+        BatchedMessage(0, b"b3", b""),
+    ]
+)
+
+
+async def test_the_messages_of_a_batch_are_stored_each_on_its_own(client: OfflineClient) -> None:
+    client.send("t")
+    answer = client.send("t", BATCH, m="true", i="UNIQ_KEY\x01U1,U2,U3\x02")
+    assert answer.code == ResponseCode.SUCCESS
+    messages = client.pull("t", 1).messages
+    assert answer.fields == {
+        **MARKS,
+        "msgId": ",".join([message.offset_message_id for message in messages]),
+        "queueId": "0",
+        "queueOffset": "1",
+        "transactionId": "U1,U2,U3",
+    }
+    assert [message.body for message in messages] == [b"b1", b"b2", b"b3"]
+    assert [message.flag for message in messages] == [0, 9, 0]
+    assert [message.tags for message in messages] == ["A", "B", ""]
+    assert messages[2].properties == {}
+    assert [message.body for message in client.pull("t", 1, subscription="B").messages] == [b"b2"]
+
+
+async def test_a_batch_without_an_id_has_none(client: OfflineClient) -> None:
+    assert "transactionId" not in client.send("t", BATCH, m="true", i="").fields
+
+
+@pytest.mark.parametrize(
+    ("topic", "body", "changes", "code"),
+    [
+        ("%RETRY%g", BATCH, {}, ResponseCode.MESSAGE_ILLEGAL),
+        ("t", BATCH, {"DELAY": "1"}, ResponseCode.MESSAGE_ILLEGAL),
+        ("t", BATCH, {"f": "4"}, ResponseCode.MESSAGE_ILLEGAL),
+        ("t", BATCH[:-1], {}, ResponseCode.SYSTEM_ERROR),
+        ("t", b"", {}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_some_batches_are_refused(
+    client: OfflineClient, topic: str, body: bytes, changes: dict[str, Any], code: int
+) -> None:
+    assert client.send(topic, body, m="true", **changes).code == code
+    assert client.pull(topic).remark == "NO_MESSAGE_IN_QUEUE"
+
+
+async def test_a_batch_has_a_bound(open_broker: Callable[..., OfflineBroker]) -> None:
+    client = open_broker(max_message_size=len(BATCH) - 1).connect()
+    answer = client.send("t", BATCH, m="true")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "message body size exceeded")
