@@ -1,0 +1,142 @@
+"""Where a group goes on in each queue, kept by the brokers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.pulling import queue_name
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.protocol.headers import UpdateConsumerOffsetRequest
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+
+class RemoteOffsets:
+    """The offsets of a group, written to the brokers now and then. Java: ``RemoteBrokerOffsetStore``.
+
+    An offset is written when it differs from what was last written. Most writes have no answer; one
+    that gets lost is made up for by the next, by the pulls, which carry the offset too, or at the end.
+
+    Args:
+        client: how brokers are reached.
+        group: the group.
+    """
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._offsets: dict[MessageQueue, int] = {}
+        self._written: dict[MessageQueue, int] = {}
+        self._confirmed: dict[MessageQueue, int] = {}
+
+    async def read(self, queue: MessageQueue, *, zero_if_new: bool = True) -> int | None:
+        """Ask the broker where the group goes on; None if it has never been in the queue.
+
+        Arguments and errors are those of ``BrokerCalls.committed_offset``.
+        """
+        offset = await self._client.brokers.committed_offset(self._group, queue, zero_if_new=zero_if_new)
+        if offset is not None:
+            self._written[queue] = self._confirmed[queue] = offset
+        return offset
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        """Note where the group goes on; it is written at the next occasion."""
+        self._offsets[queue] = offset
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Write no more of the queue: it is another member's now."""
+        for table in (self._offsets, self._written, self._confirmed):
+            table.pop(queue, None)
+
+    async def write(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Write the offsets of the queues (None for all) that have changed, without an answer.
+
+        Failures are logged. When cancelled, what is not written counts as changed still.
+        """
+        changed: dict[str, list[MessageQueue]] = {}
+        for queue in self._offsets if queues is None else queues:
+            if self._written.get(queue) != self._offsets.get(queue):
+                changed.setdefault(queue.broker_name, []).append(queue)
+        for broker_name, broker_queues in changed.items():
+            try:
+                await self._write_to(broker_name, broker_queues)
+            except RocketMQError as error:
+                logger.warning(
+                    "group %s: offsets of %d queues of %s not committed: %s",
+                    self._group, len(broker_queues), broker_name, error,
+                )  # fmt: skip
+
+    async def _write_to(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        address = self._client.routes.broker_address(broker_name, any_id=True)
+        connection = await self._client.connections.get(address)
+        for queue in queues:
+            offset = self._offsets[queue]
+            header = UpdateConsumerOffsetRequest(
+                consumer_group=self._group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+                broker_name=broker_name,
+            )
+            await connection.oneway(header.code, header.to_fields())
+            self._written[queue] = offset
+
+    async def confirm_all(self) -> None:
+        """Write all offsets that have changed since a broker last confirmed one. Failures are logged."""
+        async with trio.open_nursery() as nursery:
+            for queue, offset in self._offsets.items():
+                if self._confirmed.get(queue) != offset:
+                    nursery.start_soon(self._confirm, queue, offset)
+
+    async def _confirm(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            await self._client.brokers.commit_offset(self._group, queue, offset)
+        except RocketMQError as error:
+            logger.warning(
+                "group %s: offset %d of %s not committed: %s",
+                self._group, offset, queue_name(queue), error,
+            )  # fmt: skip
+        else:
+            self._written[queue] = self._confirmed[queue] = offset
+
+
+async def starting_offset(
+    client: ClientInstance,
+    offsets: RemoteOffsets,
+    queue: MessageQueue,
+    consume_from: ConsumeFrom,
+    timestamp_ms: int,
+) -> int:
+    """Return where to begin in a queue. Java: ``RebalancePushImpl.computePullFromWhere``.
+
+    Where the group has been before, it goes on. Raises as BrokerCalls do. Brokers that still have the
+    first message of a queue in memory make new groups begin there, so that those of a queue that has just
+    come into being are not missed. A time leaves no such gap: under TIMESTAMP they are asked not to,
+    unlike in Java; 4.x brokers do it all the same.
+
+    Args:
+        client: how brokers are reached.
+        offsets: where the group has been.
+        queue: the queue.
+        consume_from: where to begin otherwise. The group's retry topic is begun at its first message
+            under LAST and at its end under TIMESTAMP, as Java does.
+        timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
+    """
+    offset = await offsets.read(queue, zero_if_new=consume_from is not ConsumeFrom.TIMESTAMP)
+    if offset is not None:
+        return offset
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if consume_from is ConsumeFrom.FIRST:
+        return 0  # if that message has gone, the broker corrects it
+    if consume_from is ConsumeFrom.LAST:
+        return 0 if is_retry else await client.brokers.max_offset(queue)
+    if is_retry:
+        return await client.brokers.max_offset(queue)
+    return await client.brokers.offset_at(queue, timestamp_ms)

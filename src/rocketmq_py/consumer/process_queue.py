@@ -1,0 +1,117 @@
+"""What has been pulled of one queue and is not done with."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+
+
+class ProcessQueue:
+    """The messages of one queue between the pull and the end of their handling. Java: ``ProcessQueue``.
+
+    They are held in the order of their offsets from :meth:`put` to :meth:`remove`. In between each is
+    first waiting, then taken. Everything before ``safe_offset`` is done with.
+
+    Args:
+        queue: the queue on the broker; for a retried message another one than its ``queue`` property says.
+        next_offset: where consumption begins.
+
+    Attributes:
+        queue: see above.
+        next_offset: where the next pull begins: everything before it is held here, or done with.
+        size: bytes of the bodies that are held.
+        dropped: the queue is another member's now: nothing is handed out or committed any more.
+        paused: nothing shall be pulled for the time being.
+        offered: it stands in the line of those that have something waiting (for ``Handling``).
+        on_room: called after each :meth:`remove`, for who waits for room; else None.
+    """
+
+    __slots__ = (
+        "_held", "_offsets", "_waiting", "dropped", "next_offset", "offered", "on_room", "paused", "queue",
+        "size",
+    )  # fmt: skip
+
+    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.size = 0
+        self.dropped = False
+        self.paused = False
+        self.offered = False
+        self.on_room: Callable[[], None] | None = None
+        self._held: dict[int, ReceivedMessage] = {}
+        # Ascending; what has been removed from _held leaves it only when it comes to one of the ends.
+        self._offsets: deque[int] = deque()
+        self._waiting: deque[ReceivedMessage] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait to be taken."""
+        return len(self._waiting)
+
+    @property
+    def span(self) -> int:
+        """The distance between the offsets of the first and the last message held; 0 if there is none."""
+        offsets, held = self._offsets, self._held
+        if not held:
+            return 0
+        while offsets[-1] not in held:
+            offsets.pop()
+        return offsets[-1] - self._first()
+
+    @property
+    def safe_offset(self) -> int:
+        """The offset to commit: the first message that is not done with, else where the next pull begins."""
+        return self._first() if self._held else self.next_offset
+
+    def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
+        """Hold what a pull brought.
+
+        Args:
+            messages: in the order of their offsets. Those from before the pull's beginning are passed over.
+            next_offset: where the broker says that the next pull begins.
+        """
+        expected, size = self.next_offset, self.size
+        held, offsets, waiting = self._held, self._offsets, self._waiting
+        for message in messages:
+            offset = message.queue_offset
+            if offset >= expected:
+                expected = offset + 1
+                held[offset] = message
+                offsets.append(offset)
+                waiting.append(message)
+                size += len(message.body)
+        self.size = size
+        self.next_offset = max(expected, next_offset)
+
+    def take(self) -> ReceivedMessage | None:
+        """Return the next message to handle, or None if none is waiting or the queue is dropped."""
+        if self._waiting and not self.dropped:
+            return self._waiting.popleft()
+        return None
+
+    def put_back(self, message: ReceivedMessage) -> None:
+        """Have a message that was taken and not removed handed out again, behind those that wait."""
+        offset = message.queue_offset
+        if offset in self._held:
+            self._held[offset] = message
+            self._waiting.append(message)
+
+    def remove(self, offset: int) -> None:
+        """Be done with the message at ``offset``: it was handled, or given back to the broker."""
+        message = self._held.pop(offset, None)
+        if message is not None:
+            self.size -= len(message.body)
+            if self.on_room is not None:
+                self.on_room()
+
+    def _first(self) -> int:
+        offsets, held = self._offsets, self._held
+        while offsets[0] not in held:
+            offsets.popleft()
+        return offsets[0]

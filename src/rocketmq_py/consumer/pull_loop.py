@@ -1,0 +1,175 @@
+"""The pull loop of one queue: pull, hold, hand over, and wait where the flow demands it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import attrs
+import trio
+
+from rocketmq_py import properties as names
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.flow import WAIT_SECONDS, Flow, FlowLimits, flow_of
+from rocketmq_py.consumer.process_queue import ProcessQueue
+from rocketmq_py.consumer.pulling import Pulled, PullStatus, QueuePuller, queue_name
+from rocketmq_py.consumer.streak import Streak
+from rocketmq_py.errors import BrokerError, RocketMQError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.protocol.bodies import SubscriptionData
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+
+class PullLoop:
+    """Pulls one queue for as long as it is this member's. Java: ``PullRequest``, ``PullMessageService``.
+
+    Args:
+        puller: asks the broker.
+        limits: how much of the queue may be here.
+        subscription: gives what of the topic is wanted now.
+        start: looks up where to begin.
+        deliver: takes what has been put into the ProcessQueue.
+        spoil_route: told when an error shows that the topic's route is out of date.
+
+    Attributes:
+        queue: the queue.
+        held: what of it is here; None until it is known where to begin.
+        flow: what the loop does now.
+    """
+
+    def __init__(
+        self,
+        puller: QueuePuller,
+        limits: FlowLimits,
+        *,
+        subscription: Callable[[], SubscriptionData],
+        start: Callable[[], Awaitable[int]],
+        deliver: Callable[[ProcessQueue], None],
+        spoil_route: Callable[[], None],
+    ) -> None:
+        self.queue = puller.queue
+        self.held: ProcessQueue | None = None
+        self.flow = Flow.STARTING
+        self._puller = puller
+        self._limits = limits
+        self._subscription = subscription
+        self._start = start
+        self._deliver = deliver
+        self._spoil_route = spoil_route
+        self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
+        self._paused = False
+        self._asked_at = 0.0
+        self._scope = trio.CancelScope()
+        self._changed = trio.lowlevel.ParkingLot()
+        self._streak = Streak(
+            f"pulling {queue_name(self.queue)}",
+            # Brokers create a group's retry topic when they first hear of the group.
+            logging.DEBUG if self._is_retry else logging.WARNING,
+        )
+
+    async def run(self) -> None:
+        """Pull until the loop is stopped or dropped, or this is cancelled."""
+        with self._scope:
+            while True:
+                try:
+                    held = self._hold_from(await self._start()) if self.held is None else self.held
+                    self.flow = flow_of(held, self._limits)
+                    if self.flow is Flow.PULLING:
+                        self.flow = self._accept(held, await self._pull(held))
+                        self._streak.succeeded(logger)
+                    else:
+                        await self._until_changed(held)
+                except RocketMQError as error:
+                    self.flow = self._failed(error)
+                pause = WAIT_SECONDS.get(self.flow)
+                if pause is not None:
+                    await trio.sleep(pause)
+
+    def stop(self) -> None:
+        """Pull no more. What is held still counts."""
+        self._scope.cancel()
+
+    def drop(self) -> int | None:
+        """Pull no more and hand out no more: the queue is another member's now.
+
+        Returns the offset to commit; None if the loop had not begun.
+        """
+        self._scope.cancel()
+        self.flow = Flow.DROPPED
+        if self.held is None:
+            return None
+        self.held.dropped = True
+        return self.held.safe_offset
+
+    def pause(self, paused: bool) -> None:
+        """Pull no more until this is taken back; what is held goes on being handled."""
+        self._paused = paused
+        if self.held is not None:
+            self.held.paused = paused
+        self._changed.unpark_all()
+
+    def _hold_from(self, offset: int) -> ProcessQueue:
+        """Begin at ``offset`` with nothing held; what was held before counts no more."""
+        if self.held is not None:
+            self.held.dropped = True
+        self.held = ProcessQueue(self.queue, offset)
+        self.held.paused = self._paused
+        return self.held
+
+    async def _pull(self, held: ProcessQueue) -> Pulled:
+        self._asked_at = trio.current_time()
+        # As in Java, 0 is not worth committing on the way.
+        return await self._puller.pull(
+            held.next_offset, self._subscription(), commit=held.safe_offset or None
+        )
+
+    def _accept(self, held: ProcessQueue, pulled: Pulled) -> Flow:
+        """Take in what a pull brought and return what the loop does next."""
+        asked = held.next_offset
+        if pulled.status is PullStatus.OFFSET_MOVED:
+            logger.warning(
+                "%s: the broker corrects offset %d to %d", queue_name(self.queue), asked, pulled.next_offset
+            )
+        if pulled.next_offset < asked:
+            # The broker has lost messages, or an operator set it back: the offsets that are held here
+            # stand for other messages now.
+            self._hold_from(pulled.next_offset)
+            return Flow.PULLING
+        if pulled.messages:
+            held.put(_as_sent(pulled.messages) if self._is_retry else pulled.messages, pulled.next_offset)
+            self._deliver(held)
+            return Flow.PULLING
+        held.put((), pulled.next_offset)
+        at_once = trio.current_time() - self._asked_at < WAIT_SECONDS[Flow.STALLED]
+        return Flow.STALLED if at_once and pulled.next_offset == asked else Flow.PULLING
+
+    def _failed(self, error: RocketMQError) -> Flow:
+        if error.spoils_route:
+            self._spoil_route()
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            return Flow.BUSY
+        self._streak.failed(logger, error, WAIT_SECONDS[Flow.FAILED])
+        return Flow.FAILED
+
+    async def _until_changed(self, held: ProcessQueue) -> None:
+        """Wait until the queue may be pulled from again."""
+        logger.debug("%s: not pulled: %s", queue_name(self.queue), self.flow.value)
+        held.on_room = self._look_for_room
+        try:
+            await self._changed.park()
+        finally:
+            held.on_room = None
+
+    def _look_for_room(self) -> None:
+        if self.held is not None and flow_of(self.held, self._limits) is Flow.PULLING:
+            self._changed.unpark_all()
+
+
+def _as_sent(messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+    """Return messages of a retry topic under the topic that they were sent to."""
+    return [
+        attrs.evolve(message, topic=message.properties.get(names.RETRY_TOPIC, message.topic))
+        for message in messages
+    ]

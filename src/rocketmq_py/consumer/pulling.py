@@ -1,0 +1,177 @@
+"""One pull: the request, and what its answer means."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import attrs
+
+from rocketmq_py import properties as names
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
+from rocketmq_py.protocol.stored_message import decode_messages
+
+
+class PullFlag(enum.IntFlag):
+    """Bits of a pull's ``sys_flag``. Java: ``PullSysFlag``."""
+
+    COMMIT = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+
+
+class PullStatus(enum.Enum):
+    """What became of a pull. Java: ``PullStatus``."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_MOVED = ResponseCode.PULL_OFFSET_MOVED
+
+
+_TAGS = f"{names.TAGS}\x01".encode()
+_STATUS = {int(status.value): status for status in PullStatus}
+
+
+@attrs.frozen
+class Pulled:
+    """What a pull brought. Java: ``PullResult``.
+
+    Attributes:
+        status: what became of it.
+        messages: those that the subscription wants, in the order of their offsets.
+        next_offset: where the next pull begins, says the broker.
+        min_offset: the queue's first message.
+        max_offset: the offset that the queue's next message will get.
+    """
+
+    status: PullStatus
+    messages: Sequence[ReceivedMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class QueuePuller:
+    """Pulls from one queue, from the broker that last said it should be asked. Java: ``PullAPIWrapper``.
+
+    Args:
+        client: how brokers are reached.
+        group: in whose name; the broker has to know it.
+        queue: the queue.
+        batch_size: messages asked for at once.
+        hold: seconds that the broker may keep a pull while there is nothing to give; 0 for none.
+        timeout: seconds until a pull has failed.
+    """
+
+    __slots__ = ("_batch_size", "_broker_id", "_client", "_group", "_hold", "_timeout", "queue")
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        queue: MessageQueue,
+        *,
+        batch_size: int,
+        hold: float,
+        timeout: float,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self.queue = queue
+        self._batch_size = batch_size
+        self._hold = hold
+        self._timeout = timeout
+        self._broker_id = MASTER_ID
+
+    async def pull(self, offset: int, subscription: SubscriptionData, *, commit: int | None = None) -> Pulled:
+        """Ask for the messages from ``offset`` on.
+
+        Args:
+            offset: the first one wanted.
+            subscription: what of the topic is wanted. It goes with the pull, so that a broker that has
+                been started anew serves it before the next heartbeat.
+            commit: the offset to commit by the way, which only a master does; None for none.
+
+        Raises:
+            BrokerError: the broker refused. ProtocolError: its answer cannot be read.
+            NoQueueError: it does not serve the queue any more, or no address of it is known.
+            ConnectError, ConnectionLostError, RequestTimeoutError: it cannot be reached.
+
+        When cancelled, nothing stays behind and nothing is lost: ask for the same offset again.
+        """
+        routes, name = self._client.routes, self.queue.broker_name
+        # Replicas serve as long as there is no master.
+        address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
+        flag = PullFlag.SUBSCRIPTION
+        if self._hold:
+            flag |= PullFlag.SUSPEND
+        if commit is not None and address == routes.master_address_nowait(name):
+            flag |= PullFlag.COMMIT
+        header = PullMessageRequest(
+            consumer_group=self._group,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=self._batch_size,
+            sys_flag=int(flag),
+            commit_offset=commit or 0,
+            suspend_timeout_millis=int(self._hold * 1000),
+            sub_version=subscription.sub_version,
+            subscription=subscription.sub_string,
+            expression_type=subscription.expression_type,
+            broker_name=name,
+        )
+        try:
+            answer = await self._client.brokers.pull(address, header, timeout=self._timeout)
+        except RocketMQError:
+            self._broker_id = MASTER_ID  # a replica that fails is not asked again
+            raise
+        return self._read(answer, address, subscription)
+
+    def _read(self, answer: Command, address: str, subscription: SubscriptionData) -> Pulled:
+        status = _STATUS.get(answer.code)
+        if answer.code == ResponseCode.INVALID_PARAMETER:
+            # The queue has vanished: its topic was given fewer queues, or another broker.
+            raise NoQueueError(f"{address} does not serve {queue_name(self.queue)}: {answer.remark}")
+        if status is None:
+            raise BrokerError.from_answer(answer.code, answer.remark, address)
+        header = PullMessageAnswer.from_fields(answer.fields)
+        self._broker_id = header.suggest_which_broker_id
+        messages: list[ReceivedMessage] = []
+        if status is PullStatus.FOUND:
+            messages = decode_messages(answer.body, self.queue.broker_name)
+            if header.offset_delta:
+                delta = header.offset_delta
+                messages = [
+                    attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages
+                ]
+            if subscription.tags_set:
+                # Brokers compare only hashes of the tags.
+                wanted = {tag.encode() for tag in subscription.tags_set}
+                messages = [message for message in messages if tag_in(message.encoded_properties) in wanted]
+        return Pulled(status, messages, header.next_begin_offset, header.min_offset, header.max_offset)
+
+
+def queue_name(queue: MessageQueue) -> str:
+    """Return a queue's name for texts that people read."""
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+
+
+def tag_in(encoded_properties: bytes) -> bytes:
+    """Return the tag that a message's encoded properties hold, without decoding all of them."""
+    if encoded_properties.startswith(_TAGS):
+        start = len(_TAGS)
+    else:
+        found = encoded_properties.find(b"\x02" + _TAGS)
+        if found < 0:
+            return b""
+        start = found + 1 + len(_TAGS)
+    end = encoded_properties.find(b"\x02", start)
+    return encoded_properties[start:] if end < 0 else encoded_properties[start:end]

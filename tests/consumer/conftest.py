@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import trio
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.message import Message
+from rocketmq_py.producer import Producer
+
+Fill = Callable[..., Awaitable[None]]
+
+
+def now_ms() -> int:
+    """The time of day as trio's clock goes: a test's jumps count."""
+    return 1_700_000_000_000 + int(trio.current_time() * 1000)
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[EmbeddedBroker]:
+    async with EmbeddedBroker(message_delay_level="1s 2s 3s 4s", now_ms=now_ms) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def address(broker: EmbeddedBroker) -> str:
+    return broker.name_server_address
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[ClientInstance]:
+    async with ClientInstance(address) as client:
+        yield client
+
+
+@pytest.fixture
+async def fill(broker: EmbeddedBroker, client: ClientInstance) -> Fill:
+    """Send so many messages to a topic, in turn to its queues; each body is its number."""
+
+    async def fill(topic: str, count: int, *, queues: int = 1, tags: str = "", first: int = 0) -> None:
+        route = client.routes.get_nowait(topic)
+        if route is None:
+            await client.brokers.create_topic(broker.broker_address, topic, queues=queues)
+            route = await client.routes.get(topic)
+        turn = itertools.cycle(route.write_queues)
+        async with Producer(client, group="p") as producer:
+            for number in range(first, first + count):
+                await producer.send(Message(topic, b"%d" % number, tags=tags), queue=next(turn))
+
+    return fill

@@ -1,0 +1,65 @@
+"""Received messages, made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.properties import encode_properties
+from rocketmq_py.protocol.stored_message import encode_message
+
+ADDRESS = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def received(
+    offset: int,
+    body: bytes = b"body",
+    *,
+    topic: str = "T",
+    corruption: str | None = None,
+    reconsume_times: int = 0,
+    **properties: str,
+) -> ReceivedMessage:
+    return ReceivedMessage(
+        topic=topic,
+        body=body,
+        broker_name="broker-a",
+        queue_id=0,
+        queue_offset=offset,
+        commit_log_offset=offset * 100,
+        flag=0,
+        system_flag=0,
+        born_time_ms=1,
+        born_address=ADDRESS,
+        store_time_ms=2,
+        store_address=ADDRESS,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=0,
+        body_crc=0,
+        store_size=100,
+        encoded_properties=encode_properties(properties).encode(),
+        corruption=corruption,
+    )
+
+
+def several(offsets: Iterable[int]) -> list[ReceivedMessage]:
+    return [received(offset) for offset in offsets]
+
+
+def stored(offset: int, *, body: bytes = b"body", **properties: str) -> bytes:
+    """Return what a broker answers a pull with."""
+    return encode_message(
+        topic="T",
+        body=body,
+        properties=encode_properties(properties).encode(),
+        queue_id=0,
+        queue_offset=offset,
+        commit_log_offset=offset * 100,
+        flag=0,
+        system_flag=0,
+        born_time_ms=1,
+        born_address=ADDRESS,
+        store_time_ms=2,
+        store_address=ADDRESS,
+    )

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.flow import Flow, FlowLimits
+from rocketmq_py.consumer.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull_loop import PullLoop
+from rocketmq_py.consumer.pulling import Pulled, PullStatus, QueuePuller
+from rocketmq_py.errors import BrokerError, ConnectError, ProtocolError, RocketMQError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import SubscriptionData
+from tests.consumer.received import QUEUE, received
+
+FOUND, NO_NEW, NO_MATCHED, MOVED = PullStatus
+
+
+@attrs.define
+class Pull:
+    """One pull that a loop asked for, and when."""
+
+    offset: int
+    commit: int | None
+    at: float
+
+
+class ScriptedPuller:
+    """Gives the answers that a test lines up; when there are none it waits, as a broker does."""
+
+    def __init__(self, queue: MessageQueue = QUEUE) -> None:
+        self.queue = queue
+        self.pulls: list[Pull] = []
+        self.answers: deque[Pulled | RocketMQError | Callable[[], Pulled]] = deque()
+        self.more = trio.lowlevel.ParkingLot()
+
+    def answer(self, *answers: Pulled | RocketMQError) -> None:
+        self.answers += answers
+        self.more.unpark_all()
+
+    async def pull(self, offset: int, subscription: SubscriptionData, *, commit: int | None = None) -> Pulled:
+        self.pulls.append(Pull(offset, commit, trio.current_time()))
+        while not self.answers:
+            await self.more.park()
+        await trio.lowlevel.checkpoint()
+        answer = self.answers.popleft()
+        if isinstance(answer, RocketMQError):
+            raise answer
+        return cast("Pulled", answer)
+
+    @property
+    def offsets(self) -> list[int]:
+        return [pull.offset for pull in self.pulls]
+
+
+def found(*offsets: int, next_offset: int | None = None, size: int = 1) -> Pulled:
+    messages = [received(offset, b"x" * size) for offset in offsets]
+    return answered(FOUND, offsets[-1] + 1 if next_offset is None else next_offset, messages)
+
+
+def answered(status: PullStatus, next_offset: int, messages: Sequence[ReceivedMessage] = ()) -> Pulled:
+    return Pulled(status, messages, next_offset, 0, next_offset)
+
+
+class Looping:
+    """A pull loop with what is around it."""
+
+    def __init__(self, puller: ScriptedPuller, *, start: int = 0) -> None:
+        self.puller = puller
+        self.start = start
+        self.start_errors: list[RocketMQError] = []
+        self.delivered: list[ProcessQueue] = []
+        self.spoiled = 0
+        self.loop = PullLoop(
+            cast("QueuePuller", puller),
+            FlowLimits(count=3, size=100, span=10),
+            subscription=lambda: SubscriptionData(topic="T", sub_string="*"),
+            start=self.look_up_start,
+            deliver=self.delivered.append,
+            spoil_route=self.spoil,
+        )
+
+    async def look_up_start(self) -> int:
+        await trio.lowlevel.checkpoint()
+        if self.start_errors:
+            raise self.start_errors.pop(0)
+        return self.start
+
+    def spoil(self) -> None:
+        self.spoiled += 1
+
+    @property
+    def held(self) -> ProcessQueue:
+        assert self.loop.held is not None
+        return self.loop.held
+
+
+@pytest.fixture
+async def looping(nursery: trio.Nursery) -> Looping:
+    looping = Looping(ScriptedPuller())
+    nursery.start_soon(looping.loop.run)
+    return looping
+
+
+settled = trio.testing.wait_all_tasks_blocked
+
+
+async def test_it_pulls_on_from_where_the_broker_says(looping: Looping) -> None:
+    await settled()
+    looping.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
+    await settled()
+    assert looping.puller.offsets == [0, 2, 9, 800]
+    assert looping.delivered == [looping.held] * 2
+    assert [message.queue_offset for message in iter(looping.held.take, None)] == [0, 1, 5]
+    assert looping.held.next_offset == 800
+
+
+async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> None:
+    await settled()
+    looping.puller.answer(found(0, 1, 2))
+    await settled()
+    looping.held.remove(0)
+    looping.held.remove(2)
+    looping.puller.answer(answered(NO_MATCHED, 4))
+    await settled()
+    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "flow", "removed"),
+    [
+        (found(0, 1, 2, 3), Flow.FULL_BY_COUNT, [3]),
+        (found(0, 1, size=60), Flow.FULL_BY_SIZE, [1]),
+        (found(0, 11), Flow.SPAN_TOO_WIDE, [0]),
+    ],
+)
+async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_room(
+    looping: Looping, answer: Pulled, flow: Flow, removed: list[int], autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(answer)
+    await trio.sleep(100)
+    assert len(looping.puller.pulls) == 1
+    assert looping.loop.flow is flow
+    start = trio.current_time()
+    for offset in removed:
+        looping.held.remove(offset)
+    await settled()
+    assert looping.puller.pulls[1:] == [
+        Pull(looping.held.next_offset, looping.held.safe_offset or None, start)
+    ]
+    assert looping.held.on_room is None
+
+
+async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1, 2, 3, 4))
+    await settled()
+    looping.held.remove(2)
+    await settled()
+    assert len(looping.puller.pulls) == 1
+    looping.held.remove(3)
+    await settled()
+    assert len(looping.puller.pulls) == 2
+
+
+async def test_pause_and_resume(looping: Looping, autojump_clock: trio.testing.MockClock) -> None:
+    await settled()
+    looping.loop.pause(True)
+    looping.puller.answer(found(0))
+    await trio.sleep(100)
+    assert looping.puller.offsets == [0], "the pull that was under way is the last"
+    assert looping.loop.flow is Flow.PAUSED
+    assert looping.delivered, "what it brought is handled"
+    looping.loop.pause(False)
+    await settled()
+    assert looping.puller.offsets == [0, 1]
+
+
+async def test_a_loop_may_be_paused_before_it_begins(nursery: trio.Nursery) -> None:
+    looping = Looping(ScriptedPuller())
+    looping.loop.pause(True)
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    assert looping.puller.pulls == []
+    looping.loop.pause(False)
+    await settled()
+    assert looping.puller.offsets == [0]
+
+
+async def test_an_error_is_tried_again_after_3_seconds(
+    looping: Looping, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    looping.puller.answer(*[ConnectError("127.0.0.1:1", "refused")] * 12, found(0))
+    await trio.sleep(100)
+    times = [pull.at for pull in looping.puller.pulls]
+    assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
+    assert looping.spoiled == 12
+    lines = [record.message for record in caplog.records]
+    assert len(lines) == 3, "the first failure, the eleventh, and that it works again"
+    assert "cannot connect to 127.0.0.1:1: refused; trying again every 3 s" in lines[0]
+    assert "works again after 12 failures" in lines[2]
+
+
+async def test_an_answer_that_cannot_be_read_is_asked_for_again(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(ProtocolError("garbage"), found(0))
+    await trio.sleep(10)
+    assert looping.puller.offsets == [0, 0, 1]
+    assert looping.spoiled == 0
+
+
+async def test_flow_control_by_the_broker_is_a_short_wait(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
+    await trio.sleep(1)
+    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
+
+
+async def test_a_broker_that_has_nothing_and_does_not_wait_is_not_asked_in_a_circle(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(answered(NO_NEW, 0), answered(NO_MATCHED, 0), found(0))
+    await trio.sleep(1)
+    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.05, 0.1, 0.1])
+
+
+async def test_after_a_long_poll_it_asks_again_at_once(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    await trio.sleep(15)
+    looping.puller.answer(answered(NO_NEW, 0))
+    await settled()
+    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 15.0])
+
+
+async def test_where_to_begin_is_looked_up_until_it_is_known(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping = Looping(ScriptedPuller(), start=42)
+    looping.start_errors = [ConnectError("b", "refused"), ProtocolError("garbage")]
+    nursery.start_soon(looping.loop.run)
+    await trio.sleep(7)
+    assert looping.puller.pulls == [Pull(42, 42, at=6.0)]
+
+
+async def test_a_correction_forwards_keeps_what_is_being_handled(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1), answered(MOVED, 50))
+    await settled()
+    assert looping.puller.offsets == [0, 2, 50]
+    assert not looping.held.dropped
+    assert looping.held.safe_offset == 0, "it is handled still"
+    looping.held.remove(0)
+    looping.held.remove(1)
+    assert looping.held.safe_offset == 50
+
+
+@pytest.mark.parametrize("status", [MOVED, NO_NEW])
+async def test_a_correction_backwards_begins_anew(looping: Looping, status: PullStatus) -> None:
+    looping.start = 100
+    looping.puller.answer(found(100, 101))
+    await settled()
+    before = looping.held
+    looping.puller.answer(answered(status, 7), found(7))
+    await settled()
+    assert looping.puller.offsets == [100, 102, 7, 8]
+    assert before.dropped
+    assert looping.held is not before
+    assert looping.held.safe_offset == 7
+    before.remove(100)
+    assert looping.held.safe_offset == 7
+
+
+async def test_a_dropped_loop_ends_and_says_what_to_commit(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1))
+    await settled()
+    looping.held.remove(0)
+    assert looping.loop.drop() == 1
+    assert looping.held.dropped
+    looping.puller.answer(found(2))
+    await settled()
+    assert len(looping.puller.pulls) == 2
+    assert len(looping.delivered) == 1
+    assert looping.loop.flow is Flow.DROPPED
+
+
+async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nursery: trio.Nursery) -> None:
+    looping = Looping(ScriptedPuller())
+    assert looping.loop.drop() is None
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    assert looping.puller.pulls == []
+
+
+async def test_messages_of_a_retry_topic_are_shown_under_their_own(nursery: trio.Nursery) -> None:
+    queue = MessageQueue("%RETRY%g", "broker-a", 0)
+    looping = Looping(ScriptedPuller(queue))
+    retried = [received(0, topic=queue.topic, RETRY_TOPIC="T"), received(1, topic=queue.topic)]
+    looping.puller.answer(answered(FOUND, 2, retried))
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    assert [message.topic for message in iter(looping.held.take, None)] == ["T", "%RETRY%g"]
+    assert looping.held.queue == queue
+
+
+async def test_a_retry_topic_that_fails_is_not_worth_a_warning(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    looping = Looping(ScriptedPuller(MessageQueue("%RETRY%g", "broker-a", 0)))
+    looping.puller.answer(ConnectError("b", "refused"))
+    nursery.start_soon(looping.loop.run)
+    await trio.sleep(4)
+    assert len(looping.puller.pulls) == 2
+    assert not caplog.records
