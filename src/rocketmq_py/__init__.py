@@ -1,1 +1,83 @@
-"""rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker."""
+"""rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
+
+The names in ``__all__`` are the public ones, with those of ``rocketmq_py.broker`` and
+``rocketmq_py.errors``; everything else may change.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketmq_py.client import ClientConfig
+    from rocketmq_py.consumer import (
+        AllocateStrategy,
+        ConsumeFrom,
+        PushConsumer,
+        PushConsumerConfig,
+        Reader,
+        Start,
+        allocate_averagely,
+    )
+    from rocketmq_py.errors import Delivery, RocketMQError
+    from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+    from rocketmq_py.producer import PendingSend, Producer, ProducerConfig
+    from rocketmq_py.protocol.command import Serialization
+    from rocketmq_py.remoting import TLS
+    from rocketmq_py.shared_client import Client
+
+_NAMES_OF_MODULE = {
+    "rocketmq_py.client": ("ClientConfig",),
+    "rocketmq_py.consumer": (
+        "AllocateStrategy",
+        "ConsumeFrom",
+        "PushConsumer",
+        "PushConsumerConfig",
+        "Reader",
+        "Start",
+        "allocate_averagely",
+    ),
+    "rocketmq_py.errors": ("Delivery", "RocketMQError"),
+    "rocketmq_py.message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
+    "rocketmq_py.producer": ("PendingSend", "Producer", "ProducerConfig"),
+    "rocketmq_py.protocol.command": ("Serialization",),
+    "rocketmq_py.remoting": ("TLS",),
+    "rocketmq_py.shared_client": ("Client",),
+}
+_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # Public names are loaded when they are first asked for: trio and the client take a fifth of a second,
+    # which `rocketmq-py --help` and whoever needs only the errors should not wait for.
+    module = _MODULE_OF_NAME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(module), name)
+    return value
+
+
+__all__ = [
+    "TLS",
+    "AllocateStrategy",
+    "Client",
+    "ClientConfig",
+    "ConsumeFrom",
+    "Delivery",
+    "Message",
+    "MessageQueue",
+    "PendingSend",
+    "Producer",
+    "ProducerConfig",
+    "PushConsumer",
+    "PushConsumerConfig",
+    "Reader",
+    "ReceivedMessage",
+    "RocketMQError",
+    "SendResult",
+    "SendStatus",
+    "Serialization",
+    "Start",
+    "allocate_averagely",
+]

@@ -93,11 +93,10 @@ class RequestTimeoutError(RocketMQError, TimeoutError):
 
 
 class NameServerError(RocketMQError):
-    """None of the name servers answered; the text has the reason of each."""
+    """None of the name servers answered; ``reasons`` has each one's, by address."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        tried = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
-        super().__init__(f"no name server answered ({tried})")
+        super().__init__(f"no name server answered ({'; '.join(reasons.values())})")
         self.reasons = dict(reasons)
 
 

@@ -47,7 +47,8 @@ class Message:
         body: the payload, bytes-like and not empty. How large it may be is the producer's setting.
         tags: what consumers filter on; one tag a message is what filters expect.
         keys: business keys to find it by later: one text (blanks separate several keys), or several texts.
-        properties: the user's own; no name that RocketMQ uses itself, and no ``\x01`` or ``\x02``.
+        properties: the user's own; no name that RocketMQ uses itself, no ``\x01`` or ``\x02``,
+            and nothing empty: brokers drop a property without a value.
         flag: a number for the application's own use; brokers carry it and do not look at it.
         delay_level: 0 for at once, else 1 to 18 (1s 5s 10s 30s 1m … 2h in a broker's default settings).
         wait_store_ok: wait for the flush and the slaves that the broker is configured for (Java: WAIT).
@@ -89,8 +90,8 @@ class Message:
 def _check_property(name: str, value: str) -> None:
     _check_text("property name", name)
     _check_text(f"property {name!r}", value)
-    if not name:
-        raise InvalidMessageError("a property's name is empty")
+    if not name or not value:
+        raise InvalidMessageError(f"property {name!r}: neither name nor value may be empty; brokers drop it")
     if name in names.SYSTEM_PROPERTIES:
         raise InvalidMessageError(f"property {name!r} is set by RocketMQ itself; choose another name")
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import msgspec
 import trio
 import trio.testing
-from tests.scripted import ScriptedServer, ignore, scripted_cluster, store
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import ConsumerData
 from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
+from tests.scripted import ScriptedServer, ignore, scripted_cluster, store
 
 
 def heartbeats(server: ScriptedServer) -> list[dict[str, object]]:

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
-from tests.scripted import ScriptedCluster, ignore, scripted_cluster, store
 
 from rocketmq_py.client import ClientInstance, Route
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import NameServerError, NoQueueError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
+from tests.scripted import ScriptedCluster, ignore, scripted_cluster, store
 
 ROUTE_QUESTIONS = RequestCode.GET_ROUTEINFO_BY_TOPIC
 

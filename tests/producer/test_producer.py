@@ -5,7 +5,6 @@ import random
 import pytest
 import trio
 import trio.testing
-from tests.scripted import ignore, refuse, scripted_cluster, store
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
@@ -27,6 +26,7 @@ from rocketmq_py.message import Message, MessageQueue, SendStatus
 from rocketmq_py.producer import PendingSend, Producer
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
+from tests.scripted import ignore, refuse, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
 SENDS = RequestCode.SEND_MESSAGE_V2

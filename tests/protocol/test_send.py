@@ -98,7 +98,7 @@ def test_properties_that_attributes_stand_for() -> None:
 
 @pytest.mark.parametrize("letter", ["x", "é", "\U0001f600"])
 def test_properties_are_bounded_in_bytes(letter: str) -> None:
-    rest = len(encode_message_properties(Message("T", b"b", properties={"p": ""}), ID))
+    rest = len(encode_message_properties(Message("T", b"b", properties={"p": "x"}), ID)) - 1
     room = MAX_ENCODED_SIZE - rest
     width = len(letter.encode())
     filled = letter * (room // width) + "x" * (room % width)

@@ -94,8 +94,9 @@ class Producer(Member):
     ) -> PendingSend:
         """Send a message without waiting for the broker: waits only for a place in flight.
 
-        Messages that one task sends leave in that order. The result, or the error after the last try, is
-        in the PendingSend: await it, or give ``on_done``, which is called with it when it is done.
+        Messages that one task sends leave in that order, but a broker's threads may store them in another:
+        where order matters, await each. The result, or the error after the last try, is in the
+        PendingSend: await it, or give ``on_done``, which is called with it when it is done.
 
         Raises:
             InvalidMessageError, ClosedError: at once. All else is the PendingSend's.
@@ -136,6 +137,11 @@ class Producer(Member):
         else:
             await self._room_before(connection, sending)
         connection.oneway_nowait(sending.code, sending.begin(chosen), message.body)
+
+    @property
+    def in_flight(self) -> int:
+        """How many pipelined sends have neither succeeded nor failed yet."""
+        return len(self._in_flight)
 
     # Lifespan
 

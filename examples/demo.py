@@ -1,0 +1,106 @@
+"""What ``make demo`` shows: messages sent, consumed and printed, on an embedded broker of its own.
+
+    python examples/demo.py
+
+It needs nothing but the project, and ends by itself: with 0 if everything arrived, else with 1.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+
+import trio
+
+from rocketmq_py import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py.broker import EmbeddedBroker
+
+TOPIC = "Demo"
+PIPELINED = 10_000
+TIMEOUT = 60.0
+"""Seconds after which something must be wrong; it takes about two."""
+
+
+def say(text: str) -> None:
+    """Print a line at once, also where the output is a pipe."""
+    print(text, flush=True)
+
+
+async def send(address: str) -> set[bytes]:
+    """Send in the three ways; return the bodies that must arrive."""
+    async with Producer(address, group="demo") as producer:
+        say(f"\nA producer sends to topic {TOPIC}:")
+        result = await producer.send(Message(TOPIC, b"awaited", tags="A", keys="order-1"))
+        say(f"  awaited    {result.status.name}: queue {result.queue.queue_id}, id {result.message_id}")
+
+        began = time.perf_counter()
+        bodies = [b"pipelined %d" % number for number in range(1, PIPELINED + 1)]
+        pending = [await producer.send_soon(Message(TOPIC, body, tags="B")) for body in bodies]
+        for one in pending:
+            await one
+        seconds = time.perf_counter() - began
+        say(f"  pipelined  {PIPELINED} messages, each with its own result, in {seconds:.2f} s")
+
+        await producer.send_oneway(Message(TOPIC, b"oneway", tags="C"))
+        say("  oneway     handed to the network; nobody answers")
+    return {b"awaited", b"oneway", *bodies}
+
+
+async def consume(address: str, wanted: int) -> set[bytes]:
+    """Consume as a group until so many different messages have come; return their bodies."""
+    say("\nA push consumer of group demo-consumers, which takes the tags A, B and C:")
+    bodies: set[bytes] = set()
+    began = time.perf_counter()
+
+    async with PushConsumer(address, group="demo-consumers", consume_from=ConsumeFrom.FIRST) as consumer:
+
+        async def handle(message: ReceivedMessage) -> None:
+            bodies.add(message.body)
+            if message.tags != "B":
+                say(f"  {message.body.decode():9}  queue {message.queue_id}, offset {message.queue_offset}")
+            if len(bodies) == wanted:
+                consumer.stop()
+
+        consumer.subscribe(TOPIC, "A || B || C")
+        await consumer.run(handle)
+    say(f"  in all     {len(bodies)} messages in {time.perf_counter() - began:.2f} s")
+    return bodies
+
+
+async def tail(address: str) -> set[bytes]:
+    """Print the topic with the command line; return the bodies."""
+    arguments = ["tail", "-n", address, "-t", TOPIC, "-o", "beginning", "-e", "-f", r"%b[%p]@%o\t%g\t%s\n"]
+    say(f"\n$ {shlex.join(['rocketmq-py', *arguments])}")
+    ended = await trio.run_process([sys.executable, "-m", "rocketmq_py", *arguments], capture_stdout=True)
+    lines = ended.stdout.splitlines()
+    for line in [*lines[:4], b"...", *lines[-3:]]:
+        say(line.decode())
+    say(f"({len(lines)} lines)")
+    return {line.split(b"\t")[2] for line in lines}
+
+
+async def main() -> int:
+    """Run the demo; return the exit code."""
+    with trio.move_on_after(TIMEOUT):
+        async with EmbeddedBroker() as broker:
+            address = broker.name_server_address
+            say(f"An embedded broker: name server {address}, broker {broker.broker_address}")
+            sent = await send(address)
+            consumed = await consume(address, len(sent))
+            printed = await tail(address)
+        if sent == consumed == printed:
+            say(f"\nAll {len(sent)} messages were sent, consumed and printed.")
+            return 0
+        say(f"\n{len(sent - consumed)} messages were not consumed, {len(sent - printed)} not printed.")
+        return 1
+    say(f"\nThe demo was not over after {TIMEOUT:g} s.")
+    return 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(trio.run(main))
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"rocketmq-py tail ended with exit code {error.returncode}")

@@ -1,0 +1,30 @@
+"""Read a topic without joining a group: nothing is committed, and no consumer is disturbed.
+
+    python examples/tail.py [NAMESRV]
+
+It prints what the topic holds and ends. With ``stop_at_end=False`` it would go on with what comes.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import trio
+
+from rocketmq_py import Reader, Start
+
+TOPIC = "TopicTest"
+
+
+async def main(address: str | None) -> None:
+    """Print the last ten messages of each queue, and where each queue begins and ends."""
+    async with Reader(address) as reader:
+        async with reader.open(TOPIC, start=Start.last(10), stop_at_end=True) as messages:
+            async for message in messages:
+                print(f"{message.store_time_ms} {message.tags or '-'} {message.body!r}")
+        for queue, (first, end) in (await reader.offsets(TOPIC)).items():
+            print(f"{queue.broker_name} queue {queue.queue_id}: offsets {first} to {end}")
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1] if len(sys.argv) > 1 else None)

@@ -1,0 +1,30 @@
+"""The command line: ``rocketmq-py broker``, ``send`` and ``tail``. Parsing and printing only.
+
+A command's module holds its options and imports what does the work when it runs: ``--help`` and a wrong
+option answer without loading the client.
+"""
+
+from __future__ import annotations
+
+import click
+
+from rocketmq_py.cli.broker import broker
+from rocketmq_py.cli.send import send
+from rocketmq_py.cli.tail import tail
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="rocketmq-py", prog_name="rocketmq-py")
+def main() -> None:
+    """Send to and read from Apache RocketMQ, or run an embedded broker to try it with.
+
+    Every command ends with 0 when it did what was asked, with 1 when it could not, and with 2 when
+    the command line is wrong. What is wrong is said in one line on stderr.
+    """
+
+
+main.add_command(broker)
+main.add_command(send)
+main.add_command(tail)
+
+__all__ = ["main"]

@@ -1,0 +1,70 @@
+"""What the options of several commands share, and the values that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from rocketmq_py.names import check_group, check_topic
+
+DEFAULT_ADDRESS = "127.0.0.1:9876"
+"""The client's own default, repeated here for the help: the client's modules load slowly."""
+
+Value = TypeVar("Value")
+
+
+class WrongValueError(click.BadParameter):
+    """A value that an option does not take: one line and exit code 2, without click's usage lines."""
+
+    def show(self, file: Any = None) -> None:
+        """Print the line to stderr."""
+        click.echo(f"rocketmq-py: {self.format_message()}", file=file, err=True)
+
+
+def checked(check: Callable[[str], Value]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return the callback of an option that has ``check`` read its value, or each of its values.
+
+    What the ValueError of a wrong one says is shown to the user. An option that is not given stays None.
+    """
+
+    def callback(ctx: click.Context, param: click.Parameter, given: Any) -> Any:
+        try:
+            if isinstance(given, tuple):
+                return tuple([check(value) for value in given])
+            return None if given is None else check(given)
+        except ValueError as error:
+            raise WrongValueError(str(error), ctx, param) from None
+
+    return callback
+
+
+def parse_property(text: str) -> tuple[str, str]:
+    """Return name and value of ``name=value``. Raises ValueError if it is something else."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def check_addresses(text: str) -> str:
+    """Return ``text`` if it is a list of addresses, else raise ConfigurationError."""
+    from rocketmq_py.remoting.address import parse_addresses
+
+    parse_addresses(text)
+    return text
+
+
+name_servers_option = click.option(
+    "-n", "name_servers", metavar="NAMESRV", callback=checked(check_addresses),
+    envvar="NAMESRV_ADDR", default=DEFAULT_ADDRESS, show_envvar=True, show_default=True,
+    help="Name servers: host:port, or several as host:port;host:port.",
+)  # fmt: skip
+topic_option = click.option(
+    "-t", "topic", metavar="TOPIC", callback=checked(check_topic), required=True, help="The topic."
+)
+group_option = click.option(
+    "-G", "group", metavar="GROUP", callback=checked(check_group),
+    help="Join this consumer group: its members share the messages, and offsets are committed.",
+)  # fmt: skip

@@ -1,0 +1,110 @@
+"""Standard output: in large writes when much comes, at once when little does."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+
+import trio
+
+from rocketmq_py.cli.running import CommandError
+
+MOST_BUFFERED = 256 * 1024
+"""Bytes that may wait for a slow reader before whoever prints has to wait as well."""
+
+
+class OutputClosedError(Exception):
+    """Whoever read the output has gone away, as ``head`` does: the end, but no error."""
+
+
+class Output:
+    """Collects what is printed while a write is under way, and writes it all in one go.
+
+    Writes happen in a thread: a pager that nobody scrolls must not stop the heartbeats.
+
+    Args:
+        write: writes all of the bytes, waiting as long as that takes; BrokenPipeError ends it.
+    """
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._begun = 0
+        self._written = 0
+        self._something = trio.lowlevel.ParkingLot()
+        self._progress = trio.lowlevel.ParkingLot()
+
+    async def run(self) -> None:
+        """Write what is printed, until cancelled.
+
+        Raises OutputClosedError when nobody reads it any more, CommandError when it cannot be written.
+        """
+        while True:
+            if not self._waiting:
+                await self._something.park()
+            data, self._waiting, self._size = b"".join(self._waiting), [], 0
+            begun = self._begun
+            try:
+                await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
+            except BrokenPipeError:
+                raise OutputClosedError from None
+            except OSError as error:
+                raise CommandError(f"cannot write the output: {error.strerror or error}") from error
+            self._written = begun
+            self._progress.unpark_all()
+
+    async def print(self, data: bytes) -> None:
+        """Have ``data`` written soon; waits only while too much is waiting already."""
+        self._waiting.append(data)
+        self._size += len(data)
+        self._begun += 1
+        self._something.unpark()
+        while self._size > MOST_BUFFERED:
+            await self._progress.park()
+
+    async def print_now(self, data: bytes) -> None:
+        """Return when ``data`` has been written."""
+        await self.print(data)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Wait until all that was printed before this call has been written."""
+        wanted = self._begun
+        while self._written < wanted:
+            await self._progress.park()
+
+
+def write_stdout(data: bytes) -> None:
+    """Write all of ``data`` to standard output."""
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
+    fd = sys.stdout.fileno()
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:  # whoever shares the terminal or pipe has made it non-blocking
+            select.select([], [fd], [])
+
+
+async def stdout_closed() -> None:
+    """Raise OutputClosedError when the reader of standard output goes away, where the system tells it.
+
+    Linux does for a pipe. Without that, only the next write would notice, which on a quiet topic may
+    never come.
+    """
+    if sys.platform != "linux" or sys.stdout is None:
+        return
+    import fcntl
+
+    fd = sys.stdout.fileno()
+    writes_only = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+    if not (stat.S_ISFIFO(os.fstat(fd).st_mode) and writes_only):
+        return
+    # A pipe's writing end never has anything to read: what wakes this is the error condition.
+    await trio.lowlevel.wait_readable(fd)
+    raise OutputClosedError

@@ -1,0 +1,119 @@
+"""How every command runs: its errors become one line, and signals end it in good order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, TextIO
+
+import trio
+
+from rocketmq_py.errors import RocketMQError
+
+
+class CommandError(Exception):
+    """Why a command cannot do what was asked; its text is the line that the user sees."""
+
+
+def run(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
+    """Run ``work`` until it ends, or until SIGINT or SIGTERM cancels it: then return that signal.
+
+    Further signals change nothing: closing is bounded, and terminals and shells like to send them twice.
+    A CommandError or RocketMQError is printed as one line, ``rocketmq-py: …``, and ends the program with
+    exit code 1.
+    """
+    _log_to_stderr()
+    try:
+        return trio.run(_until_signal, work)
+    except (CommandError, RocketMQError, BaseExceptionGroup) as error:
+        _end_for(error)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def end_for_signal(caught: signal.Signals | None) -> None:
+    """Exit as a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+    if caught is not None:
+        sys.exit(128 + caught)
+
+
+def complain(text: str) -> None:
+    """Print a line to stderr."""
+    print_line(sys.stderr, f"rocketmq-py: {text}")
+
+
+def print_line(stream: TextIO | None, text: str) -> None:
+    """Print ``text`` as one line, whatever newlines a broker put into it; a closed stream is no error."""
+    if stream is None:
+        return
+    # In one write, so that it is not mixed with the lines of other programs.
+    with contextlib.suppress(OSError):
+        stream.write(" ".join(text.splitlines()) + "\n")
+        stream.flush()
+
+
+def show_warnings() -> None:
+    """Print the library's warnings from now on: a long-running command tells of faults that it goes on from.
+
+    Before that only its end is told, in one line.
+    """
+    logging.getLogger("rocketmq_py").setLevel(logging.WARNING)
+
+
+async def _until_signal(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
+    caught: signal.Signals | None = None
+    working = trio.CancelScope()
+
+    async def cancel_on_signal(*, task_status: trio.TaskStatus[None]) -> None:
+        nonlocal caught
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for number in signals:
+                caught = caught or signal.Signals(number)
+                working.cancel()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cancel_on_signal)
+        with working:
+            await work()
+        nursery.cancel_scope.cancel()
+    return caught
+
+
+def _end_for(error: BaseException) -> NoReturn:
+    """Print what the user can do something about and exit; raise anything else: it is a bug."""
+    causes = _leaves(error)
+    if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
+        sys.exit(128 + signal.SIGINT)
+    for cause in causes:
+        if not isinstance(cause, CommandError | RocketMQError):
+            raise error
+    complain(str(causes[0]))
+    sys.exit(1)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+class _OneLine(logging.Formatter):
+    """Names an exception where others would print its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"rocketmq-py: {record.getMessage()}"
+        if record.exc_info:
+            line = f"{line}: {record.exc_info[1]}"
+        return " ".join(line.splitlines())
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    logger = logging.getLogger("rocketmq_py")
+    logger.setLevel(logging.ERROR)
+    logger.addHandler(handler)

@@ -1,0 +1,102 @@
+"""``rocketmq-py send``: its options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import IO
+
+import click
+
+from rocketmq_py.cli.options import checked, name_servers_option, parse_property, topic_option
+
+
+@click.command
+@name_servers_option
+@topic_option
+@click.argument("body", required=False)
+@click.option(
+    "-f",
+    "file",
+    metavar="FILE",
+    type=click.File("rb"),
+    help="Send what FILE holds as one message; - is stdin.",
+)
+@click.option("--tag", metavar="TAG", default="", help="The messages' tag.")
+@click.option(
+    "-k",
+    "--key",
+    "keys",
+    metavar="KEY",
+    multiple=True,
+    help="A key to find the messages by; may be repeated.",
+)
+@click.option(
+    "-H",
+    "properties",
+    metavar="NAME=VALUE",
+    callback=checked(parse_property),
+    multiple=True,
+    help="A property of the messages; may be repeated.",
+)
+@click.option(
+    "-c",
+    "count",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    help="Stop after COUNT messages; a BODY or FILE is sent COUNT times.",
+)
+@click.option(
+    "--oneway",
+    is_flag=True,
+    help="Do not wait for the broker to answer: fast, and what is lost goes unnoticed.",
+)
+@click.option("-v", "verbose", is_flag=True, help="Print a line for each message instead of a summary.")
+def send(
+    name_servers: str,
+    topic: str,
+    body: str | None,
+    file: IO[bytes] | None,
+    tag: str,
+    keys: tuple[str, ...],
+    properties: tuple[tuple[str, str], ...],
+    count: int | None,
+    oneway: bool,
+    verbose: bool,
+) -> None:
+    """Send messages to a topic.
+
+    BODY is one message. Without it each line of stdin is one, sent as it comes: without its newline,
+    otherwise byte for byte (a carriage return stays), and empty lines are left out, as brokers refuse
+    empty messages. Messages are spread over the topic's queues and sent many at a time.
+
+    Results go to stderr. The exit code is 0 when every message was stored (with --oneway: was handed to
+    the network), and 1 when one was not; then stderr says how many and why.
+    """  # fmt: skip
+    if body is not None and file is not None:
+        raise click.UsageError("give BODY or -f FILE, not both")
+    if oneway and verbose:
+        raise click.UsageError("-v shows the broker's answers, and with --oneway there are none")
+
+    from rocketmq_py.cli.bodies import Repeated, lines_of_stdin
+    from rocketmq_py.cli.running import end_for_signal, run
+    from rocketmq_py.cli.sending import send_all
+    from rocketmq_py.cli.tally import Tally
+    from rocketmq_py.errors import InvalidMessageError
+    from rocketmq_py.message import Message
+
+    make = partial(Message, topic, tags=tag, keys=" ".join(keys), properties=dict(properties))
+    one = os.fsencode(body) if body is not None else file.read() if file is not None else None
+    try:
+        Message(topic, one if one is not None else b"?", tag, keys, dict(properties))
+    except InvalidMessageError as error:
+        raise click.UsageError(str(error)) from None
+    bodies = lines_of_stdin(count) if one is None else Repeated(one, count or 1)
+    tally = Tally(verbose=verbose)
+    # Not while somebody types the messages into the same terminal, nor between the lines of -v.
+    typing = one is None and sys.stdin is not None and sys.stdin.isatty()
+    show = not verbose and not typing and sys.stderr is not None and sys.stderr.isatty()
+    caught = run(lambda: send_all(name_servers, make, bodies, tally, oneway=oneway, show=show))
+    end_for_signal(caught)
+    sys.exit(1 if tally.failed else 0)

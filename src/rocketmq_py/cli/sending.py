@@ -1,0 +1,92 @@
+"""Sends all bodies and tells what became of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import trio
+
+from rocketmq_py.cli.bodies import Bodies
+from rocketmq_py.cli.progress import show_progress
+from rocketmq_py.cli.running import CommandError
+from rocketmq_py.cli.tally import Tally
+from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
+from rocketmq_py.message import Message
+from rocketmq_py.producer import Producer
+
+
+async def send_all(
+    name_servers: str,
+    make: Callable[[bytes], Message],
+    bodies: Bodies,
+    tally: Tally,
+    *,
+    oneway: bool = False,
+    show: bool = False,
+) -> None:
+    """Send a message for each body, many at a time, and print the tally at the end.
+
+    Args:
+        name_servers: the cluster, ``host:port;host:port``.
+        make: returns the message for a body.
+        bodies: what is sent.
+        tally: where results are counted.
+        oneway: do not ask for results.
+        show: keep a line on stderr, a terminal, that shows the progress.
+
+    When cancelled, what is in flight still gets its result, and the tally is printed.
+
+    Raises:
+        CommandError: the first message could not be sent for a reason that others would meet as well.
+    """
+    began = trio.current_time()
+    complete = False
+    try:
+        async with trio.open_nursery() as nursery:
+            if show:
+                nursery.start_soon(show_progress, sys.stderr, lambda: tally.sent, lambda: bodies.fraction)
+            async with Producer(name_servers) as producer:
+                await _send_each(producer, make, bodies, tally, oneway=oneway)
+            complete = True
+            nursery.cancel_scope.cancel()
+    finally:
+        if bodies.too_long:
+            tally.refuse(bodies.too_long, Delivery.NOT_SENT, "the line is longer than 4 MiB")
+        if complete or tally.sent or tally.failed:
+            tally.report(trio.current_time() - began, empty=bodies.empty)
+
+
+async def _send_each(
+    producer: Producer, make: Callable[[bytes], Message], bodies: Bodies, tally: Tally, *, oneway: bool
+) -> None:
+    async def send_first(message: Message) -> None:
+        tally.stored(await producer.send(message))
+
+    async def send_soon(message: Message) -> None:
+        await producer.send_soon(message, on_done=tally.done)
+
+    async def send_oneway(message: Message) -> None:
+        await producer.send_oneway(message)
+        tally.sent += 1
+
+    # Until one message has been stored they are awaited one by one: a wrong address is told once, and does
+    # not use up all the input.
+    send = send_oneway if oneway else send_first
+    works = False
+    while batch := await bodies.next_batch():
+        for body in batch:
+            try:
+                await send(make(body))
+            except RocketMQError as error:
+                if not works and not isinstance(error, InvalidMessageError | MessageRefusedError):
+                    raise _hopeless(error) from error
+                tally.fail(error)
+            else:
+                works = True
+                send = send_oneway if oneway else send_soon
+
+
+def _hopeless(error: RocketMQError) -> CommandError:
+    doubt = "; it may have been stored" if error.delivery is Delivery.UNKNOWN else ""
+    return CommandError(f"the first message failed: {error}{doubt}")

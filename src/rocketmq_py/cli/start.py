@@ -1,0 +1,63 @@
+"""Where ``tail`` starts to read: the values of its option ``-o``."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from rocketmq_py.consumer import Start
+
+_LARGEST = 2**63 - 1
+
+
+class Position(enum.Enum):
+    """What the number of an offset counts from."""
+
+    BEGINNING = "beginning"
+    END = "end"
+    OFFSET = "offset"
+    LAST = "last"
+    TIMESTAMP = "timestamp"
+
+
+@attrs.frozen
+class Offset:
+    """One value of ``-o``: a position, and for the last three of them a number."""
+
+    position: Position
+    number: int = 0
+
+    def start(self) -> Start:
+        """Return what the library calls it."""
+        from rocketmq_py.consumer import Start
+
+        match self.position:
+            case Position.BEGINNING:
+                return Start.BEGINNING
+            case Position.END:
+                return Start.END
+            case Position.OFFSET:
+                return Start.offset(self.number)
+            case Position.LAST:
+                return Start.last(self.number)
+            case Position.TIMESTAMP:
+                return Start.at(self.number)
+
+
+def parse_offset(text: str) -> Offset:
+    """Return the offset that ``beginning``, ``end``, ``N``, ``-N`` or ``@TIMESTAMP_MS`` names.
+
+    Raises ValueError for anything else.
+    """
+    if text in (Position.BEGINNING.value, Position.END.value):
+        return Offset(Position(text))
+    found = re.fullmatch(r"([-@]?)([0-9]{1,19})", text)
+    number = int(found[2]) if found else -1
+    if found is None or number > _LARGEST or (found[1] == "-" and number == 0):
+        raise ValueError(f"{text!r} is none of beginning, end, N, -N and @TIMESTAMP_MS")
+    position = {"": Position.OFFSET, "-": Position.LAST, "@": Position.TIMESTAMP}[found[1]]
+    return Offset(position, number)

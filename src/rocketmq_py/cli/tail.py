@@ -1,0 +1,91 @@
+"""``rocketmq-py tail``: its options."""
+
+from __future__ import annotations
+
+import click
+
+from rocketmq_py.cli.format import BODY_A_LINE, Render, compile_format
+from rocketmq_py.cli.options import checked, group_option, name_servers_option, topic_option
+from rocketmq_py.cli.start import Offset, Position, parse_offset
+
+
+@click.command(short_help="Print the messages of a topic as they come.")
+@name_servers_option
+@topic_option
+@group_option
+@click.option(
+    "-o",
+    "offset",
+    metavar="OFFSET",
+    callback=checked(parse_offset),
+    default="end",
+    show_default=True,
+    help="Where to start: beginning, end, N (this offset in each queue), -N (the last N of each "
+    "queue) or @TIMESTAMP_MS. With -G it says where a new group begins.",
+)
+@click.option("-e", "stop_at_end", is_flag=True, help="Stop at the end of the topic.")
+@click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages.")
+@click.option("--tag", "tags", metavar="TAGS", default="*", help="Only these tags: A, or A || B.")
+@click.option(
+    "-f",
+    "render",
+    metavar="FORMAT",
+    callback=checked(compile_format),
+    help=r"How to print a message; the default is '%s\n', see below.",
+)
+@click.option("-J", "as_json", is_flag=True, help="Print messages as lines of JSON.")
+def tail(
+    name_servers: str,
+    topic: str,
+    group: str | None,
+    offset: Offset,
+    stop_at_end: bool,
+    count: int | None,
+    tags: str,
+    render: Render | None,
+    as_json: bool,
+) -> None:
+    """Print the messages of a topic as they come, without joining a group.
+
+    It goes on until Ctrl-C (exit code 130), until whoever reads its output goes away, until -c COUNT
+    messages, or with -e until all that was there has been printed. The messages of one queue come in
+    order; those of different queues are mixed.
+
+    With -G offsets are committed once messages are printed, so the next run goes on where this one
+    stopped; what was just being printed when it was stopped may come again. -e is not possible then,
+    and neither are N and -N as -o.
+
+    \b
+    FORMAT is text with these letters, as in kcat:
+      %s body                     %S its length in bytes
+      %k keys, blanks between     %K their length in bytes, -1 without any
+      %t topic                    %p queue
+      %b broker                   %o offset in the queue
+      %g tag                      %i message id
+      %h properties, as name=value,name=value
+      %T time when the broker stored it, in ms: what -o @TIMESTAMP_MS looks for
+      %% a percent sign
+    and the escapes \\n \\t \\r \\0 \\xNN \\\\. No newline is added.
+
+    \b
+    -J prints these fields, in this order:
+      topic, broker, queue, offset, message_id, store_time_ms (broker's clock),
+      born_time_ms (sender's clock), reconsume_times, tag, keys (a list),
+      properties, body (if it is UTF-8 text; else body_base64)
+    """  # fmt: skip
+    if as_json and render is not None:
+        raise click.UsageError("give -f FORMAT or -J, not both")
+    if group is not None and stop_at_end:
+        raise click.UsageError("-e does not go with -G: other members hold a part of the topic")
+    if group is not None and offset.position in (Position.OFFSET, Position.LAST):
+        raise click.UsageError("with -G, -o takes beginning, end or @TIMESTAMP_MS")
+
+    from rocketmq_py.cli.running import end_for_signal, run
+    from rocketmq_py.cli.tailing import Tail
+
+    if as_json:
+        from rocketmq_py.cli.json_lines import json_line
+
+        render = json_line
+    job = Tail(name_servers, topic, tags, offset, render or compile_format(BODY_A_LINE), count)
+    end_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))

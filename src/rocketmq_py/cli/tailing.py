@@ -1,0 +1,122 @@
+"""Reads a topic and prints its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from rocketmq_py.cli.format import Render
+from rocketmq_py.cli.output import Output, OutputClosedError, stdout_closed, write_stdout
+from rocketmq_py.cli.running import complain, show_warnings
+from rocketmq_py.cli.start import Offset, Position
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.consumer import ConsumeFrom, PushConsumer, Reader
+from rocketmq_py.message import ReceivedMessage
+
+MOST_AT_ONCE = 256
+"""Messages of a group that may wait to be printed: they are written in one go."""
+
+_CONSUME_FROM = {
+    Position.BEGINNING: ConsumeFrom.FIRST,
+    Position.END: ConsumeFrom.LAST,
+    Position.TIMESTAMP: ConsumeFrom.TIMESTAMP,
+}
+
+
+@attrs.frozen
+class Tail:
+    """What is to be read and how it is printed.
+
+    Args:
+        name_servers: the cluster, ``host:port;host:port``.
+        topic: the topic.
+        tags: ``*``, or ``A || B``.
+        offset: where to start; for a group, where a new one begins.
+        render: returns the bytes to print for a message.
+        count: how many messages to print; None for no end.
+    """
+
+    name_servers: str
+    topic: str
+    tags: str
+    offset: Offset
+    render: Render
+    count: int | None
+
+    async def as_reader(self, *, stop_at_end: bool) -> None:
+        """Print without joining a group. Raises RocketMQError when the topic cannot be read."""
+
+        async def read(output: Output) -> None:
+            printed = 0
+            async with (
+                Reader(self.name_servers) as reader,
+                reader.open(
+                    self.topic, start=self.offset.start(), stop_at_end=stop_at_end, tags=self.tags
+                ) as messages,
+            ):
+                show_warnings()
+                async for message in messages:
+                    await output.print(self._rendered(message))
+                    printed += 1
+                    if printed == self.count:
+                        break
+
+        await _print_with(read)
+
+    async def as_member(self, group: str) -> None:
+        """Print as a member of ``group``: a message counts as consumed when it has been printed.
+
+        Raises RocketMQError when the topic does not exist or nobody can be asked about it.
+        """
+
+        async def consume(output: Output) -> None:
+            taken = printed = 0
+            enough = trio.CancelScope()
+
+            async def handle(message: ReceivedMessage) -> None:
+                nonlocal taken, printed
+                if taken == self.count:
+                    await trio.sleep_forever()  # one too many: cancelled, so that the group gets it again
+                taken += 1
+                await output.print_now(self._rendered(message))
+                printed += 1
+                if printed == self.count:
+                    enough.cancel()
+
+            async with ClientInstance(self.name_servers) as client:
+                # A consumer waits for what is not there; a user wants to be told of a slip of the pen.
+                await client.routes.get(self.topic)
+                show_warnings()
+                async with PushConsumer(
+                    client,
+                    group=group,
+                    concurrency=min(self.count or MOST_AT_ONCE, MOST_AT_ONCE),
+                    consume_from=_CONSUME_FROM[self.offset.position],
+                    consume_timestamp_ms=self.offset.number,
+                ) as consumer:
+                    consumer.subscribe(self.topic, self.tags)
+                    with enough:
+                        await consumer.run(handle)
+
+        await _print_with(consume)
+
+    def _rendered(self, message: ReceivedMessage) -> bytes:
+        if message.corruption is not None:
+            complain(f"message {message.message_id} is printed as it is stored: {message.corruption}")
+        return self.render(message)
+
+
+async def _print_with(work: Callable[[Output], Awaitable[None]]) -> None:
+    """Run ``work`` with standard output, until it ends or nobody reads the output any more."""
+    output = Output(write_stdout)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(output.run)
+            nursery.start_soon(stdout_closed)
+            await work(output)
+            await output.flush()
+            nursery.cancel_scope.cancel()
+    except* OutputClosedError:
+        pass  # the end, and a good one

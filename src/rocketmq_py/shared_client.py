@@ -1,0 +1,35 @@
+"""The client that a user opens to share it among several producers and consumers."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.consumer import PushConsumer, PushConsumerOptions, Reader
+from rocketmq_py.producer import Producer, ProducerOptions
+
+
+class Client(ClientInstance):
+    """Connections, routes and heartbeats of one cluster, shared by what is opened from it.
+
+    ::
+
+        async with Client("127.0.0.1:9876") as client:
+            async with client.producer("orders") as producer, client.push_consumer("billing") as consumer:
+                ...
+
+    Close what was opened from it first, as nested ``async with`` blocks do by themselves. A Producer or
+    consumer that is made with an address instead has a client of its own.
+    """
+
+    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a producer of this client, to be used inside ``async with``; see Producer."""
+        return Producer(self, group=group, **options)
+
+    def push_consumer(self, group: str, **options: Unpack[PushConsumerOptions]) -> PushConsumer:
+        """Return a push consumer of this client, to be used inside ``async with``; see PushConsumer."""
+        return PushConsumer(self, group=group, **options)
+
+    def reader(self) -> Reader:
+        """Return a reader of this client, to be used inside ``async with``; see Reader."""
+        return Reader(self)

@@ -1,0 +1,49 @@
+"""Cancelling an operation at each of its awaits in turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable
+
+import trio
+
+
+class _CancelAtStep(trio.abc.Instrument):
+    """Cancels a scope when a task has been suspended for the given number of times."""
+
+    def __init__(self, task: trio.lowlevel.Task, scope: trio.CancelScope, step: int) -> None:
+        self.task = task
+        self.scope = scope
+        self.steps_left = step
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self.task:
+            self.steps_left -= 1
+            if self.steps_left == 0:
+                self.scope.cancel()
+
+
+async def cancel_at_each_await(
+    operation: Callable[[], Awaitable[object]], check: Callable[[], Awaitable[object]]
+) -> int:
+    """Run ``operation`` again and again, cancelled before it begins, at its first await, at its second …
+
+    ``check`` runs after each and tells whether anything was left behind. Ends with the first run that
+    finishes before its cancellation, and returns how many awaits were cancelled.
+    """
+    for step in itertools.count():
+        finished = False
+        with trio.CancelScope() as scope:
+            if step == 0:
+                scope.cancel()
+            instrument = _CancelAtStep(trio.lowlevel.current_task(), scope, step)
+            trio.lowlevel.add_instrument(instrument)
+            try:
+                await operation()
+                finished = True
+            finally:
+                trio.lowlevel.remove_instrument(instrument)
+        await check()
+        if finished and not scope.cancel_called:
+            return step
+    raise AssertionError("not reached")

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from rocketmq_py.message import Message
+from rocketmq_py.producer import Producer
+from tests.cli.command import run_cli
+from tests.cli.conftest import StartCli
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_says_where_it_is_and_ends_cleanly(start_cli: StartCli, number: signal.Signals) -> None:
+    process = await start_cli(
+        *("broker", "--namesrv-port", "0", "--port", "0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = (await process.stdout.receive_some()).decode()
+    found = re.fullmatch(r"ready: name server (127\.0\.0\.1:\d+), broker (127\.0\.0\.1:\d+)\n", line)
+    assert found
+    async with Producer(found[1]) as producer:
+        result = await producer.send(Message("T", b"hello"))
+        assert result.queue.broker_name == "broker-a"
+        process.send_signal(number)
+        assert await process.wait() == 0
+    assert await process.stdout.receive_some() == b""
+    assert await process.stderr.receive_some() == b""
+
+
+async def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ended = await run_cli("broker", "--namesrv-port", "0", "--port", str(port))
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert line.startswith(f"rocketmq-py: cannot listen on 127.0.0.1:{port}: ")
+
+
+async def test_a_wrong_host_is_one_line() -> None:
+    ended = await run_cli("broker", "--host", "not an address", "--namesrv-port", "0", "--port", "0")
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert "'not an address'" in line

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_py.cli.options import DEFAULT_ADDRESS, parse_property
+from rocketmq_py.cli.start import Offset, Position, parse_offset
+from rocketmq_py.client.config import DEFAULT_ADDRESS as CLIENT_DEFAULT
+from rocketmq_py.consumer import Start
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("beginning", Offset(Position.BEGINNING)),
+        ("end", Offset(Position.END)),
+        ("0", Offset(Position.OFFSET, 0)),
+        ("17", Offset(Position.OFFSET, 17)),
+        ("-10", Offset(Position.LAST, 10)),
+        ("@1700000000000", Offset(Position.TIMESTAMP, 1_700_000_000_000)),
+        ("@0", Offset(Position.TIMESTAMP, 0)),
+    ],
+)
+def test_offsets(text: str, expected: Offset) -> None:
+    assert parse_offset(text) == expected
+
+
+def test_where_an_offset_starts() -> None:
+    starts = {
+        "beginning": Start.BEGINNING,
+        "end": Start.END,
+        "17": Start.offset(17),
+        "-10": Start.last(10),
+        "@1700000000000": Start.at(1_700_000_000_000),
+    }
+    assert {text: parse_offset(text).start() for text in starts} == starts
+
+
+@pytest.mark.parametrize(
+    "text", ["", "start", "-", "@", "-0", "--1", "@-1", "1.5", "+1", " 1", "1\n", "٣", "End", str(2**63)]
+)
+def test_what_is_no_offset(text: str) -> None:
+    with pytest.raises(ValueError, match="none of beginning, end, N, -N and @TIMESTAMP_MS"):
+        parse_offset(text)
+
+
+def test_properties() -> None:
+    assert parse_property("name=value") == ("name", "value")
+    assert parse_property("name=a=b") == ("name", "a=b")
+    assert parse_property("name=") == ("name", "")
+    for wrong in ("name", "=value", ""):
+        with pytest.raises(ValueError, match="is not NAME=VALUE"):
+            parse_property(wrong)
+
+
+def test_the_default_address_is_the_clients() -> None:
+    assert DEFAULT_ADDRESS == CLIENT_DEFAULT

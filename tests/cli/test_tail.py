@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from subprocess import PIPE
+
+import pytest
+import trio
+from click.testing import CliRunner
+
+from rocketmq_py.cli import main
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer import Producer
+from tests.cli.command import run_cli
+from tests.cli.conftest import StartCli
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.fixture
+async def producer(address: str) -> AsyncIterator[Producer]:
+    async with Producer(address) as producer:
+        yield producer
+
+
+async def read_lines(stream: trio.abc.ReceiveStream, count: int) -> list[bytes]:
+    """Read until so many whole lines have come, and no more than them."""
+    data = b""
+    while data.count(b"\n") < count:
+        piece = await stream.receive_some()
+        assert piece, f"it ended after {data!r}"
+        data += piece
+    assert data.endswith(b"\n")
+    return data.splitlines()
+
+
+async def test_what_was_sent_comes_back(address: str) -> None:
+    lines = [b"%d" % number for number in range(2000)]
+    sent = await run_cli("send", "-n", address, "-t", "T", stdin=b"\n".join(lines))
+    assert sent.code == 0
+    ended = await run_cli("tail", "-n", address, "-t", "T", "-o", "beginning", "-e", "-f", r"%s\n")
+    assert (ended.code, ended.err) == (0, "")
+    assert sorted(ended.lines) == sorted(lines)
+
+
+async def test_formats(address: str) -> None:
+    await run_cli("send", "-n", address, "-t", "T", "--tag", "red", "-k", "o-1", "-H", "from=shop", b"\xffx")
+    tail = ("tail", "-n", address, "-t", "T", "-o", "beginning", "-e")
+    ended = await run_cli(*tail, "-f", r"%t %b %o %g %k %K %h %S %s\0")
+    assert ended.out == b"T broker-a 0 red o-1 3 from=shop 2 \xffx\0"
+    ended = await run_cli(*tail, "-J")
+    line = json.loads(ended.out)
+    assert line["topic"] == "T"
+    assert line["tag"] == "red"
+    assert line["keys"] == ["o-1"]
+    assert line["properties"] == {"from": "shop"}
+    assert line["body_base64"] == "/3g="
+
+
+async def test_where_to_start(address: str, producer: Producer) -> None:
+    for body in (b"a", b"b", b"c", b"d"):
+        await producer.send(Message("T", body), queue=QUEUE)
+    for start, expected in (("2", b"cd"), ("-3", b"bcd")):
+        ended = await run_cli("tail", "-n", address, "-t", "T", "-e", "-o", start, "-f", "%s")
+        assert (ended.code, ended.out) == (0, expected), start
+
+
+async def test_a_count_and_tags(address: str, producer: Producer) -> None:
+    for body, tag in ((b"a", "red"), (b"b", "blue"), (b"c", "red"), (b"d", "green"), (b"e", "red")):
+        await producer.send(Message("T", body, tag), queue=QUEUE)
+    tail = ("tail", "-n", address, "-t", "T", "-o", "beginning")
+    ended = await run_cli(*tail, "--tag", "red", "-c", "2")
+    assert (ended.code, ended.lines) == (0, [b"a", b"c"])
+    ended = await run_cli(*tail, "--tag", "blue || green", "-e")
+    assert ended.lines == [b"b", b"d"]
+
+
+async def test_it_prints_what_comes_until_ctrl_c(
+    address: str, producer: Producer, start_cli: StartCli
+) -> None:
+    await producer.send(Message("T", b"there before"), queue=QUEUE)
+    process = await start_cli("tail", "-n", address, "-t", "T", "-o", "-1", stdout=PIPE, stderr=PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert await read_lines(process.stdout, 1) == [b"there before"]
+    await producer.send(Message("T", b"live"), queue=QUEUE)
+    assert await read_lines(process.stdout, 1) == [b"live"]
+    process.send_signal(signal.SIGINT)
+    assert await process.wait() == 130
+    assert await process.stderr.receive_some() == b""
+
+
+@pytest.mark.parametrize("group", [[], ["-G", "readers"]], ids=["alone", "group"])
+async def test_it_ends_when_nobody_reads_it(
+    address: str, producer: Producer, start_cli: StartCli, group: list[str]
+) -> None:
+    await producer.send(Message("T", b"there before"), queue=QUEUE)
+    process = await start_cli(
+        *("tail", "-n", address, "-t", "T", "-o", "beginning", *group), stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    await read_lines(process.stdout, 1)
+    await process.stdout.aclose()
+    if sys.platform != "linux":  # elsewhere only the next message shows it
+        await producer.send(Message("T", b"one more"), queue=QUEUE)
+    assert await process.wait() == 0
+    assert await process.stderr.receive_some() == b""
+
+
+async def test_a_group_goes_on_where_it_stopped(address: str, producer: Producer) -> None:
+    bodies = [b"%03d" % number for number in range(100)]
+    for body in bodies:
+        await producer.send(Message("T", body))
+    tail = ("tail", "-n", address, "-t", "T", "-G", "readers", "-o", "beginning")
+    first = await run_cli(*tail, "-c", "30")
+    rest = await run_cli(*tail, "-c", "70")
+    assert (first.code, first.err, rest.code, rest.err) == (0, "", 0, "")
+    assert len(first.lines) == 30
+    assert sorted(first.lines + rest.lines) == bodies
+
+
+async def test_a_member_leaves_on_sigterm(address: str, producer: Producer, start_cli: StartCli) -> None:
+    await producer.send(Message("T", b"there before"), queue=QUEUE)
+    process = await start_cli(
+        *("tail", "-n", address, "-t", "T", "-G", "readers", "-o", "beginning"), stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert await read_lines(process.stdout, 1) == [b"there before"]
+    await producer.send(Message("T", b"live"), queue=QUEUE)
+    assert await read_lines(process.stdout, 1) == [b"live"]
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 143
+    assert await process.stderr.receive_some() == b""
+
+
+@pytest.mark.parametrize("group", [[], ["-G", "readers"]], ids=["alone", "group"])
+async def test_a_topic_that_does_not_exist_is_one_line(address: str, group: list[str]) -> None:
+    ended = await run_cli("tail", "-n", address, "-t", "nosuch", *group)
+    assert (ended.code, ended.out) == (1, b"")
+    assert ended.err == f"rocketmq-py: topic 'nosuch' does not exist (asked {address})\n"
+
+
+@pytest.mark.parametrize("group", [[], ["-G", "readers"]], ids=["alone", "group"])
+async def test_a_cluster_that_is_away_is_one_line(unused_address: str, group: list[str]) -> None:
+    ended = await run_cli("tail", "-n", f"{unused_address};{unused_address}", "-t", "T", *group)
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert line.startswith("rocketmq-py: no name server answered")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing option '-t'"),
+        (["-t", "a b"], "topic 'a b' may hold only"),
+        (["-t", "T", "-G", "g!"], "group 'g!' may hold only"),
+        (["-t", "T", "-n", "1.2.3.4"], "address '1.2.3.4' is not host:port"),
+        (["-t", "T", "-o", "middle"], "'middle' is none of beginning, end, N, -N and @TIMESTAMP_MS"),
+        (["-t", "T", "-c", "0"], "0 is not in the range"),
+        (["-t", "T", "-f", "%s %y"], "the format knows no %y; it knows %s"),
+        (["-t", "T", "-f", "%s", "-J"], "-f FORMAT or -J, not both"),
+        (["-t", "T", "-G", "g", "-e"], "-e does not go with -G"),
+        (["-t", "T", "-G", "g", "-o", "-5"], "with -G, -o takes beginning, end or @TIMESTAMP_MS"),
+        (["-t", "T", "-G", "g", "-o", "5"], "with -G, -o takes beginning, end or @TIMESTAMP_MS"),
+    ],
+)
+def test_a_wrong_command_line(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["tail", *arguments])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,92 @@
+"""The rules between the rooms: imports point one way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rocketmq_py
+
+PACKAGE = Path(rocketmq_py.__file__).parent
+
+# What each room may import. A module at the top is a room of its own.
+BOTTOM = {"codes", "errors", "names", "properties", "message"}
+ALLOWED = {
+    "codes": set[str](),
+    "errors": {"codes"},
+    "names": {"errors"},
+    "properties": set[str](),
+    "message": {"errors", "names", "properties"},
+    "protocol": BOTTOM,
+    "remoting": BOTTOM | {"protocol"},
+    "client": BOTTOM | {"protocol", "remoting"},
+    "producer": BOTTOM | {"protocol", "remoting", "client"},
+    "consumer": BOTTOM | {"protocol", "remoting", "client"},
+    "broker": BOTTOM | {"protocol", "remoting"},
+    "shared_client": BOTTOM | {"client", "producer", "consumer"},
+    "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client"},
+    "cli": BOTTOM | {"broker", "remoting", "client", "producer", "consumer", "shared_client", ""},
+    "__main__": {"cli"},
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(module: Path) -> str:
+    first = module.relative_to(PACKAGE).parts[0]
+    return "" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imported_rooms(module: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "rocketmq_py":
+                is_room = len(parts) > 1 and (
+                    (PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file()
+                )
+                rooms.add(parts[1] if is_room else "")
+    return rooms
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(module: Path) -> None:
+    room = room_of(module)
+    assert imported_rooms(module) - {room} <= ALLOWED[room]
+
+
+def test_protocol_does_no_input_or_output() -> None:
+    for module in (PACKAGE / "protocol").rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = (
+                    [node.module or ""]
+                    if isinstance(node, ast.ImportFrom)
+                    else [alias.name for alias in node.names]
+                )
+                forbidden = {"trio", "socket", "time", "random", "threading", "asyncio"}
+                assert not forbidden & {name.split(".")[0] for name in names}, module
+
+
+def test_every_public_name_exists_and_says_what_it_is() -> None:
+    assert set(rocketmq_py.__all__) == set(rocketmq_py._MODULE_OF_NAME)
+    for name in rocketmq_py.__all__:
+        assert getattr(rocketmq_py, name).__doc__, f"{name} has no docstring"
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = rocketmq_py.no_such_name
+
+
+def test_asking_for_help_does_not_load_the_client() -> None:
+    program = "import sys, rocketmq_py, rocketmq_py.cli; print('trio' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert result.stdout == "False\n"

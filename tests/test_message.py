@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
+from rocketmq_py.names import (
+    check_group,
+    check_topic,
+    dead_letter_topic,
+    is_system_topic,
+    retry_topic,
+)
+from rocketmq_py.properties import decode_properties, encode_properties
+
+
+def test_a_body_may_be_anything_bytes_like() -> None:
+    for body in (b"x", bytearray(b"x"), memoryview(b"x")):
+        assert Message("T", body).body == b"x"
+
+
+def test_several_keys_are_one_text() -> None:
+    assert Message("T", b"x", keys=["a", "b"]).keys == "a b"
+    assert Message("T", b"x", keys="a b").keys == "a b"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"body": "text"}, "body is bytes, not str; encode"),
+        ({"body": b""}, "body is empty"),
+        ({"topic": ""}, "topic name is empty"),
+        ({"topic": "a b"}, "only letters, digits"),
+        ({"topic": "x" * 128}, "has 128 characters; at most 127"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, "RocketMQ's own"),
+        ({"tags": "a\x01b"}, r"tags .* holds \\x01 or \\x02"),
+        ({"keys": "a\x02b"}, r"keys .* holds \\x01 or \\x02"),
+        ({"keys": ["a b"]}, "has no blank"),
+        ({"keys": 7}, "keys are a text or several texts, not int"),
+        ({"properties": {"a": "\x01"}}, r"property 'a' .* holds"),
+        ({"properties": {"a\x02": "b"}}, "property name .* holds"),
+        ({"properties": {"": "b"}}, "may be empty"),
+        ({"properties": {"a": ""}}, "may be empty"),
+        ({"properties": {"a": 1}}, "property 'a' must be text, not int"),
+        ({"properties": {"UNIQ_KEY": "x"}}, "set by RocketMQ itself"),
+        ({"delay_level": 19}, "0 to 18"),
+        ({"delay_level": -1}, "0 to 18"),
+        ({"flag": 2**31}, "does not fit 32 bits"),
+    ],
+)
+def test_what_no_broker_takes_is_refused_with_the_field(fields: dict[str, object], text: str) -> None:
+    with pytest.raises(InvalidMessageError, match=text):
+        Message(**{"topic": "T", "body": b"x", **fields})  # type: ignore[arg-type]  # that is the test
+
+
+def test_a_message_is_a_value() -> None:
+    message = Message("T", b"x")
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        message.topic = "U"  # type: ignore[misc]  # that is the test
+    assert message == Message("T", b"x")
+    assert attrs.evolve(message, tags="A").tags == "A"
+
+
+def test_queues_are_sorted_as_java_does() -> None:
+    queues = [MessageQueue("T", "b", 0), MessageQueue("T", "a", 10), MessageQueue("T", "a", 2)]
+    assert sorted(queues) == [queues[2], queues[1], queues[0]]
+
+
+def received(encoded_properties: bytes, **changes: Any) -> ReceivedMessage:
+    message = ReceivedMessage(
+        topic="T", body=b"x", broker_name="a", queue_id=1, queue_offset=2, commit_log_offset=0x1234,
+        flag=0, system_flag=0, born_time_ms=0, born_address=bytes([10, 0, 0, 1, 0, 0, 0, 80]),
+        store_time_ms=0, store_address=bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F]), reconsume_times=0,
+        prepared_transaction_offset=0, body_crc=0, store_size=100, encoded_properties=encoded_properties,
+    )  # fmt: skip
+    return attrs.evolve(message, **changes)
+
+
+def test_what_a_received_message_tells_of_itself() -> None:
+    message = received(b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01abc\x02colour\x01green\x02")
+    assert (message.tags, message.keys, message.message_id) == ("A", ("k1", "k2"), "abc")
+    assert message.user_properties == {"colour": "green"}
+    assert message.offset_message_id == "7F00000100002A9F0000000000001234"
+    assert (message.born_host, message.store_host) == ("10.0.0.1:80", "127.0.0.1:10911")
+    assert message.queue == MessageQueue("T", "a", 1)
+    assert received(b"").message_id == message.offset_message_id
+    assert received(b"", born_address=bytes(15) + b"\x01" + bytes([0, 0, 0, 80])).born_host == "[::1]:80"
+
+
+def test_properties_are_frozen() -> None:
+    with pytest.raises(TypeError):
+        received(b"a\x01b\x02").properties["a"] = "c"  # type: ignore[index]  # that is the test
+
+
+def test_properties_are_read_with_and_without_the_last_separator() -> None:
+    properties = {"a": "1", "b": "2=3"}
+    encoded = encode_properties(properties)
+    assert decode_properties(encoded) == decode_properties(encoded[:-1]) == properties
+    assert decode_properties("") == {}
+    assert decode_properties("no separator\x02a\x01b\x02") == {"a": "b"}
+
+
+def test_names_of_topics_and_groups() -> None:
+    assert check_topic("%RETRY%" + "g" * 120) == retry_topic("g" * 120)
+    assert dead_letter_topic("g") == "%DLQ%g"
+    assert check_group("a|b_c-1") == "a|b_c-1"
+    assert is_system_topic("rmq_sys_x")
+    assert is_system_topic("TBW102")
+    assert not is_system_topic("T")
+    with pytest.raises(ConfigurationError, match="at most 120"):
+        check_group("g" * 121)
