@@ -1,0 +1,48 @@
+# The commands of this project. `make help` lists them.
+# Everything runs in .venv, which the first command that needs it makes, with the pinned versions.
+
+PYTHON ?= python3
+BIN := .venv/bin
+CLUSTERS ?= embedded,4.9.7,5.5.0
+
+.PHONY: help demo test check lint types unit real bench format clean
+
+help:  ## List the commands
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rocketmq-py needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev --editable .
+	touch $@
+
+demo: .venv/installed  ## Send, consume and tail on the embedded broker
+	$(BIN)/python examples/demo.py
+
+test: check real  ## All tests, with real brokers wherever they can be had
+
+check: lint types unit  ## Lint, types, unit and embedded-broker tests: an answer in under a minute
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed
+	$(BIN)/mypy
+
+unit: .venv/installed
+	$(BIN)/python -m pytest -q tests
+
+real: .venv/installed  ## The behaviours on real brokers, and what else needs them
+	$(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS) tests/behaviours integration
+
+bench: .venv/installed  ## Measure against the Java client on a real broker
+	$(BIN)/python -m integration.benchmarks.produce
+
+format: .venv/installed  ## Format the code and sort the imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove everything that the other commands made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis integration/.cache dist

@@ -1,0 +1,205 @@
+"""Capture golden frames: the Java clients talking to real brokers, recorded on the way.
+
+``python -m integration.capture [FOLDER]`` writes ``java-<client>-<json|rocketmq>.jsonl`` to FOLDER
+(``tests/data/frames``), one frame a line::
+
+    {"from": "client" | "server", "peer": "namesrv" | "broker", "code": 105, "hex": "0000…"}
+
+``code`` is the request's code; for an answer, that of the request it answers. The frames are as they were on
+the wire but for one thing: the client reaches the broker through a recording proxy, and where an answer names
+the broker's port, the proxy's stands instead (it has as many digits).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.layout import free_ports
+from integration.clusters.local import start_local_cluster
+from integration.java.peer import CLIENT_OF_SERVER, QUICK, run_java_async
+
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "frames"
+
+MAX_FRAME_SIZE = 65_536
+KEEP_OF_A_KIND = 2
+
+_SETTINGS = {
+    # Transactions are checked within seconds instead of a minute.
+    "transactionTimeOut": "2000",
+    "transactionCheckInterval": "2000",
+}
+
+
+@attrs.frozen
+class Header:
+    """What of a frame's header decides whether it is kept."""
+
+    code: int
+    opaque: int
+    flag: int
+    fields: Mapping[str, str]
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers a request."""
+        return bool(self.flag & 1)
+
+
+def parse_header(frame: bytes) -> Header:
+    """Parse a frame without its first length; no code is shared with the library under test."""
+    kind, length = frame[0], int.from_bytes(frame[1:4], "big")
+    data = frame[4 : 4 + length]
+    if kind == 0:
+        parsed = json.loads(data)
+        return Header(parsed["code"], parsed["opaque"], parsed["flag"], parsed.get("extFields") or {})
+    code, _, _, opaque, flag, remark_length = struct.unpack_from(">hbhiii", data)
+    position = 17 + remark_length
+    (end,) = struct.unpack_from(">i", data, position)
+    position += 4
+    end += position
+    fields: dict[str, str] = {}
+    while position < end:
+        (size,) = struct.unpack_from(">h", data, position)
+        key = data[position + 2 : position + 2 + size].decode()
+        position += 2 + size
+        (size,) = struct.unpack_from(">i", data, position)
+        fields[key] = data[position + 4 : position + 4 + size].decode()
+        position += 4 + size
+    return Header(code, opaque, flag, fields)
+
+
+class Recorder:
+    """Keeps frames, few of each kind."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._seen: Counter[object] = Counter()
+
+    def record(self, sender: str, peer: str, request: Header, header: Header, frame: bytes) -> None:
+        """Take a frame without its first length; ``request`` is what it answers, or itself."""
+        kind = (sender, peer, request.code, header.code, header.flag, _shape(request), _shape(header))
+        self._seen[kind] += 1
+        if self._seen[kind] > KEEP_OF_A_KIND or len(frame) > MAX_FRAME_SIZE:
+            return
+        whole = struct.pack(">i", len(frame)) + frame
+        line = {"from": sender, "peer": peer, "code": request.code, "hex": whole.hex()}
+        self.lines.append(json.dumps(line))
+
+
+def _shape(header: Header) -> tuple[object, ...]:
+    """Return what makes two frames of one code different in kind: their fields and message properties."""
+    properties = header.fields.get("i", header.fields.get("properties", ""))
+    names = frozenset(text.partition("\x01")[0] for text in properties.split("\x02"))
+    return (frozenset(header.fields), names, header.fields.get("f", header.fields.get("sysFlag")))
+
+
+class Link:
+    """One proxied connection: cuts both directions into frames and pairs answers with requests."""
+
+    def __init__(self, recorder: Recorder, peer: str, ports: tuple[int, int]) -> None:
+        self._recorder = recorder
+        self._peer = peer
+        self._replacements = _port_replacements(*ports)
+        self._asked: dict[tuple[str, int], Header] = {}
+
+    async def carry(self, source: trio.SocketStream, sink: trio.SocketStream, sender: str) -> None:
+        """Pass frames on until ``source`` ends."""
+        data = b""
+        try:
+            async for chunk in source:
+                data += chunk
+                while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
+                    frame, data = data[4:end], data[end:]
+                    await sink.send_all(struct.pack(">i", len(frame)) + self._see(sender, frame))
+            await sink.send_eof()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    def _see(self, sender: str, frame: bytes) -> bytes:
+        if sender == "server":
+            for old, new in self._replacements:
+                frame = frame.replace(old, new)
+        header = parse_header(frame)
+        other = "client" if sender == "server" else "server"
+        if header.is_answer:
+            request = self._asked.pop((other, header.opaque))
+        else:
+            request = self._asked[sender, header.opaque] = header
+        self._recorder.record(sender, self._peer, request, header, frame)
+        return frame
+
+
+def _port_replacements(real: int, shown: int) -> list[tuple[bytes, bytes]]:
+    """Return every form in which an answer may name the broker's port: text, host bytes, their hex."""
+
+    def forms(port: int) -> list[bytes]:
+        host = bytes((127, 0, 0, 1)) + struct.pack(">i", port)
+        return [f"127.0.0.1:{port}".encode(), host, host.hex().upper().encode()]
+
+    return list(zip(forms(real), forms(shown), strict=True))
+
+
+async def _proxy(
+    recorder: Recorder,
+    peer: str,
+    target: int,
+    ports: tuple[int, int],
+    port: int,
+    *,
+    task_status: trio.TaskStatus[list[trio.SocketListener]],
+) -> None:
+    async def handle(client: trio.SocketStream) -> None:
+        server = await trio.open_tcp_stream("127.0.0.1", target)
+        link = Link(recorder, peer, ports)
+        async with client, server, trio.open_nursery() as nursery:
+            nursery.start_soon(link.carry, client, server, "client")
+            nursery.start_soon(link.carry, server, client, "server")
+
+    await trio.serve_tcp(handle, port, host="127.0.0.1", task_status=task_status)
+
+
+async def capture(cluster: Cluster, serialization: str) -> list[str]:
+    """Run the Java programs against ``cluster`` through proxies; return the lines of the frames kept."""
+    recorder = Recorder()
+    (broker,) = (int(address.rpartition(":")[2]) for address in cluster.brokers.values())
+    name_server = int(cluster.name_servers.rpartition(":")[2])
+    shown_name_server, shown_broker = free_ports(2)
+    ports = (broker, shown_broker)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_proxy, recorder, "namesrv", name_server, ports, shown_name_server)
+        await nursery.start(_proxy, recorder, "broker", broker, ports, shown_broker)
+        version = CLIENT_OF_SERVER[cluster.version]
+        jvm = [*QUICK, f"-Drocketmq.serialize.type={serialization}"]
+        address = f"127.0.0.1:{shown_name_server}"
+        plain = "-Dorg.apache.rocketmq.client.sendSmartMsg=false"
+        await run_java_async(version, "Capture", "--namesrv", address, "--plain", jvm=[*jvm, plain])
+        for step in await run_java_async(version, "Capture", "--namesrv", address, jvm=jvm, timeout=120):
+            print(step)
+        nursery.cancel_scope.cancel()
+    return recorder.lines
+
+
+def main() -> None:
+    """Capture all four combinations of client and serialization."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for server, client in CLIENT_OF_SERVER.items():
+        for serialization in ("JSON", "ROCKETMQ"):
+            with start_local_cluster(server, settings=_SETTINGS) as cluster:
+                lines = trio.run(capture, cluster, serialization)
+            path = folder / f"java-{client}-{serialization.lower()}.jsonl"
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            print(f"{path}: {len(lines)} frames, {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Real RocketMQ clusters for tests, however they can be had."""

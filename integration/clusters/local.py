@@ -1,0 +1,206 @@
+"""Clusters of Java processes on this machine, from the official artifacts."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from integration.clusters import maven, probe
+from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
+from integration.clusters.folders import OwnedFolder
+from integration.clusters.layout import (
+    BROKER_OPTIONS,
+    BROKER_SETTINGS,
+    NAME_SERVER_HEAP,
+    START_TIMEOUT,
+    STOP_TIMEOUT,
+    as_properties,
+    broker_names,
+    free_ports,
+    identity_settings,
+)
+from integration.clusters.processes import OPEN_MODULES, Process
+
+_BIND_ERROR = "Address already in use"
+_ATTEMPTS = 3
+
+_JVM = ("-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", *OPEN_MODULES)
+_NAME_SERVER_JVM = (*NAME_SERVER_HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def start_local_cluster(
+    version: str, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+) -> Cluster:
+    """Start one name server and ``brokers`` masters of RocketMQ ``version``; return when all are registered.
+
+    Args:
+        version: ``"4.9.7"`` or ``"5.5.0"``.
+        brokers: how many masters: ``broker-a``, ``broker-b`` and so on.
+        settings: broker settings beside or instead of :data:`~integration.clusters.layout.BROKER_SETTINGS`.
+
+    Raises:
+        ClusterUnavailableError: there is no Java, or no artifacts.
+        ClusterStartError: a process ended early or did not serve in ``START_TIMEOUT`` seconds.
+    """
+    if missing := maven.missing_program("java"):
+        raise ClusterUnavailableError(f"{missing} is not on the PATH")
+    jars = maven.server_jars(version)
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(_PortTakenError):
+            return _started(LocalNodes(version, jars, brokers, settings or {}))
+    return _started(LocalNodes(version, jars, brokers, settings or {}))
+
+
+class _PortTakenError(ClusterStartError):
+    """Somebody took a port between our look at it and the broker's: others may do."""
+
+
+class LocalNodes:
+    """The processes of one cluster, and the folder that they keep their files in.
+
+    Attributes:
+        version: RocketMQ's.
+        folder: the folder.
+        name_server: the name server's address.
+        brokers: the address of each broker name.
+    """
+
+    def __init__(self, version: str, jars: Path, brokers: int, settings: Mapping[str, str]) -> None:
+        self.version = version
+        self._jars = jars
+        self._settings = settings
+        self._owned = OwnedFolder()
+        self.folder = self._owned.path
+        ports = free_ports(1 + brokers)
+        self.name_server = f"127.0.0.1:{ports[0]}"
+        addresses = [f"127.0.0.1:{port}" for port in ports[1:]]
+        self.brokers = dict(zip(broker_names(brokers), addresses, strict=True))
+        self._processes: dict[str, Process] = {}
+        atexit.register(self.stop)
+
+    def start(self) -> None:
+        """Start everything; return when the name server lists every broker."""
+        _write_logback(self.folder)
+        self._start_name_server()
+        for broker in self.brokers:
+            self._start_broker(broker)
+        for broker in self.brokers:
+            self._wait_for_broker(broker)
+
+    def kill(self, broker: str, *, gently: bool = False) -> None:
+        """See :meth:`integration.clusters.cluster.Nodes.kill`."""
+        process = self._processes[broker]
+        if gently:
+            process.terminate(STOP_TIMEOUT)
+        else:
+            process.kill()
+
+    def freeze(self, broker: str) -> None:
+        """See :meth:`integration.clusters.cluster.Nodes.freeze`."""
+        self._processes[broker].signal(signal.SIGSTOP)
+
+    def resume(self, broker: str) -> None:
+        """See :meth:`integration.clusters.cluster.Nodes.resume`."""
+        self._processes[broker].signal(signal.SIGCONT)
+
+    def restart(self, broker: str) -> None:
+        """See :meth:`integration.clusters.cluster.Nodes.restart`."""
+        self._processes[broker].kill()
+        self._start_broker(broker)
+        self._wait_for_broker(broker)
+
+    def log(self, broker: str) -> str:
+        """See :meth:`integration.clusters.cluster.Nodes.log`."""
+        return self._processes[broker].log_tail()
+
+    def cpu_seconds(self, broker: str) -> float | None:
+        """See :meth:`integration.clusters.cluster.Nodes.cpu_seconds`."""
+        return self._processes[broker].cpu_seconds()
+
+    def stop(self) -> None:
+        """See :meth:`integration.clusters.cluster.Nodes.stop`."""
+        for process in self._processes.values():
+            process.kill()
+        self._owned.remove()
+        atexit.unregister(self.stop)
+
+    def _start_name_server(self) -> None:
+        port = self.name_server.rpartition(":")[2]
+        config = self._write_config("namesrv", {"listenPort": port, "bindAddress": "127.0.0.1"})
+        self._run("namesrv", _NAME_SERVER_JVM, "namesrv.NamesrvStartup", config)
+        self._wait("namesrv", lambda: probe.name_server_serves(self.name_server))
+
+    def _start_broker(self, broker: str) -> None:
+        settings = {
+            **BROKER_SETTINGS,
+            **identity_settings(broker, self.brokers[broker], self.name_server),
+            "bindAddress": "127.0.0.1",
+            "storePathRootDir": str(self.folder / broker),
+            "storePathCommitLog": str(self.folder / broker / "commitlog"),
+            **self._settings,
+        }
+        self._run(broker, BROKER_OPTIONS, "broker.BrokerStartup", self._write_config(broker, settings))
+
+    def _wait_for_broker(self, broker: str) -> None:
+        self._wait(broker, lambda: probe.is_registered(broker, self.brokers[broker], self.name_server))
+
+    def _run(self, name: str, options: tuple[str, ...], main: str, config: Path) -> None:
+        home = self.folder / f"{name}-home"
+        home.mkdir(exist_ok=True)
+        argv = [
+            "java",
+            *_JVM,
+            *options,
+            f"-Duser.home={home}",
+            "-cp",
+            f"{self.folder / 'conf'}:{self._jars}/*",
+            f"org.apache.rocketmq.{main}",
+            "-c",
+            str(config),
+        ]
+        self._processes[name] = Process(argv, log=self.folder / f"{name}.log", folder=self.folder)
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
+        process = self._processes[name]
+        probe.wait_until(lambda: ready() or not process.is_running, START_TIMEOUT)
+        if process.is_running and ready():
+            return
+        log = process.log_tail()
+        what = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
+        error = _PortTakenError if _BIND_ERROR in log else ClusterStartError
+        raise error(f"{name} of RocketMQ {self.version} {what}:\n{log}")
+
+    def _write_config(self, name: str, settings: Mapping[str, str]) -> Path:
+        path = self.folder / f"{name}.conf"
+        path.write_text(as_properties(settings), encoding="utf-8")
+        return path
+
+
+def _started(nodes: LocalNodes) -> Cluster:
+    try:
+        nodes.start()
+    except BaseException:
+        nodes.stop()
+        raise
+    return Cluster(nodes.version, nodes.version, nodes.name_server, dict(nodes.brokers), nodes, "maven")
+
+
+def _write_logback(folder: Path) -> None:
+    """Write logging settings: warnings, to standard output.
+
+    4.9 wants them under its home, 5.x looks for one on the class path before its own.
+    """
+    conf = folder / "conf"
+    conf.mkdir()
+    text = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{HH:mm:ss.SSS} %-5level %logger{0} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+    for name in ("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml", "rmq.logback.xml"):
+        (conf / name).write_text(text, encoding="utf-8")

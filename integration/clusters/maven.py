@@ -1,0 +1,115 @@
+"""Official artifacts from Maven Central, kept in ``integration/.cache``."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from integration.clusters.cluster import ClusterUnavailableError
+
+CACHE = Path(__file__).resolve().parents[1] / ".cache"
+"""Where downloaded jars and compiled classes are kept; git ignores it, and it may be deleted at any time."""
+
+DOWNLOAD_TIMEOUT = 600.0
+"""Seconds that one download may take."""
+
+_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+def server_jars(version: str) -> Path:
+    """Return the folder of the jars that run a name server, a broker and the admin tools of ``version``.
+
+    Raises:
+        ClusterUnavailableError: they are not there yet and cannot be downloaded.
+    """
+    names = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
+    return _jars(f"server-{version}", dict.fromkeys(names, version))
+
+
+def client_jars(version: str) -> Path:
+    """Return the folder of the jars of the Java client ``version``, with the admin client beside it.
+
+    Raises:
+        ClusterUnavailableError: they are not there yet and cannot be downloaded.
+    """
+    # Of the 4.9 line, Maven Central has the newest client but not the tools of the same number.
+    tools = "4.9.7" if version == "4.9.8" else version
+    return _jars(f"client-{version}", {"rocketmq-client": version, "rocketmq-tools": tools})
+
+
+def missing_program(*programs: str) -> str | None:
+    """Return the first of ``programs`` that is not on the PATH, or None."""
+    return next((program for program in programs if shutil.which(program) is None), None)
+
+
+@contextmanager
+def only_one(name: str) -> Iterator[None]:
+    """Keep other processes out of the same work on the cache until the block ends."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _jars(name: str, versions: Mapping[str, str]) -> Path:
+    final = CACHE / name / "lib"
+    if final.is_dir():
+        return final
+    if missing := missing_program("mvn"):
+        raise ClusterUnavailableError(f"{missing} is not on the PATH, and {final} is not filled yet")
+    with only_one("maven"):
+        # Another run may have filled it while this one waited.
+        if not final.is_dir():
+            _download(final, versions)
+    return final
+
+
+def _download(final: Path, versions: Mapping[str, str]) -> None:
+    """Fill a folder beside ``final`` and move it there whole: nobody ever sees half of it."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="download-") as scratch:
+        pom = Path(scratch) / "pom.xml"
+        pom.write_text(_pom(versions), encoding="utf-8")
+        lib = Path(scratch) / "lib"
+        command = [
+            "mvn",
+            "-B",
+            "-q",
+            "-f",
+            str(pom),
+            _GOAL,
+            f"-DoutputDirectory={lib}",
+            "-DincludeScope=runtime",
+        ]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT
+            )
+        except subprocess.TimeoutExpired:
+            raise ClusterUnavailableError(f"mvn did not fetch {versions} in {DOWNLOAD_TIMEOUT:g} s") from None
+        if done.returncode != 0:
+            raise ClusterUnavailableError(f"mvn cannot fetch {versions}:\n{done.stdout[-2000:]}")
+        lib.rename(final)
+
+
+def _pom(versions: Mapping[str, str]) -> str:
+    dependencies = "\n".join(
+        f"    <dependency><groupId>org.apache.rocketmq</groupId>"
+        f"<artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+        for artifact, version in versions.items()
+    )
+    return f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId>
+  <artifactId>integration</artifactId>
+  <version>1</version>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""

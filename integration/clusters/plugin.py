@@ -1,0 +1,121 @@
+"""A pytest plugin that hands out real clusters: ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0``.
+
+Each cluster is started once a run, when the first test asks for it, and stopped at the end. Where it cannot
+be had, the test is skipped with the reason; with ``ROCKETMQ_INTEGRATION=required`` it fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import NoReturn
+
+import pytest
+
+from integration.clusters import provider
+from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
+
+EMBEDDED = "embedded"
+
+SETTINGS: Mapping[str, str] = {
+    # A retry should not take a test 10 s.
+    "messageDelayLevel": "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s",
+    # Nor a transaction check a minute.
+    "transactionTimeOut": "2000",
+    "transactionCheckInterval": "2000",
+}
+"""What the brokers of a test run are told beside the provider's own settings."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--clusters``."""
+    known = ", ".join((EMBEDDED, *provider.VERSIONS))
+    parser.addoption(
+        "--clusters",
+        default=EMBEDDED,
+        help=f"what the behaviours run on, joined with commas: {known} (default: {EMBEDDED}); "
+        "with ROCKETMQ_NAMESRV set, that cluster takes the place of the real ones",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check ``--clusters``, and put the cluster of ``ROCKETMQ_NAMESRV`` in the place of the real ones."""
+    names = [name.strip() for name in str(config.option.clusters).split(",") if name.strip()]
+    external = provider.external_name()
+    allowed = {EMBEDDED, *provider.VERSIONS, external}
+    if unknown := [name for name in names if name not in allowed]:
+        raise pytest.UsageError(f"--clusters: unknown {', '.join(unknown)}")
+    if external is not None:
+        names = [name if name == EMBEDDED else external for name in names]
+    config.option.clusters = ",".join(dict.fromkeys(names))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes ``real_name`` on each real cluster of ``--clusters``; on all if it names none."""
+    if "real_name" in metafunc.fixturenames:
+        chosen = str(metafunc.config.option.clusters).split(",")
+        external = provider.external_name()
+        names = [name for name in chosen if name != EMBEDDED]
+        names = names or ([external] if external else list(provider.VERSIONS))
+        metafunc.parametrize("real_name", names, scope="session")
+
+
+StartCluster = Callable[[str], Cluster]
+"""What the fixture ``real_cluster`` is: gives the cluster of that name, the same one all through the run."""
+
+
+@pytest.fixture(scope="session")
+def real_cluster() -> Iterator[StartCluster]:
+    """Give real clusters by name, e.g. ``real_cluster("4.9.7").name_servers``."""
+    started: dict[str, Cluster | Exception] = {}
+
+    def start(name: str) -> Cluster:
+        if name not in started:
+            try:
+                started[name] = _start(name)
+            except (ClusterUnavailableError, ClusterStartError) as error:
+                started[name] = error
+        outcome = started[name]
+        if isinstance(outcome, Exception):
+            _give_up(outcome)
+        return outcome
+
+    yield start
+    with ExitStack() as stack:
+        for outcome in started.values():
+            if isinstance(outcome, Cluster):
+                stack.callback(outcome.stop)
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Callable[..., Cluster]]:
+    """Start clusters for one test alone: takes what :func:`provider.start_cluster` takes.
+
+    For tests that kill, freeze or restart brokers, or want settings or several brokers. They are skipped when
+    ROCKETMQ_NAMESRV says which cluster to use.
+    """
+    if provider.external_name() is not None:
+        pytest.skip("ROCKETMQ_NAMESRV is set, and this test wants a cluster of its own")
+    with ExitStack() as stack:
+
+        def start(version: str, *, brokers: int = 1, settings: Mapping[str, str] | None = None) -> Cluster:
+            try:
+                cluster = provider.start_cluster(version, brokers=brokers, settings=settings)
+            except (ClusterUnavailableError, ClusterStartError) as error:
+                _give_up(error)
+            return stack.enter_context(cluster)
+
+        yield start
+
+
+def _start(name: str) -> Cluster:
+    if name == provider.external_name():
+        return provider.external_cluster()
+    return provider.start_cluster(name, settings=SETTINGS)
+
+
+def _give_up(error: Exception) -> NoReturn:
+    if isinstance(error, ClusterStartError) or os.environ.get("ROCKETMQ_INTEGRATION") == "required":
+        pytest.fail(str(error), pytrace=False)
+    pytest.skip(str(error))

@@ -1,0 +1,107 @@
+"""One question to a name server or broker over a plain socket: is it there, and whom does it know?
+
+This is for readiness only, and shares no code with the client under test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+_GET_BROKER_CONFIG = 26
+_GET_BROKER_CLUSTER_INFO = 106
+_SUCCESS = 0
+
+_POLL_INTERVAL = 0.1
+
+
+def brokers_known_by(name_server: str) -> dict[str, str]:
+    """Return the master's address of every broker name that ``name_server`` lists.
+
+    Raises:
+        OSError: nobody answers there (an answer that makes no sense counts as none).
+    """
+    body = _ask(name_server, _GET_BROKER_CLUSTER_INFO).decode()
+    # The broker id is a bare number in fastjson's dialect and a quoted one in standard JSON.
+    pattern = r'"brokerAddrs":\{[^}]*?"?\b0"?:"([^"]+)"[^}]*\}(?:,"\w+":"[^"]*")*?,"brokerName":"([^"]+)"'
+    return {name: address for address, name in re.findall(pattern, body)}
+
+
+def name_server_serves(address: str) -> bool:
+    """Say whether a name server at ``address`` answers."""
+    # Of codes that it does not know, 4.9 says nothing at all.
+    return _answers(address, _GET_BROKER_CLUSTER_INFO)
+
+
+def broker_serves(address: str) -> bool:
+    """Say whether a broker at ``address`` answers."""
+    return _answers(address, _GET_BROKER_CONFIG)
+
+
+def broker_settings(address: str) -> dict[str, str]:
+    """Return the settings of the broker at ``address``, as it understood them.
+
+    Raises:
+        OSError: nobody answers there.
+    """
+    text = _ask(address, _GET_BROKER_CONFIG).decode()
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name: value for name, _, value in pairs}
+
+
+def is_registered(broker: str, address: str, name_server: str) -> bool:
+    """Say whether ``broker`` answers at ``address`` and ``name_server`` tells clients so."""
+    try:
+        known = brokers_known_by(name_server)
+    except OSError:
+        return False
+    return known.get(broker) == address and broker_serves(address)
+
+
+def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Poll ``condition`` until it holds or ``timeout`` seconds are over; return whether it held."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_INTERVAL)
+    return True
+
+
+def _answers(address: str, code: int) -> bool:
+    try:
+        _ask(address, code)
+    except OSError:
+        return False
+    return True
+
+
+def _ask(address: str, code: int, timeout: float = 2.0) -> bytes:
+    host, _, port = address.rpartition(":")
+    header = json.dumps({"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0}).encode()
+    with socket.create_connection((host, int(port)), timeout) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        (length,) = struct.unpack(">i", _read(connection, 4))
+        frame = _read(connection, length)
+    header_length = int.from_bytes(frame[1:4], "big")
+    try:
+        answered = int(json.loads(frame[4 : 4 + header_length])["code"])
+    except (ValueError, KeyError) as error:
+        raise OSError(f"{address} does not speak RocketMQ's protocol") from error
+    if answered != _SUCCESS:
+        raise OSError(f"{address} answers request {code} with error {answered}")
+    return frame[4 + header_length :]
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        chunk = connection.recv(count - len(data))
+        if not chunk:
+            raise ConnectionError("closed while an answer was read")
+        data += chunk
+    return data

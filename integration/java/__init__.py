@@ -1,0 +1,1 @@
+"""The Java clients as peers."""

@@ -1,0 +1,83 @@
+"""One suite for three clusters: what holds here must hold on the embedded broker and on the real ones.
+
+By default it runs on the embedded broker alone; ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0``
+takes real ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+
+from rocketmq_py import Client
+from rocketmq_py.broker import EmbeddedBroker
+
+RETRY_DELAYS = "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s"
+"""What the clusters of these tests use as messageDelayLevel: a retry should not take 10 s."""
+
+_counter = itertools.count()
+
+
+@attrs.frozen
+class ClusterUnderTest:
+    name: str
+    address: str
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.name == "embedded"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "cluster_name" in metafunc.fixturenames:
+        names = metafunc.config.getoption("--clusters", default="embedded").split(",")
+        metafunc.parametrize("cluster_name", names, scope="session")
+
+
+@pytest.fixture
+def real_address(cluster_name: str, request: pytest.FixtureRequest) -> str | None:
+    if cluster_name == "embedded":
+        return None
+    start = request.getfixturevalue("real_cluster")
+    return str(start(cluster_name).name_servers)
+
+
+@pytest.fixture
+async def cluster(cluster_name: str, real_address: str | None) -> AsyncIterator[ClusterUnderTest]:
+    if real_address is not None:
+        yield ClusterUnderTest(cluster_name, real_address)
+    else:
+        async with EmbeddedBroker(message_delay_level=RETRY_DELAYS) as broker:
+            yield ClusterUnderTest(cluster_name, broker.name_server_address)
+
+
+@pytest.fixture
+async def client(cluster: ClusterUnderTest) -> AsyncIterator[Client]:
+    async with Client(cluster.address) as client:
+        yield client
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> str:
+    """A name for topics and groups that no other test and no other run on the same cluster uses."""
+    test = "".join(char if char.isalnum() else "_" for char in request.function.__name__)
+    return f"{test[:60]}-{os.getpid()}-{next(_counter)}"
+
+
+@pytest.fixture
+async def topic(client: Client, unique: str) -> str:
+    """A topic of four queues on each broker."""
+    await create_topic(client, unique, queues=4)
+    return unique
+
+
+async def create_topic(client: Client, topic: str, *, queues: int) -> None:
+    """Create a topic on every broker, and return when the name server knows it."""
+    info = await client.name_servers.cluster_info()
+    for broker in info.broker_addr_table.values():
+        await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=queues)
+    await client.routes.refresh(topic)

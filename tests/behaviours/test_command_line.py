@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import trio
+
+from rocketmq_py import Client
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+
+COMMAND = [sys.executable, "-m", "rocketmq_py"]
+COUNT = 100_000
+
+
+async def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return await trio.run_process(
+        [*COMMAND, *arguments], stdin=stdin, capture_stdout=True, capture_stderr=True, check=False
+    )
+
+
+async def test_a_hundred_thousand_lines_go_out_and_come_back_each_once(
+    cluster: ClusterUnderTest, client: Client, unique: str
+) -> None:
+    await create_topic(client, unique, queues=4)
+    lines = b"".join(b"%d\n" % number for number in range(1, COUNT + 1))
+    sent = await run("send", "-n", cluster.address, "-t", unique, stdin=lines)
+    assert sent.returncode == 0, sent.stderr
+    assert b"100000" in sent.stderr.replace(b",", b"")
+    tailed = await run("tail", "-n", cluster.address, "-t", unique, "-o", "beginning", "-e", "-f", r"%s\n")
+    assert tailed.returncode == 0, tailed.stderr
+    assert sorted(map(int, tailed.stdout.split())) == list(range(1, COUNT + 1))

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.message import MessageQueue
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import read_all
+
+PATIENCE = 60
+"""Seconds after which a test that still waits has failed."""
+
+
+async def fill(client: Client, topic: str, count: int, *, tags: str = "", start: int = 0) -> None:
+    async with client.producer("fillers") as producer:
+        for number in range(start, start + count):
+            await producer.send_soon(Message(topic, b"%d" % number, tags=tags))
+
+
+def numbers(*ranges: range) -> list[bytes]:
+    return [b"%d" % number for one in ranges for number in one]
+
+
+class Collector:
+    """A handler that keeps what it gets, and tells when it has enough."""
+
+    def __init__(self, enough: int) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.enough = enough
+        self.full = trio.Event()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.messages.append(message)
+        if len(self.messages) >= self.enough:
+            self.full.set()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return sorted((message.body for message in self.messages), key=int)
+
+
+async def consume(consumer: PushConsumer, collector: Collector) -> None:
+    """Run a consumer until its collector has enough."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, collector)
+        with trio.fail_after(PATIENCE):
+            await collector.full.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_group_gets_every_message_once(client: Client, topic: str, unique: str) -> None:
+    await fill(client, topic, 500)
+    collector = Collector(500)
+    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        await consume(consumer, collector)
+    assert collector.bodies == numbers(range(500))
+    assert {message.topic for message in collector.messages} == {topic}
+
+
+async def test_a_group_goes_on_where_it_stopped(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 100)
+    first, second = Collector(100), Collector(50)
+    async with PushConsumer(cluster.address, group=unique, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        await consume(consumer, first)
+    await fill(client, topic, 50, start=100)
+    async with PushConsumer(cluster.address, group=unique, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        await consume(consumer, second)
+    assert first.bodies == numbers(range(100))
+    assert second.bodies == numbers(range(100, 150))
+
+
+async def test_messages_that_come_while_it_runs_are_consumed(client: Client, topic: str, unique: str) -> None:
+    collector = Collector(100)
+    async with (
+        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, collector)
+        for start in range(0, 100, 20):
+            await fill(client, topic, 20, start=start)
+        with trio.fail_after(PATIENCE):
+            await collector.full.wait()
+        nursery.cancel_scope.cancel()
+    assert collector.bodies == numbers(range(100))
+
+
+async def test_only_subscribed_tags_come(client: Client, topic: str, unique: str) -> None:
+    await fill(client, topic, 30, tags="A")
+    await fill(client, topic, 30, tags="B", start=30)
+    await fill(client, topic, 30, tags="C", start=60)
+    await fill(client, topic, 30, start=90)
+    collector = Collector(60)
+    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic, "A || C")
+        await consume(consumer, collector)
+    assert collector.bodies == numbers(range(30), range(60, 90))
+
+
+async def test_tags_with_the_same_hash_are_told_apart(client: Client, topic: str, unique: str) -> None:
+    """Brokers compare hashes: "Aa" and "BB" have the same one in Java."""
+    await fill(client, topic, 20, tags="Aa")
+    await fill(client, topic, 20, tags="BB", start=20)
+    collector = Collector(20)
+    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic, "BB")
+        await consume(consumer, collector)
+    assert collector.bodies == numbers(range(20, 40))
+
+
+async def test_a_message_that_fails_comes_again_under_its_own_topic(
+    client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 20)
+    attempts: Counter[bytes] = Counter()
+    seen: list[ReceivedMessage] = []
+    all_done = trio.Event()
+
+    async def fail_odd_ones_once(message: ReceivedMessage) -> None:
+        attempts[message.body] += 1
+        if int(message.body) % 2 and attempts[message.body] == 1:
+            raise ValueError("not yet")
+        seen.append(message)
+        if len(seen) == 20:
+            all_done.set()
+
+    async with (
+        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, fail_odd_ones_once)
+        with trio.fail_after(PATIENCE):
+            await all_done.wait()
+        nursery.cancel_scope.cancel()
+    assert attempts == {b"%d" % number: 1 + number % 2 for number in range(20)}
+    assert {message.topic for message in seen} == {topic}
+    retried = [message for message in seen if int(message.body) % 2]
+    assert {message.reconsume_times for message in retried} == {1}
+    assert len({message.message_id for message in seen}) == 20
+
+
+async def test_a_message_that_always_fails_is_given_up_to_the_dead_letters(
+    client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 1)
+    attempts = 0
+    dead = f"%DLQ%{unique}"
+
+    async def always_fail(_: ReceivedMessage) -> None:
+        nonlocal attempts
+        attempts += 1
+        raise ValueError("never")
+
+    async with (
+        client.push_consumer(unique, consume_from=ConsumeFrom.FIRST, max_reconsume_times=2) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, always_fail)
+        letters: list[ReceivedMessage] = []
+        with trio.fail_after(PATIENCE):
+            while not letters:
+                await trio.sleep(0.2)
+                known = await client.name_servers.topics()
+                letters = await read_all(client, dead) if dead in known else []
+        nursery.cancel_scope.cancel()
+    assert attempts == 3
+    assert [letter.body for letter in letters] == [b"0"]
+    assert letters[0].properties["RETRY_TOPIC"] == topic
+
+
+async def test_members_share_the_queues_and_a_leavers_queues_go_to_the_others(
+    cluster: ClusterUnderTest, client: Client, unique: str
+) -> None:
+    await create_topic(client, unique, queues=8)
+    first, second = Collector(1 << 30), Collector(1 << 30)
+
+    def consumer() -> PushConsumer:
+        return PushConsumer(cluster.address, group=f"group-{unique}", consume_from=ConsumeFrom.FIRST)
+
+    def share(member: PushConsumer) -> set[MessageQueue]:
+        return {queue for queue in member.queues if queue.topic == unique}
+
+    async def until(enough: int) -> None:
+        with trio.fail_after(PATIENCE):
+            while len({m.body for m in first.messages + second.messages}) < enough:
+                await trio.sleep(0.05)
+
+    async with trio.open_nursery() as nursery, consumer() as one:
+        one.subscribe(unique)
+        nursery.start_soon(one.run, first)
+        await fill(client, unique, 80)
+        await until(80)
+        async with consumer() as two, trio.open_nursery() as inner:
+            two.subscribe(unique)
+            inner.start_soon(two.run, second)
+            with trio.fail_after(PATIENCE):
+                while len(share(one)) != 4 or len(share(two)) != 4:
+                    await trio.sleep(0.05)
+            assert not share(one) & share(two)
+            await fill(client, unique, 80, start=80)
+            await until(160)
+            assert {m.queue for m in first.messages if int(m.body) >= 80} == share(one)
+            assert {m.queue for m in second.messages} == share(two)
+            inner.cancel_scope.cancel()
+        with trio.fail_after(PATIENCE):
+            while len(share(one)) != 8:
+                await trio.sleep(0.05)
+        await fill(client, unique, 80, start=160)
+        await until(240)
+        nursery.cancel_scope.cancel()
+    assert Counter(m.body for m in first.messages + second.messages) == Counter(numbers(range(240)))
+
+
+@pytest.mark.parametrize("where", list(ConsumeFrom))
+async def test_a_new_group_gets_all_that_the_broker_has_in_memory(
+    client: Client, topic: str, unique: str, where: ConsumeFrom
+) -> None:
+    """Brokers answer 0 to a group that they do not know, while a queue's first message is in memory."""
+    await fill(client, topic, 20)
+    collector = Collector(20)
+    async with client.push_consumer(unique, consume_from=where) as consumer:
+        consumer.subscribe(topic)
+        await consume(consumer, collector)
+    assert collector.bodies == numbers(range(20))
+
+
+async def test_offsets_are_committed_up_to_the_first_message_not_handled(
+    cluster: ClusterUnderTest, client: Client, unique: str
+) -> None:
+    await create_topic(client, unique, queues=1)
+    await fill(client, unique, 10)
+    handled: list[int] = []
+    stuck = trio.Event()
+
+    async def hang_at_three(message: ReceivedMessage) -> None:
+        if message.queue_offset == 3:
+            stuck.set()
+            await trio.sleep_forever()
+        handled.append(message.queue_offset)
+
+    group = f"group-{unique}"
+    async with (
+        PushConsumer(cluster.address, group=group, consume_from=ConsumeFrom.FIRST) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(unique)
+        nursery.start_soon(consumer.run, hang_at_three)
+        with trio.fail_after(PATIENCE):
+            await stuck.wait()
+            while len(handled) < 9:
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    queue = MessageQueue(unique, next(iter(client.routes.brokers())), 0)
+    assert await client.brokers.committed_offset(group, queue) == 3
+    collector = Collector(7)
+    async with PushConsumer(cluster.address, group=group) as consumer:
+        consumer.subscribe(unique)
+        await consume(consumer, collector)
+    assert collector.bodies == numbers(range(3, 10))

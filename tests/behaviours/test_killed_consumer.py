@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import trio
+
+from rocketmq_py import Client, Message
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+
+COUNT = 20_000
+PATIENCE = 120
+
+
+class Member:
+    """A consuming program, and the bodies that it has printed."""
+
+    def __init__(self, cluster: ClusterUnderTest, group: str, topic: str) -> None:
+        self.command = [
+            sys.executable, "-m", "tests.behaviours.consuming_program", cluster.address, group, topic,
+        ]  # fmt: skip
+        self.bodies: Counter[bytes] = Counter()
+        self.process: trio.Process | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        self.process = await trio.lowlevel.open_process(self.command, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        task_status.started()
+        rest = b""
+        try:
+            async for chunk in self.process.stdout:
+                *lines, rest = (rest + chunk).split(b"\n")
+                self.bodies.update(lines)
+        finally:
+            self.process.kill()
+            with trio.CancelScope(shield=True):
+                await self.process.wait()
+                await self.process.stdout.aclose()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+
+
+async def test_nothing_is_lost_when_a_member_is_killed_in_the_middle(
+    cluster: ClusterUnderTest, client: Client, unique: str
+) -> None:
+    await create_topic(client, unique, queues=8)
+    survivor, victim = (Member(cluster, f"group-{unique}", unique) for _ in range(2))
+
+    async def until(enough: int, *members: Member) -> None:
+        with trio.fail_after(PATIENCE):
+            while sum(len(member.bodies) for member in members) < enough:
+                await trio.sleep(0.02)
+
+    async with trio.open_nursery() as nursery, client.producer("senders") as producer:
+
+        async def send(start: int, stop: int) -> None:
+            for number in range(start, stop):
+                await producer.send_soon(Message(unique, b"%d" % number))
+
+        await nursery.start(survivor.run)
+        await nursery.start(victim.run)
+        # Both take part before the victim dies, in the middle of what both are busy with.
+        number = 0
+        with trio.fail_after(PATIENCE):
+            while not survivor.bodies or not victim.bodies:
+                await send(number, number + 8)
+                number += 8
+                await trio.sleep(0.05)
+        await send(number, COUNT)
+        await until(COUNT // 3, survivor, victim)
+        victim.kill()
+        with trio.fail_after(PATIENCE):
+            while len(survivor.bodies | victim.bodies) < COUNT:
+                await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    bodies = survivor.bodies | victim.bodies
+    assert set(bodies) == {b"%d" % number for number in range(COUNT)}
+    assert victim.bodies
+    # Repeats are only what the victim had handled and not yet committed, when its queues changed hands.
+    assert set((survivor.bodies + victim.bodies) - bodies) <= set(victim.bodies) & set(survivor.bodies)

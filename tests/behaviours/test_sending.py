@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from rocketmq_py import Client, Message, PendingSend, Producer, SendStatus, Serialization
+from rocketmq_py.errors import (
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    NoQueueError,
+    RocketMQError,
+    TopicNotFoundError,
+)
+from rocketmq_py.message import MessageQueue
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import read_all
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+async def test_a_message_comes_back_as_it_was_sent(
+    cluster: ClusterUnderTest, client: Client, topic: str, serialization: Serialization
+) -> None:
+    message = Message(
+        topic,
+        "Grüße \x00\xff 你好".encode(),
+        tags="TagA",
+        keys=["order-1", "order-2"],
+        properties={"colour": "grün", "equals": "a=b;c"},
+        flag=-7,
+    )
+    async with Producer(cluster.address, group="senders", serialization=serialization) as producer:
+        result = await producer.send(message)
+    assert result.status is SendStatus.SEND_OK
+    assert result.queue.topic == topic
+    (received,) = await read_all(client, topic)
+    assert received.body == message.body
+    assert received.tags == "TagA"
+    assert received.keys == ("order-1", "order-2")
+    assert received.flag == -7
+    assert {name: received.properties[name] for name in message.properties} == message.properties
+    assert received.message_id == result.message_id
+    assert received.offset_message_id == result.offset_message_id
+    assert received.queue == result.queue
+    assert received.queue_offset == result.queue_offset
+    assert abs(received.store_time_ms - received.born_time_ms) < 60_000
+    assert received.born_host.startswith("127.0.0.1:")
+    assert received.corruption is None
+
+
+async def test_awaited_sends_go_round_all_queues(client: Client, topic: str) -> None:
+    async with client.producer("senders") as producer:
+        results = [await producer.send(Message(topic, b"%d" % number)) for number in range(8)]
+    assert {result.queue.queue_id for result in results} == {0, 1, 2, 3}
+    assert sorted(result.queue_offset for result in results) == [0] * 4 + [1] * 4
+    assert len({result.message_id for result in results}) == 8
+
+
+async def test_pipelined_sends_resolve_once_each(client: Client, topic: str) -> None:
+    queue = MessageQueue(topic, next(iter(client.routes.brokers())), 2)
+    done: list[PendingSend] = []
+    async with client.producer("senders", max_in_flight=50) as producer:
+        pending = [
+            await producer.send_soon(Message(topic, b"%d" % number), queue=queue, on_done=done.append)
+            for number in range(500)
+        ]
+        results = [await one for one in pending]
+    # In any order: a real broker's threads store the requests of one connection side by side.
+    assert sorted(result.queue_offset for result in results) == list(range(500))
+    assert {result.queue for result in results} == {queue}
+    assert sorted(map(id, done)) == sorted(map(id, pending))
+    received = await read_all(client, topic)
+    assert {(message.queue_offset, message.message_id) for message in received} == {
+        (result.queue_offset, result.message_id) for result in results
+    }
+
+
+async def test_leaving_waits_for_what_is_in_flight(client: Client, topic: str) -> None:
+    async with client.producer("senders") as producer:
+        pending = [await producer.send_soon(Message(topic, b"%d" % number)) for number in range(200)]
+    assert all(one.done and one.error is None for one in pending)
+
+
+async def test_oneway_messages_arrive(client: Client, topic: str) -> None:
+    async with client.producer("senders") as producer:
+        for number in range(100):
+            await producer.send_oneway(Message(topic, b"%d" % number))
+        # The same connection keeps the order: when this is answered, all of them were received.
+        for queue_id in range(4):
+            broker_name = next(iter(client.routes.brokers()))
+            await producer.send(Message(topic, b"last"), queue=MessageQueue(topic, broker_name, queue_id))
+        bodies: list[bytes] = []
+        with trio.fail_after(30):  # a real broker stores oneway messages in any thread's order
+            while len(bodies) < 104:
+                bodies = [message.body for message in await read_all(client, topic)]
+    assert sorted(bodies) == sorted([b"%d" % number for number in range(100)] + [b"last"] * 4)
+
+
+async def test_many_tasks_send_through_one_producer(client: Client, topic: str) -> None:
+    async with client.producer("senders") as producer, trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(producer.send, Message(topic, b"%d" % number))
+    bodies = [message.body for message in await read_all(client, topic)]
+    assert sorted(bodies) == sorted(b"%d" % number for number in range(100))
+
+
+async def test_a_topic_is_created_by_its_first_message(client: Client, unique: str) -> None:
+    async with client.producer("senders") as producer:
+        result = await producer.send(Message(unique, b"first"))
+        assert result.status is SendStatus.SEND_OK
+        assert 0 <= result.queue.queue_id < 4
+    with trio.fail_after(30):  # brokers tell the name servers of a new topic in the background
+        while unique not in await client.name_servers.topics():
+            await trio.sleep(0.05)
+    (received,) = await read_all(client, unique)
+    assert received.body == b"first"
+
+
+async def test_a_body_of_the_largest_size_goes_through_and_a_larger_one_is_refused_here(
+    client: Client, topic: str
+) -> None:
+    body = random.Random(1).randbytes(4 * 1024 * 1024 - 1024)
+    async with client.producer("senders", send_timeout=30) as producer:
+        await producer.send(Message(topic, body))
+        with pytest.raises(InvalidMessageError, match="max_message_size is 4194304"):
+            await producer.send(Message(topic, bytes(4 * 1024 * 1024 + 1)))
+    (received,) = await read_all(client, topic)
+    assert received.body == body
+
+
+async def test_a_broker_refuses_what_is_too_large_for_it(client: Client, topic: str) -> None:
+    async with client.producer("senders", max_message_size=8 << 20, send_timeout=30) as producer:
+        with pytest.raises(MessageRefusedError) as caught:
+            await producer.send(Message(topic, bytes(5 << 20)))
+    assert caught.value.delivery is Delivery.REFUSED
+    assert caught.value.code == 13
+
+
+async def test_a_queue_that_does_not_exist_is_refused(client: Client, topic: str) -> None:
+    broker_name = next(iter(client.routes.brokers()))
+    async with client.producer("senders") as producer:
+        with pytest.raises(RocketMQError) as caught:
+            await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, broker_name, 99))
+        assert caught.value.delivery is Delivery.REFUSED
+        with pytest.raises(NoQueueError, match="no-such-broker"):
+            await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, "no-such-broker", 0))
+
+
+async def test_properties_that_do_not_fit_are_refused_here(client: Client, topic: str) -> None:
+    async with client.producer("senders") as producer:
+        with pytest.raises(InvalidMessageError, match="at most 32767 are allowed"):
+            await producer.send(Message(topic, b"x", properties={"long": "x" * 40_000}))
+
+
+async def test_reading_a_topic_that_does_not_exist_is_an_error(client: Client, unique: str) -> None:
+    with pytest.raises(TopicNotFoundError, match=unique):
+        await client.routes.get(unique)
+
+
+async def test_a_topic_of_one_queue(client: Client, unique: str) -> None:
+    await create_topic(client, unique, queues=1)
+    async with client.producer("senders") as producer:
+        results = [await producer.send(Message(unique, b"%d" % number)) for number in range(5)]
+    assert [result.queue_offset for result in results] == list(range(5))
