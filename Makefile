@@ -32,7 +32,7 @@ types: .venv/installed
 	$(BIN)/mypy
 
 unit: .venv/installed
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/python -m pytest -q -n auto tests
 
 real: .venv/installed  ## The behaviours on real brokers, and what else needs them
 	$(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS) tests/behaviours integration
