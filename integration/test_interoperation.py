@@ -74,7 +74,7 @@ async def test_what_java_sends_is_read_here(real: Cluster, client: Client, java:
         "--body-base64", base64.b64encode(BODY).decode(),
         "--tags", TAGS, "--keys", " ".join(KEYS), *arguments,
     )  # fmt: skip
-    (received,) = await read_all(client, topic)
+    (received,) = await read_all(client, topic, count=1)
     assert received.body == BODY
     assert (received.tags, received.keys) == (TAGS, tuple(KEYS))
     assert received.user_properties == PROPERTIES
@@ -91,7 +91,7 @@ async def test_a_body_that_java_compressed_is_read_uncompressed(
         java, "Send", "--namesrv", real.name_servers, "--topic", topic,
         "--body-base64", base64.b64encode(body).decode(),
     )  # fmt: skip
-    (received,) = await read_all(client, topic)
+    (received,) = await read_all(client, topic, count=1)
     assert received.body == body
     assert not received.system_flag & 1
     assert received.store_size < len(body), "it was stored compressed"

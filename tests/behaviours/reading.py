@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import trio
+
 from rocketmq_py import Client, ReceivedMessage, Start
 
+PATIENCE = 60
+"""Seconds after which what has not come will not come."""
 
-async def read_all(client: Client, topic: str) -> list[ReceivedMessage]:
-    """Return all messages of a topic, in the order of each queue."""
+
+async def until_readable(client: Client, topic: str, *, count: int) -> None:
+    """Wait until consumers can see ``count`` messages of a topic.
+
+    A real broker acknowledges a message when it is in the commit log; consumers see it a moment later, when
+    it is in its queue.
+    """
+    async with client.reader() as reader:
+        with trio.fail_after(PATIENCE):
+            while sum(end - first for first, end in (await reader.offsets(topic)).values()) < count:
+                await trio.sleep(0.02)
+
+
+async def read_all(client: Client, topic: str, *, count: int) -> list[ReceivedMessage]:
+    """Return all messages of a topic, in the order of each queue, when it has ``count`` of them."""
+    await until_readable(client, topic, count=count)
     async with (
         client.reader() as reader,
         reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as received,

@@ -7,6 +7,7 @@ import trio
 
 from rocketmq_py import Client
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import until_readable
 
 COMMAND = [sys.executable, "-m", "rocketmq_py"]
 COUNT = 100_000
@@ -26,6 +27,7 @@ async def test_a_hundred_thousand_lines_go_out_and_come_back_each_once(
     sent = await run("send", "-n", cluster.address, "-t", unique, stdin=lines)
     assert sent.returncode == 0, sent.stderr
     assert b"100000" in sent.stderr.replace(b",", b"")
+    await until_readable(client, unique, count=COUNT)
     tailed = await run("tail", "-n", cluster.address, "-t", unique, "-o", "beginning", "-e", "-f", r"%s\n")
     assert tailed.returncode == 0, tailed.stderr
     assert sorted(map(int, tailed.stdout.split())) == list(range(1, COUNT + 1))

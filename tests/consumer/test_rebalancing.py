@@ -154,6 +154,14 @@ async def test_a_list_without_this_member_changes_nothing(
         assert member.changes == [("T", 4)]
 
 
+async def test_a_member_that_is_listed_twice_counts_once(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    async with member_of(broker) as member:
+        broker.others = [member.client.client_id]
+        await trio.sleep(1)
+        assert member.changes == [("T", 4)]
+
+
 async def test_another_broker_is_asked_when_one_does_not_say(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -157,7 +157,10 @@ class _Members:
 
     async def _ask(self, broker_name: str) -> Sequence[str]:
         try:
-            return sorted(await self._client.brokers.consumer_ids(self._group, broker_name))
+            client_ids = await self._client.brokers.consumer_ids(self._group, broker_name)
         except RocketMQError as error:
             logger.warning("group %s: %s does not say who is in it: %s", self._group, broker_name, error)
             return ()
+        # A broker that was frozen may list a member twice for a while, once for a connection that is gone.
+        # Sharing the queues with that one would leave half of them to nobody.
+        return sorted(set(client_ids))
