@@ -108,6 +108,25 @@ async def test_a_connection_that_stays_silent_is_broken(jumping_clock: trio.test
         assert caught.value.delivery is Delivery.NOT_SENT
 
 
+async def test_a_slow_peer_is_not_taken_for_dead_by_short_timeouts(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    held: list[tuple[Connection, Command]] = []
+    async with connected(lambda connection, request: held.append((connection, request))) as connection:
+        async with trio.open_nursery() as nursery:
+            patient: list[Command] = []
+
+            async def wait_long() -> None:
+                patient.append(await connection.request(10, {}, timeout=30))
+
+            nursery.start_soon(wait_long)
+            for _ in range(MAX_SILENT_TIMEOUTS * 3):
+                with pytest.raises(RequestTimeoutError):
+                    await connection.request(10, {}, timeout=0.1)
+            held[0][0].respond(held[0][1], 0)
+        assert len(patient) == 1
+
+
 async def test_a_connection_that_answers_in_between_is_kept(jumping_clock: trio.testing.MockClock) -> None:
     def answer_only_pings(connection: Connection, request: Command) -> None:
         if request.code == 1:

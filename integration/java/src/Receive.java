@@ -1,7 +1,9 @@
 import java.util.Base64;
-import java.util.Collection;
+import java.util.HashMap;
 import java.util.Map;
-import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -17,23 +19,28 @@ public class Receive {
         Terminal.run(() -> receive(options));
     }
 
+    @SuppressWarnings("deprecation") // The lite pull consumer may lose what it pulled while it is told to seek.
     private static void receive(Map<String, String> options) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("java-receive");
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("java-receive");
         consumer.setNamesrvAddr(options.get("namesrv"));
-        consumer.setAutoCommit(false);
         consumer.start();
-        Collection<MessageQueue> queues = consumer.fetchMessageQueues(options.get("topic"));
-        consumer.assign(queues);
-        for (MessageQueue queue : queues) {
-            consumer.seekToBegin(queue);
+        Map<MessageQueue, Long> offsets = new HashMap<>();
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(options.get("topic"))) {
+            offsets.put(queue, consumer.minOffset(queue));
         }
         long wanted = Long.parseLong(options.getOrDefault("count", "1"));
         long deadline = System.nanoTime() + 1_000_000_000L * Long.parseLong(options.getOrDefault("timeout", "30"));
         long received = 0;
         while (received < wanted && System.nanoTime() < deadline) {
-            for (MessageExt message : consumer.poll(100)) {
-                print(message);
-                received++;
+            for (Map.Entry<MessageQueue, Long> entry : offsets.entrySet()) {
+                PullResult result = consumer.pull(entry.getKey(), "*", entry.getValue(), 32);
+                entry.setValue(result.getNextBeginOffset());
+                if (result.getPullStatus() == PullStatus.FOUND) {
+                    for (MessageExt message : result.getMsgFoundList()) {
+                        print(message);
+                        received++;
+                    }
+                }
             }
         }
         consumer.shutdown();

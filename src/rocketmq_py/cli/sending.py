@@ -15,6 +15,9 @@ from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedErro
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer
 
+SEND_TIMEOUT = 15.0
+"""Seconds for each message: a whole file of them may keep a broker busy."""
+
 
 async def send_all(
     name_servers: str,
@@ -46,7 +49,7 @@ async def send_all(
         async with trio.open_nursery() as nursery:
             if show:
                 nursery.start_soon(show_progress, sys.stderr, lambda: tally.sent, lambda: bodies.fraction)
-            async with Producer(name_servers) as producer:
+            async with Producer(name_servers, send_timeout=SEND_TIMEOUT) as producer:
                 await _send_each(producer, make, bodies, tally, oneway=oneway)
             complete = True
             nursery.cancel_scope.cancel()

@@ -29,7 +29,10 @@ DEFAULT_MAX_BUFFERED = 4 * 1024 * 1024
 READ_SIZE = 256 * 1024
 """Bytes asked for at once: about what one answer to a pull holds."""
 MAX_SILENT_TIMEOUTS = 3
-"""So many time-outs with nothing received in between, and the connection counts as dead."""
+MAX_SILENT_SECONDS = 2.0
+"""So many time-outs with nothing received in between, and so many seconds after the first of them, and the
+connection counts as dead. The seconds matter where time-outs are short, as those of a message's last try
+are: a slow broker is not a dead one, and closing the connection fails whatever else waits on it."""
 FLUSH_SECONDS = 1.0
 """How long a closing connection tries to write what is still buffered."""
 
@@ -134,6 +137,7 @@ class Connection:
         self._waiting_for_room = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
         self._silent_timeouts = 0
+        self._silent_since = 0.0
         self._closed_because: str | None = None
         self._scope = trio.CancelScope()
 
@@ -304,9 +308,12 @@ class Connection:
         if self._pending.pop(pending.opaque, None) is None:
             return
         pending.on_answer(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
+        now = trio.current_time()
+        if not self._silent_timeouts:
+            self._silent_since = now
         self._silent_timeouts += 1
-        if self._silent_timeouts >= MAX_SILENT_TIMEOUTS:
-            self.close(f"{self._silent_timeouts} requests in a row timed out and nothing was received")
+        if self._silent_timeouts >= MAX_SILENT_TIMEOUTS and now - self._silent_since >= MAX_SILENT_SECONDS:
+            self.close(f"{self._silent_timeouts} requests timed out and nothing was received")
 
     def _answered(self, answer: Command) -> None:
         if answer.code == ResponseCode.GO_AWAY:
