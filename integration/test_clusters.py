@@ -71,12 +71,14 @@ def test_stopping_twice_does_nothing_more(own_cluster: Callable[..., Cluster]) -
     assert not probe.name_server_serves(cluster.name_servers)
 
 
+@pytest.mark.usefixtures("java_and_maven")
 def test_a_broker_that_ends_at_once_is_an_error_with_its_log() -> None:
     with pytest.raises(ClusterStartError, match=r"broker-a of RocketMQ 4.9.7 has ended:\n(.*\n)*.*illegal"):
         start_local_cluster("4.9.7", settings={"namesrvAddr": "nonsense"})
 
 
 # Only Linux ends a child with its parent when that is killed.
+@pytest.mark.usefixtures("java_and_maven")
 @pytest.mark.parametrize("number", [signal.SIGINT, *([signal.SIGKILL] if sys.platform == "linux" else [])])
 def test_nothing_outlives_the_process_that_started_it(number: signal.Signals) -> None:
     with subprocess.Popen(

@@ -56,6 +56,7 @@ async def test_a_group_member_fails_each_message_once(real_cluster: StartCluster
     assert [first["reconsumeTimes"], second["reconsumeTimes"]] == [0, 1]
 
 
+@pytest.mark.usefixtures("java_and_maven")
 def test_a_program_that_fails_says_why() -> None:
     with pytest.raises(JavaError, match="no mode nonsense"):
         run_java("4.9.8", "Benchmark", "--mode", "nonsense")

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-from integration.clusters import provider
+from integration.clusters import maven, provider
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 
 EMBEDDED = "embedded"
@@ -107,6 +107,13 @@ def own_cluster() -> Iterator[Callable[..., Cluster]]:
             return stack.enter_context(cluster)
 
         yield start
+
+
+@pytest.fixture
+def java_and_maven() -> None:
+    """Have what clusters on this machine need, for tests that start one by themselves."""
+    if missing := maven.missing_program("java", "javac", "mvn"):
+        _give_up(ClusterUnavailableError(f"{missing} is not on the PATH"))
 
 
 def _start(name: str) -> Cluster:
