@@ -67,7 +67,10 @@ class BrokerCalls:
         return _offset(await self.call(self._master(queue), header))
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at ``timestamp_ms`` or later, else the max offset."""
+        """Return the offset of the first message stored at ``timestamp_ms`` or later, else the max offset.
+
+        Brokers of 4.x may answer with the offset of the message before that one.
+        """
         header = SearchOffsetRequest(
             topic=queue.topic,
             queue_id=queue.queue_id,

@@ -117,6 +117,7 @@ class Reading(Lifespan):
         if self._stop_at_end:
             self._send.close()  # the last task of a queue to end then ends the iteration
         self._forget_routes = client.on_route(self._route_changed)
+        self._route_changed(client.routes.get_nowait(topic) or route)  # it may have while brokers were asked
 
     def _abandon(self) -> None:
         if self._forget_routes is not None:
@@ -177,6 +178,8 @@ class Reading(Lifespan):
             timeout=TIMEOUT_SECONDS,
         )
         streak = Streak(f"reading {queue_name(queue)}")
+        # 4.x brokers may name the offset of a message from just before the time that they are asked for.
+        since_ms = self._start_at.value if self._start_at.kind is StartKind.TIME else 0
         with scope, send:
             while end is None or offset is None or offset < end:
                 try:
@@ -194,7 +197,7 @@ class Reading(Lifespan):
                     await trio.sleep(WAIT_SECONDS[Flow.FAILED])
                     continue
                 streak.succeeded(logger)
-                messages = _between(pulled.messages, offset, end)
+                messages = _between(pulled.messages, offset, end, since_ms)
                 if messages:
                     await send.send(messages)
                 if pulled.next_offset <= offset:
@@ -205,10 +208,16 @@ class Reading(Lifespan):
                 offset = pulled.next_offset
 
 
-def _between(messages: Sequence[ReceivedMessage], offset: int, end: int | None) -> list[ReceivedMessage]:
+def _between(
+    messages: Sequence[ReceivedMessage], offset: int, end: int | None, since_ms: int
+) -> list[ReceivedMessage]:
     if end is None:
         end = sys.maxsize
-    return [message for message in messages if offset <= message.queue_offset < end]
+    return [
+        message
+        for message in messages
+        if offset <= message.queue_offset < end and message.store_time_ms >= since_ms
+    ]
 
 
 async def of_each(

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, Start
+from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import read_all, until_readable
+from tests.behaviours.test_consuming import Collector, consume, fill, numbers
+
+
+async def bodies(client: Client, topic: str, start: Start) -> list[bytes]:
+    async with (
+        client.reader() as reader,
+        reader.open(topic, start=start, stop_at_end=True) as messages,
+    ):
+        return sorted([message.body async for message in messages], key=int)
+
+
+async def fill_with_a_pause(client: Client, topic: str) -> int:
+    """Send twenty messages to each queue, ten before and ten after the time that is returned."""
+    async with client.producer("fillers") as producer:
+        route = await client.routes.get(topic)
+        for half in range(2):
+            for number in range(half * 40, half * 40 + 40):
+                queue = route.write_queues[number % 4]
+                await producer.send(Message(topic, b"%d" % number), queue=queue)
+            await until_readable(client, topic, count=half * 40 + 40)
+            if half == 0:
+                newest = max(m.store_time_ms for m in await read_all(client, topic, count=40))
+                await trio.sleep(0.05)
+    return newest + 1
+
+
+async def test_where_reading_begins(client: Client, topic: str) -> None:
+    middle = await fill_with_a_pause(client, topic)
+    assert await bodies(client, topic, Start.BEGINNING) == numbers(range(80))
+    assert await bodies(client, topic, Start.END) == []
+    assert await bodies(client, topic, Start.at(middle)) == numbers(range(40, 80))
+    assert await bodies(client, topic, Start.at(0)) == numbers(range(80))
+    assert await bodies(client, topic, Start.at(middle + 3_600_000)) == []
+    assert await bodies(client, topic, Start.offset(15)) == numbers(range(60, 80))
+    assert await bodies(client, topic, Start.offset(1000)) == []
+    assert await bodies(client, topic, Start.last(5)) == numbers(range(60, 80))
+    assert await bodies(client, topic, Start.last(1000)) == numbers(range(80))
+
+
+async def test_reading_goes_on_with_what_comes(client: Client, topic: str) -> None:
+    await fill(client, topic, 20)
+    received: list[bytes] = []
+    async with client.reader() as reader:
+        await until_readable(client, topic, count=20)
+        async with reader.open(topic) as messages:
+            await fill(client, topic, 20, start=20)
+            with trio.fail_after(60):
+                async for message in messages:
+                    received.append(message.body)
+                    if len(received) == 20:
+                        break
+    assert sorted(received, key=int) == numbers(range(20, 40))
+
+
+async def test_reading_only_some_tags(client: Client, topic: str) -> None:
+    await fill(client, topic, 20, tags="A")
+    await fill(client, topic, 20, tags="B", start=20)
+    await until_readable(client, topic, count=40)
+    async with (
+        client.reader() as reader,
+        reader.open(topic, start=Start.BEGINNING, stop_at_end=True, tags="B || C") as messages,
+    ):
+        received = sorted([message.body async for message in messages], key=int)
+    assert received == numbers(range(20, 40))
+
+
+async def test_a_new_group_may_begin_at_a_time(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    middle = await fill_with_a_pause(client, topic)
+    # 4.x begins at the first message all the same, while it has that in memory.
+    expected = range(80) if cluster.name == "4.9.7" else range(40, 80)
+    collector = Collector(len(expected))
+    async with client.push_consumer(
+        unique, consume_from=ConsumeFrom.TIMESTAMP, consume_timestamp_ms=middle
+    ) as consumer:
+        consumer.subscribe(topic)
+        await consume(consumer, collector)
+    assert collector.bodies == numbers(expected)
