@@ -32,6 +32,8 @@ class Offsets:
 
     committed: int | None = None
     refuse: bool = False
+    hold_commits: bool = False
+    held: list[tuple[Connection, Command]] = attrs.field(factory=list)
     commits: list[tuple[str, str, int, bool]] = attrs.field(factory=list)
     asked: list[Command] = attrs.field(factory=list)
 
@@ -43,7 +45,10 @@ class Offsets:
         elif request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             commit = fields["topic"], fields["queueId"], int(fields["commitOffset"]), request.is_oneway
             self.commits.append(commit)
-            connection.respond(request, ResponseCode.SUCCESS)
+            if self.hold_commits:
+                self.held.append((connection, request))
+            else:
+                connection.respond(request, ResponseCode.SUCCESS)
         elif request.code == RequestCode.QUERY_CONSUMER_OFFSET and self.committed is None:
             connection.respond(request, ResponseCode.QUERY_NOT_FOUND, remark="Not found")
         else:
@@ -53,6 +58,12 @@ class Offsets:
                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: AT_TIME,
             }[RequestCode(request.code)]
             connection.respond(request, ResponseCode.SUCCESS, {"offset": str(offset)})
+
+    def let_go(self) -> None:
+        """Answer the commits that are held."""
+        held, self.held = self.held, []
+        for connection, request in held:
+            connection.respond(request, ResponseCode.SUCCESS)
 
 
 @asynccontextmanager
@@ -135,6 +146,63 @@ async def test_at_the_end_everything_that_no_broker_has_confirmed_is_written_aga
         assert broker.commits == [("T", "2", 3, True), ("T", "2", 3, False)]
         await offsets.confirm_all()
         assert len(broker.commits) == 2
+
+
+async def test_the_first_commits_of_a_group_are_made_one_after_the_other() -> None:
+    """A broker that gets several at the same time keeps one."""
+    broker = Offsets()
+    queues = [MessageQueue("T", "broker-a", number) for number in range(4)]
+    async with offsets_of(broker) as (offsets, client, _):
+        for queue in queues:
+            assert not offsets.has_entry(queue)
+            offsets.update(queue, 9)
+        await offsets.write()
+        await drained(client)
+        assert broker.commits == [("T", "0", 9, False)] + [
+            ("T", str(number), 9, True) for number in (1, 2, 3)
+        ]
+        assert all(offsets.has_entry(queue) for queue in queues)
+        assert not offsets.has_entry(RETRIES)
+
+
+async def test_the_first_commits_at_the_end() -> None:
+    broker = Offsets()
+    async with offsets_of(broker) as (offsets, _, _):
+        for number in range(4):
+            offsets.update(MessageQueue("T", "broker-a", number), 9)
+        broker.hold_commits = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(offsets.confirm_all)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert len(broker.held) == 1
+            broker.let_go()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert len(broker.held) == 3
+            broker.let_go()
+    assert sorted(broker.commits) == [("T", str(number), 9, False) for number in range(4)]
+
+
+@pytest.mark.parametrize(("committed", "has_entry"), [(None, False), (0, False), (1, True)])
+async def test_what_a_broker_says_shows_whether_it_knows_the_group(
+    committed: int | None, has_entry: bool
+) -> None:
+    async with offsets_of(Offsets(committed=committed)) as (offsets, _, _):
+        await offsets.read(QUEUE)
+        assert offsets.has_entry(OTHER) == has_entry
+
+
+async def test_a_queue_may_be_forgotten_while_others_are_written() -> None:
+    broker = Offsets(hold_commits=True)
+    async with offsets_of(broker) as (offsets, client, _):
+        offsets.update(QUEUE, 5)
+        offsets.update(OTHER, 6)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(offsets.write)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            offsets.forget(OTHER)
+            broker.let_go()
+        await drained(client)
+    assert broker.commits == [("T", "1", 5, False)]
 
 
 async def test_a_queue_that_was_forgotten_is_not_written_any_more() -> None:

@@ -78,11 +78,13 @@ class Looping:
         self.start_errors: list[RocketMQError] = []
         self.delivered: list[ProcessQueue] = []
         self.spoiled = 0
+        self.may_commit = True
         self.loop = PullLoop(
             cast("QueuePuller", puller),
             FlowLimits(count=3, size=100, span=10),
             subscription=lambda: SubscriptionData(topic="T", sub_string="*"),
             start=self.look_up_start,
+            may_commit=lambda: self.may_commit,
             deliver=self.delivered.append,
             spoil_route=self.spoil,
         )
@@ -131,6 +133,10 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> N
     looping.puller.answer(answered(NO_MATCHED, 4))
     await settled()
     assert [pull.commit for pull in looping.puller.pulls] == [None, None, 1]
+    looping.may_commit = False
+    looping.puller.answer(answered(NO_MATCHED, 5))
+    await settled()
+    assert looping.puller.pulls[-1].commit is None
 
 
 @pytest.mark.parametrize(

@@ -357,10 +357,12 @@ async def test_offsets_are_committed_every_5_seconds(
     kept = Kept()
     async with consumer_of(client) as consumer:
         nursery.start_soon(consumer.run, kept)
-        await kept.until(10)
-        assert await client.brokers.committed_offset("g", QUEUE) == 0, "the group is known, and at 0"
+        await trio.sleep(2)
+        assert await client.brokers.committed_offset("g", QUEUE) == 10, "the first comes early"
+        await fill("T", 10, first=10)
+        await kept.until(20)
         await trio.sleep(6)
-        assert await client.brokers.committed_offset("g", QUEUE) == 10
+        assert await client.brokers.committed_offset("g", QUEUE) == 20
 
 
 async def test_offsets_go_with_the_pulls_too(
@@ -370,9 +372,10 @@ async def test_offsets_go_with_the_pulls_too(
     kept = Kept()
     async with consumer_of(client, commit_interval=1000) as consumer:
         nursery.start_soon(consumer.run, kept)
-        await kept.until(10)
+        await trio.sleep(2)
+        await fill("T", 10, first=10)
         await trio.sleep(16)
-        assert await client.brokers.committed_offset("g", QUEUE) == 10
+        assert await client.brokers.committed_offset("g", QUEUE) == 20
 
 
 async def test_filtered_messages_are_committed_as_well(

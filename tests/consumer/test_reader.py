@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
+from rocketmq_py.client import ClientInstance, Route
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader, Start
 from rocketmq_py.consumer.reading import BUFFERED_ANSWERS, Reading
@@ -151,6 +151,36 @@ async def test_a_queue_that_appears_with_old_messages_is_read_from_the_time_of_t
         await client.routes.refresh("T")
         await fill("T", 4, first=4)
         assert sorted(await some_of(messages, 4)) == [4, 5, 6, 7]
+
+
+async def test_a_queue_that_appears_while_brokers_are_asked_for_offsets() -> None:
+    held: list[tuple[Connection, Command]] = []
+    pulled: set[str] = set()
+
+    def hold_first_offset(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.PULL_MESSAGE:
+            pulled.add(request.fields["queueId"])
+        elif request.code == RequestCode.GET_MAX_OFFSET and not held:
+            held.append((connection, request))
+            cluster.topics["T"] = (2, 2, 6)
+            client.routes.spoil("T")
+        else:
+            connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
+
+    async with (
+        scripted_cluster(hold_first_offset, queues=1) as cluster,
+        ClientInstance(cluster.address) as client,
+        Reader(client) as reader,
+    ):
+
+        def let_it_go(_: Route) -> None:
+            for connection, request in held:
+                connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
+
+        client.on_route(let_it_go)
+        async with reader.open("T"):
+            await trio.testing.wait_all_tasks_blocked(0.05)
+    assert pulled == {"0", "1"}
 
 
 @pytest.mark.parametrize("stop_at_end", [False, True])

@@ -188,19 +188,66 @@ async def test_a_topic_that_does_not_exist_is_waited_for_with_one_warning(
     assert len(caplog.records) == 1
 
 
-async def test_without_a_name_server_what_is_known_is_kept(
+async def test_without_a_name_server_what_is_known_is_still_shared_out(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "rocketmq_py.consumer")
-    async with member_of(Broker()) as member:
+    broker = Broker()
+    async with member_of(broker) as member:
         await trio.sleep(1)
         member.cluster.name_server.stop()
         await settled()
-        member.topics += ["U", "V"]
+        member.topics[:] = ["U", "V", "T"]
+        broker.others = ["a-member-that-comes-first"]
         member.rebalancer.announce()
         await trio.sleep(0.5)
-        assert member.changes == [("T", 4)]
-    assert len(caplog.records) == 1, "the second topic is not even asked for"
+        assert member.changes == [("T", 4), ("T", 2)]
+    [record] = caplog.records
+    assert "no route for U: no name server answered" in record.message, "V is not even asked for"
+
+
+async def test_a_name_server_that_refuses_does_not_stop_the_other_topics(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_cluster(Broker(), topics=["T", "U"]) as cluster:
+        answer_routes = cluster.route
+
+        def refuse_one(connection: Connection, request: Command) -> None:
+            if request.fields["topic"] == "T":
+                connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
+            else:
+                answer_routes(connection, request)
+
+        cluster.name_server.answer = refuse_one
+        async with ClientInstance(cluster.address) as client, trio.open_nursery() as nursery:
+            member = Member(client, cluster, "T", "U")
+            nursery.start_soon(member.rebalancer.run)
+            await trio.sleep(0.5)
+            assert member.changes == [("U", 4)]
+            nursery.cancel_scope.cancel()
+    assert "no route for T" in caplog.text
+
+
+async def test_what_is_subscribed_in_the_middle_of_a_round_is_not_forgotten(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(Broker(), topics=["T", "U"]) as cluster:
+        member: Member
+        answer_routes = cluster.route
+
+        def subscribe_when_asked(connection: Connection, request: Command) -> None:
+            if "U" not in member.topics:
+                member.topics.append("U")
+                member.rebalancer.announce()
+            answer_routes(connection, request)
+
+        cluster.name_server.answer = subscribe_when_asked
+        async with ClientInstance(cluster.address) as client, trio.open_nursery() as nursery:
+            member = Member(client, cluster, "T")
+            nursery.start_soon(member.rebalancer.run)
+            await trio.sleep(0.5)
+            assert member.changes == [("T", 4), ("U", 4)]
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_change_of_the_route_leads_to_a_round(jumping_clock: trio.testing.MockClock) -> None:

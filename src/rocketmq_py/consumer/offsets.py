@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import trio
 
@@ -24,6 +24,9 @@ class RemoteOffsets:
     An offset is written when it differs from what was last written. Most writes have no answer; one
     that gets lost is made up for by the next, by the pulls, which carry the offset too, or at the end.
 
+    The very first commits of a group for a topic are made one after the other: a broker (4.9 and 5.5
+    alike) that gets several of them at the same time makes an entry for each, and keeps one.
+
     Args:
         client: how brokers are reached.
         group: the group.
@@ -35,6 +38,7 @@ class RemoteOffsets:
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}
         self._confirmed: dict[MessageQueue, int] = {}
+        self._entries: set[tuple[str, str]] = set()  # broker and topic
 
     async def read(self, queue: MessageQueue, *, zero_if_new: bool = True) -> int | None:
         """Ask the broker where the group goes on; None if it has never been in the queue.
@@ -44,6 +48,8 @@ class RemoteOffsets:
         offset = await self._client.brokers.committed_offset(self._group, queue, zero_if_new=zero_if_new)
         if offset is not None:
             self._written[queue] = self._confirmed[queue] = offset
+        if offset:  # 0 may be what a broker says to groups that it does not know
+            self._entries.add(_entry(queue))
         return offset
 
     def update(self, queue: MessageQueue, offset: int) -> None:
@@ -54,6 +60,10 @@ class RemoteOffsets:
         """Write no more of the queue: it is another member's now."""
         for table in (self._offsets, self._written, self._confirmed):
             table.pop(queue, None)
+
+    def has_entry(self, queue: MessageQueue) -> bool:
+        """Whether the broker has an entry for the group and the topic: if so, a pull may carry the offset."""
+        return _entry(queue) in self._entries
 
     async def write(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Write the offsets of the queues (None for all) that have changed, without an answer.
@@ -66,45 +76,70 @@ class RemoteOffsets:
                 changed.setdefault(queue.broker_name, []).append(queue)
         for broker_name, broker_queues in changed.items():
             try:
-                await self._write_to(broker_name, broker_queues)
+                for queue in broker_queues:
+                    await self._write(queue)
             except RocketMQError as error:
                 logger.warning(
                     "group %s: offsets of %d queues of %s not committed: %s",
                     self._group, len(broker_queues), broker_name, error,
                 )  # fmt: skip
 
-    async def _write_to(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
-        address = self._client.routes.broker_address(broker_name, any_id=True)
+    async def _write(self, queue: MessageQueue) -> None:
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return  # forgotten while the others were written
+        if not self.has_entry(queue):
+            await self._commit(queue, offset)
+            return
+        header = UpdateConsumerOffsetRequest(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            broker_name=queue.broker_name,
+        )
+        address = self._client.routes.broker_address(queue.broker_name, any_id=True)
         connection = await self._client.connections.get(address)
-        for queue in queues:
-            offset = self._offsets[queue]
-            header = UpdateConsumerOffsetRequest(
-                consumer_group=self._group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                commit_offset=offset,
-                broker_name=broker_name,
-            )
-            await connection.oneway(header.code, header.to_fields())
-            self._written[queue] = offset
+        await connection.oneway(header.code, header.to_fields())
+        self._written[queue] = offset
 
     async def confirm_all(self) -> None:
         """Write all offsets that have changed since a broker last confirmed one. Failures are logged."""
+        changed: dict[tuple[str, str], list[MessageQueue]] = {}
+        for queue, offset in self._offsets.items():
+            if self._confirmed.get(queue) != offset:
+                changed.setdefault(_entry(queue), []).append(queue)
         async with trio.open_nursery() as nursery:
-            for queue, offset in self._offsets.items():
-                if self._confirmed.get(queue) != offset:
-                    nursery.start_soon(self._confirm, queue, offset)
+            for queues in changed.values():
+                nursery.start_soon(self._confirm, queues)
 
-    async def _confirm(self, queue: MessageQueue, offset: int) -> None:
+    async def _confirm(self, queues: Sequence[MessageQueue]) -> None:
+        """Write the offsets of some queues of one topic on one broker."""
+        if not self.has_entry(queues[0]):
+            await self._confirm_one(queues[0])
+            queues = queues[1:]
+        async with trio.open_nursery() as nursery:
+            for queue in queues:
+                nursery.start_soon(self._confirm_one, queue)
+
+    async def _confirm_one(self, queue: MessageQueue) -> None:
+        offset = self._offsets[queue]
         try:
-            await self._client.brokers.commit_offset(self._group, queue, offset)
+            await self._commit(queue, offset)
         except RocketMQError as error:
             logger.warning(
                 "group %s: offset %d of %s not committed: %s",
                 self._group, offset, queue_name(queue), error,
             )  # fmt: skip
-        else:
-            self._written[queue] = self._confirmed[queue] = offset
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        await self._client.brokers.commit_offset(self._group, queue, offset)
+        self._written[queue] = self._confirmed[queue] = offset
+        self._entries.add(_entry(queue))
+
+
+def _entry(queue: MessageQueue) -> tuple[str, str]:
+    return queue.broker_name, queue.topic
 
 
 async def starting_offset(

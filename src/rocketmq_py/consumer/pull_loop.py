@@ -30,6 +30,7 @@ class PullLoop:
         limits: how much of the queue may be here.
         subscription: gives what of the topic is wanted now.
         start: looks up where to begin.
+        may_commit: says whether a pull may carry the offset to commit.
         deliver: takes what has been put into the ProcessQueue.
         spoil_route: told when an error shows that the topic's route is out of date.
 
@@ -46,6 +47,7 @@ class PullLoop:
         *,
         subscription: Callable[[], SubscriptionData],
         start: Callable[[], Awaitable[int]],
+        may_commit: Callable[[], bool],
         deliver: Callable[[ProcessQueue], None],
         spoil_route: Callable[[], None],
     ) -> None:
@@ -56,6 +58,7 @@ class PullLoop:
         self._limits = limits
         self._subscription = subscription
         self._start = start
+        self._may_commit = may_commit
         self._deliver = deliver
         self._spoil_route = spoil_route
         self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
@@ -70,7 +73,7 @@ class PullLoop:
         )
 
     async def run(self) -> None:
-        """Pull until the loop is stopped or dropped, or this is cancelled."""
+        """Pull until the loop is dropped or this is cancelled."""
         with self._scope:
             while True:
                 try:
@@ -86,10 +89,6 @@ class PullLoop:
                 pause = WAIT_SECONDS.get(self.flow)
                 if pause is not None:
                     await trio.sleep(pause)
-
-    def stop(self) -> None:
-        """Pull no more. What is held still counts."""
-        self._scope.cancel()
 
     def drop(self) -> int | None:
         """Pull no more and hand out no more: the queue is another member's now.
@@ -121,9 +120,8 @@ class PullLoop:
     async def _pull(self, held: ProcessQueue) -> Pulled:
         self._asked_at = trio.current_time()
         # As in Java, 0 is not worth committing on the way.
-        return await self._puller.pull(
-            held.next_offset, self._subscription(), commit=held.safe_offset or None
-        )
+        commit = (held.safe_offset or None) if self._may_commit() else None
+        return await self._puller.pull(held.next_offset, self._subscription(), commit=commit)
 
     def _accept(self, held: ProcessQueue, pulled: Pulled) -> Flow:
         """Take in what a pull brought and return what the loop does next."""

@@ -105,22 +105,32 @@ class Rebalancer:
         return settled
 
     async def _routes(self, topics: Sequence[str]) -> list[Route]:
+        """Return the routes of those topics that have one."""
         routes = []
+        answered = True
         for topic in topics:
-            try:
-                routes.append(await self._client.routes.get(topic))
-                self._said_missing.discard(topic)
-            except TopicNotFoundError as error:
-                # A group's retry topic comes into being when its brokers first hear of the group.
-                if topic not in self._said_missing and not topic.startswith(RETRY_PREFIX):
-                    logger.warning("group %s: %s; waiting until it does", self._group, error)
-                    self._said_missing.add(topic)
-            except NameServerError as error:
-                logger.warning("group %s: %s; trying again soon", self._group, error)
-                break  # asking for the other topics would take just as long
-            except RocketMQError as error:
-                logger.warning("group %s: no route for %s: %s", self._group, topic, error)
+            route = self._client.routes.get_nowait(topic)
+            if route is None or route.is_default:
+                # Without a name server, asking for each further topic would only take time.
+                if not answered:
+                    continue
+                try:
+                    route = await self._client.routes.get(topic)
+                except RocketMQError as error:
+                    self._say_missing(topic, error)
+                    answered = not isinstance(error, NameServerError)
+                    continue
+            routes.append(route)
+        self._said_missing -= {route.topic for route in routes}
         return routes
+
+    def _say_missing(self, topic: str, error: RocketMQError) -> None:
+        if not isinstance(error, TopicNotFoundError):
+            logger.warning("group %s: no route for %s: %s; trying again", self._group, topic, error)
+        elif topic not in self._said_missing and not topic.startswith(RETRY_PREFIX):
+            # (A group's retry topic comes into being when its brokers first hear of the group.)
+            logger.warning("group %s: %s; waiting until it does", self._group, error)
+            self._said_missing.add(topic)
 
     async def _rebalance(self, route: Route, members: _Members) -> bool:
         topic = route.topic

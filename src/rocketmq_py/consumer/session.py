@@ -31,6 +31,8 @@ LEAVE_SHARE = 0.3
 """Parts of ``close_timeout``: for the handlers that are running, and for commits and leave-taking. What
 is left is for the client, which closes after the consumer."""
 
+FIRST_COMMIT_SECONDS = 1.0
+
 _CONSUME_FROM_WHERE = {
     ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
     ConsumeFrom.FIRST: ConsumeFromWhere.FIRST_OFFSET,
@@ -193,6 +195,7 @@ class Session:
             start=partial(
                 starting_offset, client, self._offsets, queue, config.consume_from, self._timestamp_ms
             ),
+            may_commit=partial(self._offsets.has_entry, queue),
             deliver=self._handling.offer,
             spoil_route=partial(client.routes.spoil, queue.topic),
         )
@@ -211,10 +214,13 @@ class Session:
         )
 
     async def _commit_now_and_then(self) -> None:
+        # The first commits make room on the brokers for those that the pulls carry: they come early.
+        pause = min(FIRST_COMMIT_SECONDS, self._config.commit_interval)
         while True:
-            await trio.sleep(self._config.commit_interval)
+            await trio.sleep(pause)
             self._note_offsets()
             await self._offsets.write()
+            pause = self._config.commit_interval
 
     def _note_offsets(self) -> None:
         for loop in self._all_loops():
