@@ -127,7 +127,9 @@ class BrokerError(RocketMQError):
     delivery = Delivery.REFUSED
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
-        super().__init__(f"{address} answered {response_name(code)} ({code}): {remark or 'no reason given'}")
+        # Brokers put line breaks and links into their remarks; the text stays one line.
+        reason = " ".join((remark or "no reason given").split())
+        super().__init__(f"{address} answered {response_name(code)} ({code}): {reason}")
         self.code = code
         self.remark = remark
         self.address = address

@@ -223,7 +223,7 @@ class ReceivedMessage:
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that it was pulled from."""
+        """The queue that it was pulled from; for a retried message, with the original topic's name."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     @property

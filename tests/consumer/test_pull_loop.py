@@ -15,6 +15,7 @@ from rocketmq_py.consumer.flow import Flow, FlowLimits
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull_loop import PullLoop
 from rocketmq_py.consumer.pulling import Pulled, PullStatus, QueuePuller
+from rocketmq_py.consumer.streak import Streak
 from rocketmq_py.errors import BrokerError, ConnectError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -72,7 +73,8 @@ def answered(status: PullStatus, next_offset: int, messages: Sequence[ReceivedMe
 class Looping:
     """A pull loop with what is around it."""
 
-    def __init__(self, puller: ScriptedPuller, *, start: int = 0) -> None:
+    def __init__(self, puller: ScriptedPuller, *, start: int = 0, streak: Streak | None = None) -> None:
+        self.streak = streak or Streak()
         self.puller = puller
         self.start = start
         self.start_errors: list[RocketMQError] = []
@@ -87,6 +89,7 @@ class Looping:
             may_commit=lambda: self.may_commit,
             deliver=self.delivered.append,
             spoil_route=self.spoil,
+            streak=self.streak,
         )
 
     async def look_up_start(self) -> int:
@@ -209,9 +212,25 @@ async def test_an_error_is_tried_again_after_3_seconds(
     assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
     assert looping.spoiled == 12
     lines = [record.message for record in caplog.records]
-    assert len(lines) == 3, "the first failure, the eleventh, and that it works again"
-    assert "cannot connect to 127.0.0.1:1: refused; trying again every 3 s" in lines[0]
-    assert "works again after 12 failures" in lines[2]
+    again = "pulling T/broker-a/0: cannot connect to 127.0.0.1:1: refused; trying again every 3 s"
+    assert lines == [
+        again,
+        f"{again} (9 failures since the last line)",
+        "pulling T/broker-a/0: works again",
+    ]
+
+
+async def test_many_loops_of_a_broker_that_is_gone_are_one_line(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    streak = Streak()
+    for number in range(50):
+        looping = Looping(ScriptedPuller(MessageQueue("T", "broker-a", number)), streak=streak)
+        looping.puller.answer(ConnectError("b", "refused"), found(0))
+        nursery.start_soon(looping.loop.run)
+    await trio.sleep(10)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 async def test_an_answer_that_cannot_be_read_is_asked_for_again(

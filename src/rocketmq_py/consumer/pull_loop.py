@@ -33,6 +33,7 @@ class PullLoop:
         may_commit: says whether a pull may carry the offset to commit.
         deliver: takes what has been put into the ProcessQueue.
         spoil_route: told when an error shows that the topic's route is out of date.
+        streak: logs failures; shared by the loops of a broker.
 
     Attributes:
         queue: the queue.
@@ -50,6 +51,7 @@ class PullLoop:
         may_commit: Callable[[], bool],
         deliver: Callable[[ProcessQueue], None],
         spoil_route: Callable[[], None],
+        streak: Streak,
     ) -> None:
         self.queue = puller.queue
         self.held: ProcessQueue | None = None
@@ -66,11 +68,8 @@ class PullLoop:
         self._asked_at = 0.0
         self._scope = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
-        self._streak = Streak(
-            f"pulling {queue_name(self.queue)}",
-            # Brokers create a group's retry topic when they first hear of the group.
-            logging.DEBUG if self._is_retry else logging.WARNING,
-        )
+        self._streak = streak
+        self._has_failed = False
 
     async def run(self) -> None:
         """Pull until the loop is dropped or this is cancelled."""
@@ -81,7 +80,7 @@ class PullLoop:
                     self.flow = flow_of(held, self._limits)
                     if self.flow is Flow.PULLING:
                         self.flow = self._accept(held, await self._pull(held))
-                        self._streak.succeeded(logger)
+                        self._succeeded()
                     else:
                         await self._until_changed(held)
                 except RocketMQError as error:
@@ -148,8 +147,19 @@ class PullLoop:
             self._spoil_route()
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return Flow.BUSY
-        self._streak.failed(logger, error, WAIT_SECONDS[Flow.FAILED])
+        what, pause = f"pulling {queue_name(self.queue)}", WAIT_SECONDS[Flow.FAILED]
+        if self._is_retry:
+            # Brokers create a group's retry topic when they first hear of the group.
+            logger.debug("%s: %s; trying again every %g s", what, error, pause)
+        else:
+            self._streak.failed(what, error, pause)
+            self._has_failed = True
         return Flow.FAILED
+
+    def _succeeded(self) -> None:
+        if self._has_failed:
+            self._has_failed = False
+            self._streak.succeeded(f"pulling {queue_name(self.queue)}")
 
     async def _until_changed(self, held: ProcessQueue) -> None:
         """Wait until the queue may be pulled from again."""

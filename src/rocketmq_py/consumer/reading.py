@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
@@ -19,8 +18,6 @@ from rocketmq_py.consumer.streak import Streak
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
-
-logger = logging.getLogger("rocketmq_py.consumer")
 
 READER_GROUP = "TOOLS_CONSUMER"
 """The group of Java's own tools: every broker knows it, also where groups have to be created by hand."""
@@ -67,6 +64,7 @@ class Reading(Lifespan):
         self._start_at = start
         self._stop_at_end = stop_at_end
         self._opened_ms = opened_ms
+        self._streak = Streak()
         self._scopes: dict[MessageQueue, trio.CancelScope] = {}
         self._messages: Iterator[ReceivedMessage] = iter(())
         self._until_yield = YIELD_EVERY
@@ -177,7 +175,7 @@ class Reading(Lifespan):
             hold=HOLD_SECONDS if end is None else 0.0,
             timeout=TIMEOUT_SECONDS,
         )
-        streak = Streak(f"reading {queue_name(queue)}")
+        what, has_failed = f"reading {queue_name(queue)}", False
         # 4.x brokers may name the offset of a message from just before the time that they are asked for.
         since_ms = self._start_at.value if self._start_at.kind is StartKind.TIME else 0
         with scope, send:
@@ -193,10 +191,13 @@ class Reading(Lifespan):
                         return
                     if error.spoils_route:
                         self._client.routes.spoil(queue.topic)
-                    streak.failed(logger, error, WAIT_SECONDS[Flow.FAILED])
+                    self._streak.failed(what, error, WAIT_SECONDS[Flow.FAILED])
+                    has_failed = True
                     await trio.sleep(WAIT_SECONDS[Flow.FAILED])
                     continue
-                streak.succeeded(logger)
+                if has_failed:
+                    self._streak.succeeded(what)
+                    has_failed = False
                 messages = _between(pulled.messages, offset, end, since_ms)
                 if messages:
                     await send.send(messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from functools import partial
 
@@ -15,6 +16,7 @@ from rocketmq_py.consumer.offsets import RemoteOffsets, starting_offset
 from rocketmq_py.consumer.pull_loop import PullLoop
 from rocketmq_py.consumer.pulling import QueuePuller
 from rocketmq_py.consumer.rebalancing import Rebalancer
+from rocketmq_py.consumer.streak import Streak
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import (
     ConsumeFromWhere,
@@ -66,6 +68,7 @@ class Session:
         self._handle = handle
         self._offsets = RemoteOffsets(client, config.group)
         self._loops: dict[str, dict[MessageQueue, PullLoop]] = {}
+        self._streaks: defaultdict[str, Streak] = defaultdict(Streak)
         self._handling: Handling | None = None
         self._paused = False
         self._stopping = trio.Event()
@@ -198,6 +201,7 @@ class Session:
             may_commit=partial(self._offsets.has_entry, queue),
             deliver=self._handling.offer,
             spoil_route=partial(client.routes.spoil, queue.topic),
+            streak=self._streaks[queue.broker_name],
         )
         loop.pause(self._paused)
         self._background.start_soon(loop.run)

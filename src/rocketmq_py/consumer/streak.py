@@ -1,35 +1,42 @@
-"""Failures in a row: said once, and now and then, not every few seconds."""
+"""Failures that are tried again and again, by many at once: said now and then, not every time."""
 
 from __future__ import annotations
 
 import logging
 
-SAY_EVERY = 10
+import trio
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+QUIET_SECONDS = 30.0
 
 
 class Streak:
-    """Logs the first failure of something that is tried again and again, every tenth, and the success.
+    """Logs the failures of all who share it, such as the pull loops of one broker.
 
-    Args:
-        what: what fails, as the log's lines begin.
-        level: of the lines about failures.
+    The first is logged at once; what follows, one line at the most in QUIET_SECONDS, with the number of
+    those that were not logged; then the first success.
     """
 
-    __slots__ = ("_failures", "_level", "_what")
+    def __init__(self) -> None:
+        self._quiet_until = -1.0
+        self._not_logged = 0
+        self._said = False
 
-    def __init__(self, what: str, level: int = logging.WARNING) -> None:
-        self._what = what
-        self._level = level
-        self._failures = 0
+    def failed(self, what: str, error: Exception, pause: float) -> None:
+        """Note that ``what`` failed; it is tried again after ``pause`` seconds."""
+        now = trio.current_time()
+        if now < self._quiet_until:
+            self._not_logged += 1
+            return
+        others = f" ({self._not_logged} failures since the last line)" if self._not_logged else ""
+        logger.warning("%s: %s; trying again every %g s%s", what, error, pause, others)
+        self._quiet_until = now + QUIET_SECONDS
+        self._not_logged = 0
+        self._said = True
 
-    def failed(self, logger: logging.Logger, error: Exception, pause: float) -> None:
-        """Note a failure that is followed by another try after ``pause`` seconds."""
-        if self._failures % SAY_EVERY == 0:
-            logger.log(self._level, "%s: %s; trying again every %g s", self._what, error, pause)
-        self._failures += 1
-
-    def succeeded(self, logger: logging.Logger) -> None:
-        """Note a success."""
-        if self._failures:
-            logger.info("%s: works again after %d failures", self._what, self._failures)
-            self._failures = 0
+    def succeeded(self, what: str) -> None:
+        """Note that ``what``, which failed before, has succeeded."""
+        if self._said:
+            self._said = False
+            logger.info("%s: works again", what)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+import rocketmq_py.consumer
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
+from rocketmq_py.producer import Producer
+from tests.consumer.conftest import Fill
+from tests.consumer.pushing import QUEUE, Kept, consumer_of
+
+
+async def test_a_broker_that_comes_back_without_its_messages(jumping_clock: trio.testing.MockClock) -> None:
+    kept = Kept()
+
+    async def send(address: str, numbers: range) -> None:
+        async with Producer(address, group="p") as producer:
+            for number in numbers:
+                await producer.send(Message("T", b"%d" % number))
+
+    async with trio.open_nursery() as nursery:
+        async with EmbeddedBroker() as broker:
+            address, port = broker.name_server_address, int(broker.broker_address.split(":")[1])
+            await send(address, range(20))
+            consumer = consumer_of(address)
+            await consumer.start(nursery)
+            nursery.start_soon(consumer.run, kept)
+            await kept.until(20)
+            await trio.sleep(10)
+        await trio.sleep(60)
+        namesrv_port = int(address.split(":")[1])
+        async with EmbeddedBroker(namesrv_port=namesrv_port, port=port):
+            # The queues are shorter than the offsets: brokers then have consumers go on from the end.
+            await send(address, range(20, 24))
+            await trio.sleep(60)
+            count = len(kept.numbers)
+            await send(address, range(24, 28))
+            await kept.until(count + 4)
+            await consumer.aclose()
+    assert sorted(kept.numbers[count:]) == list(range(24, 28))
+
+
+async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        async with EmbeddedBroker() as broker:
+            async with Producer(broker.name_server_address, group="p") as producer:
+                await producer.send(Message("T", b"0"))
+            kept = Kept()
+            consumer = consumer_of(broker.name_server_address)
+            await consumer.start(nursery)
+            nursery.start_soon(consumer.run, kept)
+            await kept.until(1)
+        await trio.sleep(60)
+        start = trio.current_time()
+        await consumer.aclose()
+        assert trio.current_time() - start <= consumer.close_timeout
+
+
+class CancelAtStep(trio.abc.Instrument):
+    """Cancels a scope when the consumer's tasks together have been suspended so many times."""
+
+    def __init__(self, scope: trio.CancelScope, step: int) -> None:
+        self.scope = scope
+        self.steps_left = step
+        self.package = str(Path(rocketmq_py.consumer.__file__).parent)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        code = getattr(task.coro, "cr_code", None)
+        if code is not None and code.co_filename.startswith(self.package):
+            self.steps_left -= 1
+            if self.steps_left == 0:
+                self.scope.cancel()
+
+
+async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(
+    client: ClientInstance,
+    fill: Fill,
+    caplog: pytest.LogCaptureFixture,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    """Every task of a run, at each of its awaits: looking up, pulling, handling, giving back, leaving."""
+    caplog.set_level(logging.CRITICAL)
+    count = 6
+    await fill("T", count)
+    poison = 3
+    for step in itertools.count(1):
+        group = f"g{step}"
+        handled: set[int] = set()
+        async with consumer_of(client, group=group, concurrency=2) as consumer:
+
+            async def handle(message: ReceivedMessage) -> None:
+                await trio.lowlevel.checkpoint()
+                if message.queue_offset == poison and message.topic == "T" and not message.reconsume_times:
+                    raise ValueError("not yet")
+                handled.add(int(message.body))  # noqa: B023  # it ends before the next turn
+                if len(handled) == count:  # noqa: B023
+                    consumer.stop()
+
+            with trio.CancelScope() as scope:
+                instrument = CancelAtStep(scope, step)
+                trio.lowlevel.add_instrument(instrument)
+                try:
+                    await consumer.run(handle)
+                finally:
+                    trio.lowlevel.remove_instrument(instrument)
+            assert not client.heartbeats.has_consumer(group)
+        committed = await client.brokers.committed_offset(group, QUEUE) or 0
+        assert set(range(committed)) <= handled | {poison}
+        if committed > poison and poison not in handled:
+            await trio.sleep(3.1)
+            retries = MessageQueue(f"%RETRY%{group}", "broker-a", 0)
+            assert await client.brokers.max_offset(retries) >= 1, "it was given back"
+        if not scope.cancel_called:
+            assert handled == set(range(count))
+            break
+    assert step > 30
