@@ -114,10 +114,6 @@ class NoQueueError(RocketMQError):
     spoils_route = True
 
 
-class FlowControlError(RocketMQError):
-    """A bound on what may be under way was met, and the time allowed ran out while waiting for room."""
-
-
 class BrokerError(RocketMQError):
     """A broker or name server answered with an error: its code, its own words, and its address.
 

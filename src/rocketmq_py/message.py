@@ -15,7 +15,6 @@ from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 
 MAX_DELAY_LEVEL = 18
-_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 def _body(value: object) -> bytes:

@@ -27,10 +27,6 @@ class ClusterUnderTest:
     name: str
     address: str
 
-    @property
-    def is_embedded(self) -> bool:
-        return self.name == "embedded"
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "cluster_name" in metafunc.fixturenames:

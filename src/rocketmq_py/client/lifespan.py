@@ -81,13 +81,21 @@ class Lifespan:
         """Whether it is between its beginning and the start of its end."""
         return self._nursery is not None and not self._closing and not self._ended.is_set()
 
+    def _check_open(self) -> None:
+        """Raise ClosedError unless it is open: what users call begins with this."""
+        if not self.is_open:
+            raise self._not_open()
+
     @property
     def nursery(self) -> trio.Nursery:
         """Where its background tasks run. Raises ClosedError unless it is open."""
         if self._nursery is None or self._ended.is_set():
-            name = type(self).__name__
-            raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
+            raise self._not_open()
         return self._nursery
+
+    def _not_open(self) -> ClosedError:
+        name = type(self).__name__
+        return ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         failure: RocketMQError | None = None

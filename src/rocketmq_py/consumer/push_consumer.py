@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Unpack
 
 from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.handling import Handler
 from rocketmq_py.consumer.session import Session
-from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -52,7 +51,7 @@ class PushConsumer(Member):
         *,
         group: str,
         rng: random.Random | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         own, shared = split_options(options, PushConsumerConfig, ClientConfig)
@@ -116,8 +115,7 @@ class PushConsumer(Member):
         What was handled is committed, and the group left, before this returns; that takes about a third
         of ``close_timeout`` at the most. It may be run again afterwards.
         """
-        if not self.is_open:
-            raise ClosedError("this PushConsumer is not open: use it inside `async with PushConsumer(...)`")
+        self._check_open()
         if self._session is not None:
             raise ConfigurationError("this PushConsumer runs already")
         if self.client.heartbeats.has_consumer(self.config.group):

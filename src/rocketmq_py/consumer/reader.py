@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Unpack
 
 from rocketmq_py.client.config import ClientOptions
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.reading import Reading, of_each
 from rocketmq_py.consumer.start import Start
-from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.subscription import ALL, subscribe
 
@@ -45,7 +43,7 @@ class Reader(Member):
         client: ClientInstance | str | None = None,
         *,
         rng: random.Random | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(client, rng, dict(options))
@@ -85,7 +83,3 @@ class Reader(Member):
         first = await of_each(route.read_queues, brokers.min_offset)
         end = await of_each(route.read_queues, brokers.max_offset)
         return {queue: (first[queue], end[queue]) for queue in route.read_queues}
-
-    def _check_open(self) -> None:
-        if not self.is_open:
-            raise ClosedError("this Reader is not open: use it inside `async with Reader(...)`")

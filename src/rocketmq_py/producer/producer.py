@@ -158,10 +158,6 @@ class Producer(Member):
         for pending in self._in_flight.abandon():
             pending.resolve(_abandoned())
 
-    def _check_open(self) -> None:
-        if not self.is_open:
-            raise ClosedError("this Producer is not open: use it inside `async with Producer(...)`")
-
     # One message's way
 
     def _begin(
