@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.config import ClientConfig, ClientOptions, name_server_addresses, split_options
@@ -21,6 +21,11 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, Connections
+
+
+Serve: TypeAlias = Callable[[Connection, Command], bool]
+"""Takes a request of a broker, answers it at once or later, and returns True; or returns False: not mine.
+It must not block."""
 
 
 def wall_clock_ms() -> int:
@@ -74,8 +79,8 @@ class ClientInstance(Lifespan):
         )
         self._on_route: list[Callable[[Route], None]] = []
         self._on_members_changed: dict[str, Callable[[], None]] = {}
-        self._handlers: dict[int, Callable[[Connection, Command], None]] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+        self._servers: dict[int, list[Serve]] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: [self._members_changed],
         }
 
     async def _open(self) -> None:
@@ -123,24 +128,32 @@ class ClientInstance(Lifespan):
         else:
             self._on_members_changed[group] = changed
 
+    def serve(self, code: int, server: Serve) -> Callable[[], None]:
+        """Have ``server`` answer brokers' requests of this code; returns what ends that.
+
+        Several members of a client may serve the same code: they are asked in turn until one takes it.
+        """
+        servers = self._servers.setdefault(code, [])
+        servers.append(server)
+        return lambda: servers.remove(server)
+
     def _route_changed(self, route: Route) -> None:
         self.heartbeats.send_soon()
         for changed in list(self._on_route):
             changed(route)
 
     def _answer(self, connection: Connection, request: Command) -> None:
-        handler = self._handlers.get(request.code)
-        if handler is None:
+        servers = tuple(self._servers.get(request.code, ()))  # one may end itself meanwhile
+        if not any(server(connection, request) for server in servers):
             connection.respond(
                 request,
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 remark=f"this client does not serve request {request.code}",
             )
-        else:
-            handler(connection, request)
 
-    def _members_changed(self, _: Connection, request: Command) -> None:
+    def _members_changed(self, _: Connection, request: Command) -> bool:
         group = NotifyConsumerIdsChangedRequest.from_fields(request.fields).consumer_group
         changed = self._on_members_changed.get(group)
         if changed is not None:
             changed()
+        return True
