@@ -14,13 +14,14 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "names", "properties", "message"}
+BOTTOM = {"codes", "errors", "names", "properties", "message", "credentials"}
 ALLOWED = {
     "codes": set[str](),
-    "errors": {"codes"},
+    "errors": {"codes", "message"},  # message for a type only
     "names": {"errors"},
     "properties": set[str](),
     "message": {"errors", "names", "properties"},
+    "credentials": {"errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
     "client": BOTTOM | {"protocol", "remoting"},

@@ -10,10 +10,13 @@ What a retry loop wants to know is data on the class, so that nobody has to list
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from rocketmq_py.codes import ResponseCode, response_name
+
+if TYPE_CHECKING:
+    from rocketmq_py.message import SendResult
 
 
 class Delivery(enum.Enum):
@@ -41,6 +44,33 @@ class ConfigurationError(RocketMQError, ValueError):
 
 class InvalidMessageError(RocketMQError, ValueError):
     """A message that no broker would take: found before anything is sent."""
+
+
+class MessageTooLargeError(InvalidMessageError):
+    """A message, or its properties, are larger than brokers take."""
+
+
+class SendForbiddenError(RocketMQError):
+    """A hook of the user's forbade the send; its own exception is the cause."""
+
+
+class UnsupportedByBrokerError(RocketMQError):
+    """The broker's version does not know what is asked for; nothing was sent."""
+
+
+class BatchError(RocketMQError):
+    """A list of messages was sent in several parts, and not all of them were stored.
+
+    The error of the part that failed is the cause; ``delivery`` is its own. What came after it was not sent.
+
+    Attributes:
+        results: of the messages that were stored, the first ones of the list.
+    """
+
+    def __init__(self, results: Sequence[SendResult], total: int, error: RocketMQError) -> None:
+        super().__init__(f"{len(results)} of {total} messages were stored, then: {error}")
+        self.results = tuple(results)
+        self.delivery = error.delivery
 
 
 class ClosedError(RocketMQError):
@@ -103,8 +133,9 @@ class NameServerError(RocketMQError):
 class TopicNotFoundError(RocketMQError):
     """The name servers know no route for the topic."""
 
-    def __init__(self, topic: str, name_servers: str) -> None:
-        super().__init__(f"topic {topic!r} does not exist (asked {name_servers})")
+    def __init__(self, topic: str, name_servers: str, namespace: str = "") -> None:
+        where = f" in namespace {namespace!r}" if namespace else ""
+        super().__init__(f"topic {topic!r} does not exist{where} (asked {name_servers})")
         self.topic = topic
 
 
@@ -143,13 +174,17 @@ class RetriableBrokerError(BrokerError):
 
 
 class BrokerBusyError(RetriableBrokerError):
-    """The broker sheds load (SYSTEM_BUSY): wait a little before the next try."""
+    """The broker sheds load (SYSTEM_BUSY, FLOW_CONTROL): wait a little before the next try."""
 
 
 class BrokerTopicError(RetriableBrokerError):
-    """The broker does not serve this topic (TOPIC_NOT_EXIST, NO_PERMISSION): the route is out of date."""
+    """The broker does not know this topic (TOPIC_NOT_EXIST): the route is out of date."""
 
     spoils_route = True
+
+
+class NoPermissionError(BrokerTopicError):
+    """The broker, or the topic on it, may not be written to or read from (NO_PERMISSION)."""
 
 
 class MessageRefusedError(BrokerError):
@@ -165,11 +200,12 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.SYSTEM_BUSY: BrokerBusyError,
     ResponseCode.MESSAGE_ILLEGAL: MessageRefusedError,
     ResponseCode.SERVICE_NOT_AVAILABLE: RetriableBrokerError,
-    ResponseCode.NO_PERMISSION: BrokerTopicError,
+    ResponseCode.NO_PERMISSION: NoPermissionError,
     ResponseCode.TOPIC_NOT_EXIST: BrokerTopicError,
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionError,
     ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionError,
     ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionError,
+    ResponseCode.FLOW_CONTROL: BrokerBusyError,
     ResponseCode.NO_BUYER_ID: RetriableBrokerError,
     ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
     ResponseCode.GO_AWAY: RetriableBrokerError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -14,7 +15,9 @@ from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 
-MAX_DELAY_LEVEL = 18
+DELAY_LEVEL_NAMES = tuple("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split())
+"""The delay levels, the first is 1 (Java: ``messageDelayLevel``, which a broker may have set otherwise)."""
+MAX_DELAY_LEVEL = len(DELAY_LEVEL_NAMES)
 
 
 def _body(value: object) -> bytes:
@@ -37,6 +40,19 @@ def _keys(value: object) -> str:
     raise InvalidMessageError(f"keys are a text or several texts, not {type(value).__name__}")
 
 
+def _delay_level(value: object) -> int:
+    if isinstance(value, str):
+        if value not in DELAY_LEVEL_NAMES:
+            raise InvalidMessageError(
+                f"delay_level {value!r} is none of {' '.join(DELAY_LEVEL_NAMES)}; brokers of 5.x keep any "
+                "other time exactly: use delay"
+            )
+        return DELAY_LEVEL_NAMES.index(value) + 1
+    if isinstance(value, int):
+        return value
+    raise InvalidMessageError(f"delay_level is a number or a name, not {type(value).__name__}")
+
+
 @attrs.frozen
 class Message:
     r"""A message to be sent. Java: ``org.apache.rocketmq.common.message.Message``.
@@ -49,7 +65,11 @@ class Message:
         properties: the user's own; no name that RocketMQ uses itself, no ``\x01`` or ``\x02``,
             and nothing empty: brokers drop a property without a value.
         flag: a number for the application's own use; brokers carry it and do not look at it.
-        delay_level: 0 for at once, else 1 to 18 (1s 5s 10s 30s 1m … 2h in a broker's default settings).
+        delay_level: 0 for at once, else 1 to 18, or the level's name in a broker's default settings:
+            1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h.
+        delay: seconds after which it is delivered, to the millisecond; brokers 5.x only.
+        deliver_at_ms: when it is delivered, epoch milliseconds; brokers 5.x only. A time that has passed
+            means at once.
         wait_store_ok: wait for the flush and the slaves that the broker is configured for (Java: WAIT).
 
     Raises:
@@ -62,7 +82,9 @@ class Message:
     keys: str = attrs.field(default="", converter=_keys)
     properties: Mapping[str, str] = attrs.field(factory=dict)
     flag: int = attrs.field(default=0, kw_only=True)
-    delay_level: int = attrs.field(default=0, kw_only=True)
+    delay_level: int = attrs.field(default=0, kw_only=True, converter=_delay_level)
+    delay: float = attrs.field(default=0.0, kw_only=True)
+    deliver_at_ms: int = attrs.field(default=0, kw_only=True)
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
@@ -74,16 +96,33 @@ class Message:
             raise InvalidMessageError(f"topic {self.topic!r} is RocketMQ's own; nobody may send to it")
         if not self.body:
             raise InvalidMessageError("the body is empty; brokers refuse such a message")
-        if not 0 <= self.delay_level <= MAX_DELAY_LEVEL:
-            raise InvalidMessageError(
-                f"delay_level is {self.delay_level}; 0 to {MAX_DELAY_LEVEL} are allowed"
-            )
+        if self.delay_level or self.delay or self.deliver_at_ms:
+            self._check_delay()
         if not -(2**31) <= self.flag < 2**31:
             raise InvalidMessageError(f"flag {self.flag} does not fit 32 bits")
         _check_text("tags", self.tags)
         _check_text("keys", self.keys)
         for name, value in self.properties.items():
             _check_property(name, value)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has an exact time, which only brokers of 5.x keep."""
+        return bool(self.delay or self.deliver_at_ms)
+
+    def _check_delay(self) -> None:
+        if bool(self.delay_level) + bool(self.delay) + bool(self.deliver_at_ms) > 1:
+            raise InvalidMessageError("delay_level, delay and deliver_at_ms exclude each other: give one")
+        if not 0 <= self.delay_level <= MAX_DELAY_LEVEL:
+            raise InvalidMessageError(
+                f"delay_level is {self.delay_level}; 0 to {MAX_DELAY_LEVEL} are allowed"
+            )
+        if not 0 <= self.delay < math.inf:
+            raise InvalidMessageError(f"delay is {self.delay} seconds; it must be 0 or more")
+        if self.deliver_at_ms < 0:
+            raise InvalidMessageError(
+                f"deliver_at_ms is {self.deliver_at_ms}; it must be epoch milliseconds, 0 or more"
+            )
 
 
 def _check_property(name: str, value: str) -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any, Protocol, Self
 
 import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +99,28 @@ STANDARD: list[tuple[type[AnyBody], str]] = [
         '"retryQueueNums":1,"whichBrokerWhenConsumeSlowly":1}',
     ),
     (bodies.ConsumerList, '{"consumerIdList":["a","b"]}'),
+    (
+        bodies.AssignmentQuery,
+        '{"clientId":"x","consumerGroup":"G","messageModel":"CLUSTERING","strategyName":"AVG","topic":"T"}',
+    ),
+    (
+        bodies.QueueAssignments,
+        '{"messageQueueAssignments":[{"messageQueue":{"brokerName":"b","queueId":-1,"topic":"T"},"mode":"POP"}]}',
+    ),
+    (
+        bodies.RequestModeSetting,
+        '{"consumerGroup":"G","mode":"POP","popShareQueueNum":0,"topic":"T"}',
+    ),
+    (
+        bodies.BatchAcks,
+        '{"acks":[{"b":"Aw==","c":"G","it":30000,"pt":1700000000000,"q":2,"r":"0","rq":4,"so":7,"t":"T"}],'
+        '"brokerName":"b"}',
+    ),
+    (
+        bodies.ConsumeTimeSpans,
+        '{"consumeTimeSpanSet":[{"consumeTimeStamp":3,"delayTime":4,"maxTimeStamp":2,'
+        '"messageQueue":{"brokerName":"b","queueId":3,"topic":"T"},"minTimeStamp":1}]}',
+    ),
 ]
 
 # What Java writes in fastjson's dialect, the same by 4.9.8 and 5.5.0 but for members that are new.
@@ -115,10 +138,17 @@ DIALECT: list[tuple[type[AnyBody], str]] = [
     ),
     (
         ConsumerRunningInfo,
-        f'{{"mqTable":{{{{"brokerName":"b","queueId":3,"topic":"T"}}:{PROCESS_QUEUE}}},'
+        '{"mqPopTable":{{"brokerName":"b","queueId":-1,"topic":"T"}:{"droped":false,"lastPopTimestamp":5,'
+        '"waitAckCount":2}},'
+        f'"mqTable":{{{{"brokerName":"b","queueId":3,"topic":"T"}}:{PROCESS_QUEUE}}},'
         '"properties":{"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY","PROP_CONSUMER_START_TIMESTAMP":"17"},'
         '"statusTable":{"T":{"consumeFailedMsgs":0,"consumeFailedTPS":0.0,"consumeOKTPS":0.0,"consumeRT":0.0,'
-        f'"pullRT":1.5,"pullTPS":0.0}}}},"subscriptionSet":[{SUBSCRIPTION}]}}',
+        f'"pullRT":1.5,"pullTPS":0.0}}}},"subscriptionSet":[{SUBSCRIPTION}],"userConsumerInfo":{{"a":"b"}}}}',
+    ),
+    (
+        bodies.ConsumerOffsets,
+        '{"consumerTable":{"x":{{"brokerName":"b","queueId":3,"topic":"T"}:5}},'
+        '"messageQueueTable":{{"brokerName":"b","queueId":3,"topic":"T"}:6}}',
     ),
 ]
 KINDS = [kind for kind, _ in STANDARD + DIALECT]
@@ -235,6 +265,40 @@ def test_tables_of_queues() -> None:
     assert info.queue_table == {QUEUE: ProcessQueueInfo(dropped=True)}
     assert info.status_table["T"].pull_rt == 1.5
     assert info.jstack is None
+    assert info.pop_queue_table == {
+        MessageQueue("T", "b", -1): bodies.PopQueueInfo(wait_ack_count=2, last_pop_timestamp=5)
+    }
+    assert info.user_info == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:5}}',
+        '{"offsetTable":[{"brokerName":"b","queueId":3,"topic":"T","offset":5}]}',
+        '{"offsetTable":[[{"brokerName":"b","queueId":3,"topic":"T"},5]]}',
+    ],
+)
+def test_offsets_to_go_on_from_come_in_several_forms(text: str) -> None:
+    assert ResetOffsets.decode(text.encode()).offset_table == {QUEUE: 5}
+
+
+def test_messages_that_are_acknowledged_together() -> None:
+    acks = bodies.BatchAcks.decode(dict(STANDARD)[bodies.BatchAcks].encode()).acks[0]
+    assert [offset for offset in range(30) if acks.holds(offset)] == [7, 8]
+    assert bodies.bits_of(7, [7, 8]) == acks.bits
+    assert bodies.bits_of(7, []) == b""
+    bits = bodies.bits_of(7, [9, 7 + 31])
+    assert [offset for offset in range(60) if msgspec.structs.replace(acks, bits=bits).holds(offset)] == [
+        9,
+        38,
+    ]
+
+
+@pytest.mark.parametrize("offset", [6, 7 + 65_536])
+def test_what_was_not_popped_together_cannot_be_acknowledged_together(offset: int) -> None:
+    with pytest.raises(ProtocolError, match="popped together"):
+        bodies.bits_of(7, [offset])
 
 
 def test_running_info_with_tasks() -> None:
@@ -270,6 +334,10 @@ def test_what_is_no_body(kind: type[AnyBody], data: bytes) -> None:
         (TopicStats, '{"offsetTable":{{"topic":"T"}:{}}}'),
         (TopicStats, '{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:5}}'),
         (TopicStats, '{"topicPutTps":"x"}'),
+        (ResetOffsets, '{"offsetTable":[5]}'),
+        (ResetOffsets, '{"offsetTable":[[{"brokerName":"b","queueId":3,"topic":"T"}]]}'),
+        (bodies.ConsumerOffsets, '{"consumerTable":[]}'),
+        (bodies.BatchAcks, '{"brokerName":"b","acks":[{"b":"#"}]}'),
         (ResetOffsets, '{"offsetTable":{{"brokerName":"b","queueId":{"a":{}},"topic":"T"}:5}}'),
         (ConsumerRunningInfo, '{"properties":{"a":5}}'),
         (ConsumerRunningInfo, '{"subscriptionSet":{}}'),

@@ -52,9 +52,10 @@ def same_json(body: bytes, written: bytes) -> None:
 NEW_IN_5 = {
     "enableActingMaster", "heartbeatFingerprint", "withoutSub", "onlyThisBroker", "pullOffset", "topicPutTps",
     "filterServerTable", "attributes", "consumeMessageOrderly", "consumeTimeoutMinute", "groupSysFlag",
+    "mqPopTable", "userConsumerInfo",
 }  # fmt: skip
 """Members that Java 4 does not write."""
-LEFT_OUT = {"mqPopTable", "userConsumerInfo", "groupRetryPolicy"}
+LEFT_OUT = {"groupRetryPolicy", "minTimeStampStr", "maxTimeStampStr", "consumeTimeStampStr"}
 """Members that we neither read nor write."""
 
 
@@ -133,6 +134,8 @@ REQUESTS = {
     if isinstance(value, type) and issubclass(value, Request) and value is not Request
 }
 REQUESTS[RequestCode.LITE_PULL_MESSAGE] = headers.PullMessageRequest
+REQUESTS[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] = headers.ResetOffsetRequest
+REQUESTS[RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS] = headers.GetConsumerStatusRequest
 
 STORED = {
     ResponseCode.SUCCESS,
@@ -146,6 +149,7 @@ PULLED = {
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
 }
+POPPED = {ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT}
 SUCCESS = {ResponseCode.SUCCESS}
 
 ANSWERS: Mapping[int, tuple[type[Header], set[ResponseCode]]] = {
@@ -161,6 +165,8 @@ ANSWERS: Mapping[int, tuple[type[Header], set[ResponseCode]]] = {
     RequestCode.GET_EARLIEST_MSG_STORETIME: (headers.GetEarliestStoreTimeAnswer, SUCCESS),
     RequestCode.QUERY_MESSAGE: (headers.QueryMessageAnswer, SUCCESS),
     RequestCode.HEART_BEAT: (headers.HeartbeatAnswer, SUCCESS),
+    RequestCode.POP_MESSAGE: (headers.PopMessageAnswer, POPPED),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: (headers.ChangeInvisibleTimeAnswer, SUCCESS),
 }
 
 REQUEST_BODIES: Mapping[int, Callable[[bytes], None]] = {
@@ -169,6 +175,9 @@ REQUEST_BODIES: Mapping[int, Callable[[bytes], None]] = {
     RequestCode.UNLOCK_BATCH_MQ: body_of(bodies.QueueLock),
     RequestCode.CHECK_CLIENT_CONFIG: body_of(bodies.ClientCheck),
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: body_of(bodies.ResetOffsets),
+    RequestCode.QUERY_ASSIGNMENT: body_of(bodies.AssignmentQuery),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: body_of(bodies.RequestModeSetting),
+    RequestCode.BATCH_ACK_MESSAGE: body_of(bodies.BatchAcks),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: check_messages,
     RequestCode.CHECK_TRANSACTION_STATE: check_messages,
     RequestCode.SEND_BATCH_MESSAGE: check_batch,
@@ -189,6 +198,11 @@ ANSWER_BODIES: Mapping[int, Callable[[bytes], None]] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: body_of(bodies.ResetOffsets),
     RequestCode.GET_CONSUMER_RUNNING_INFO: body_of(bodies.ConsumerRunningInfo),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: body_of(bodies.DirectConsumption),
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: body_of(bodies.ConsumerOffsets),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: body_of(bodies.ConsumerOffsets),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: body_of(bodies.ConsumeTimeSpans),
+    RequestCode.QUERY_ASSIGNMENT: body_of(bodies.QueueAssignments),
+    RequestCode.POP_MESSAGE: check_messages,
     RequestCode.PULL_MESSAGE: check_messages,
     RequestCode.LITE_PULL_MESSAGE: check_messages,
     RequestCode.QUERY_MESSAGE: check_messages,

@@ -40,6 +40,14 @@ NAMES = {
     " msgId! transactionId fromTransactionCheck topic bname ns nsd",
     headers.CheckTransactionStateRequest: "tranStateTableOffset! commitLogOffset! msgId transactionId"
     " offsetMsgId topic bname ns nsd",
+    headers.SendReplyMessageRequest: "producerGroup! topic! defaultTopic! defaultTopicQueueNums! queueId!"
+    " sysFlag! bornTimestamp! flag! properties reconsumeTimes unitMode batch maxReconsumeTimes bname ns nsd",
+    headers.SendReplyMessageRequestV2: "a! b! c! d! e! f! g! h! i j k l m n ns nsd",
+    headers.PushReplyMessageRequest: "producerGroup! topic! defaultTopic! defaultTopicQueueNums! queueId!"
+    " sysFlag! bornTimestamp! flag! properties reconsumeTimes unitMode bornHost! storeHost! storeTimestamp!"
+    " bname ns nsd",
+    headers.RecallMessageRequest: "topic! recallHandle! producerGroup bname ns nsd",
+    headers.RecallMessageAnswer: "msgId!",
     headers.PullMessageRequest: "consumerGroup! topic! queueId! queueOffset! maxMsgNums! sysFlag!"
     " commitOffset! suspendTimeoutMillis! subVersion! subscription expressionType maxMsgBytes bname ns nsd",
     headers.PullMessageAnswer: "suggestWhichBrokerId! nextBeginOffset! minOffset! maxOffset! offsetDelta"
@@ -67,6 +75,7 @@ NAMES = {
     headers.UnlockBatchMqRequest: "bname ns nsd",
     headers.NotifyConsumerIdsChangedRequest: "consumerGroup! bname ns nsd",
     headers.ResetOffsetRequest: "topic! group! timestamp! isForce! queueId offset bname ns nsd",
+    headers.GetConsumerStatusRequest: "topic! group! clientAddr bname ns nsd",
     headers.GetConsumerRunningInfoRequest: "consumerGroup! clientId! jstackEnable bname ns nsd",
     headers.ConsumeMessageDirectlyRequest: "consumerGroup! clientId msgId brokerName topic topicSysFlag"
     " groupSysFlag bname ns nsd",
@@ -77,6 +86,15 @@ NAMES = {
     headers.GetTopicStatsInfoRequest: "topic! bname ns nsd",
     headers.GetConsumerConnectionListRequest: "consumerGroup! bname ns nsd",
     headers.GetConsumeStatsRequest: "consumerGroup! topic topicList bname ns nsd",
+    headers.QueryConsumeTimeSpanRequest: "topic! group! bname ns nsd",
+    headers.PopMessageRequest: "consumerGroup! topic! queueId! maxMsgNums! invisibleTime! pollTime! bornTime!"
+    " initMode! expType exp order attemptId bname ns nsd",
+    headers.PopMessageAnswer: "popTime! invisibleTime! reviveQid! restNum! startOffsetInfo msgOffsetInfo"
+    " orderCountInfo",
+    headers.AckMessageRequest: "consumerGroup! topic! queueId! extraInfo! offset! liteTopic bname ns nsd",
+    headers.ChangeInvisibleTimeRequest: "consumerGroup! topic! queueId! extraInfo! offset! invisibleTime!"
+    " liteTopic suspend bname ns nsd",
+    headers.ChangeInvisibleTimeAnswer: "popTime! invisibleTime! reviveQid!",
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.protocol.compression import MAX_UNCOMPRESSED_SIZE
+from rocketmq_py.protocol.compression import MAX_UNCOMPRESSED_SIZE, codec
 from rocketmq_py.protocol.stored_message import (
     BLANK_MAGIC,
     BORN_HOST_V6_FLAG,
@@ -199,6 +199,7 @@ def test_a_body_that_cannot_be_unpacked_leaves_the_others_alone(body: bytes, kin
 def test_a_missing_extra_is_named(
     data: bytes, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    codec.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
     message, other = decode_messages(data + java.PLAIN, "b")
     assert message.corruption is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError
@@ -25,6 +26,7 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.protocol.headers.fields import Request
 from rocketmq_py.remoting import Connections
+from rocketmq_py.remoting.address import vip_address
 
 
 class BrokerCalls:
@@ -32,17 +34,30 @@ class BrokerCalls:
 
     Every method raises BrokerError (or a subclass) for an answer that is not a success, NoQueueError
     when no address of the broker is known, and ConnectError, ConnectionLostError or
-    RequestTimeoutError when it cannot be reached. A cancellation leaves nothing behind.
+    RequestTimeoutError when it cannot be reached. A cancellation leaves nothing behind. Topics and groups
+    are named as the user knows them, in what is asked and in what is answered.
 
     Args:
         connections: how brokers are reached.
         routes: their addresses.
+        namespace: what turns the names into those on the wire.
+        vip_channel: whether all but pulls goes to the brokers' VIP channel.
         timeout: seconds for one request.
     """
 
-    def __init__(self, connections: Connections, routes: Routes, *, timeout: float) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        routes: Routes,
+        *,
+        namespace: Namespace,
+        vip_channel: bool,
+        timeout: float,
+    ) -> None:
         self._connections = connections
         self._routes = routes
+        self._namespace = namespace
+        self._vip_channel = vip_channel
         self._timeout = timeout
 
     async def call(self, address: str, header: Request, body: bytes = b"") -> Command:
@@ -51,6 +66,10 @@ class BrokerCalls:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.from_answer(answer.code, answer.remark, address)
         return answer
+
+    def channel(self, address: str) -> str:
+        """Return where sends, and all calls but pulls and heartbeats, to the broker at ``address`` go."""
+        return vip_address(address) if self._vip_channel else address
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the queue's next message will get."""
@@ -150,9 +169,8 @@ class BrokerCalls:
         self, address: str, header: PullMessageRequest, *, timeout: float, body: bytes = b""
     ) -> Command:
         """Return the broker's answer to a pull, whatever its code is; ``timeout`` is in seconds."""
-        return await self._connections.request(
-            address, header.code, header.to_fields(), body, timeout=timeout
-        )
+        fields = self._namespace.wrap(header).to_fields()
+        return await self._connections.request(address, header.code, fields, body, timeout=timeout)
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
         """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""
@@ -170,8 +188,9 @@ class BrokerCalls:
         return self._routes.broker_address(queue.broker_name, any_id=True)
 
     async def _ask(self, address: str, header: Request, body: bytes = b"") -> Command:
+        fields = self._namespace.wrap(header).to_fields()
         return await self._connections.request(
-            address, header.code, header.to_fields(), body, timeout=self._timeout
+            self.channel(address), header.code, fields, body, timeout=self._timeout
         )
 
 

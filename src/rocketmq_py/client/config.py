@@ -9,6 +9,9 @@ from typing import Any, TypedDict
 
 import attrs
 
+from rocketmq_py.client.discovery import Discovery, is_url
+from rocketmq_py.client.namespace import check_namespace
+from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.command import Serialization
 from rocketmq_py.remoting.address import parse_addresses
@@ -29,9 +32,14 @@ def not_negative(_: object, attribute: attrs.Attribute[Any], value: float) -> No
         raise ConfigurationError(f"{attribute.name} is {value!r}; it must be 0 or more")
 
 
-def name_server_addresses(address: str | None) -> tuple[str, ...]:
-    """Return the addresses in ``address``, else those in NAMESRV_ADDR, else 127.0.0.1:9876."""
-    return parse_addresses(address or os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS)
+def _namespace(_: object, __: attrs.Attribute[Any], value: str) -> None:
+    check_namespace(value)
+
+
+def _credentials(_: object, __: attrs.Attribute[Any], value: object) -> None:
+    # Without the value in the text: somebody may have put the secret there.
+    if value is not None and not isinstance(value, Credentials):
+        raise ConfigurationError(f"credentials must be Credentials(...), not {type(value).__name__}")
 
 
 @attrs.frozen(kw_only=True)
@@ -40,10 +48,17 @@ class ClientConfig:
 
     Args:
         instance_name: takes the place of the process id in the client's id (Java: instanceName).
+        unit_name: goes into the client's id, and into the URL that names name servers (unitName).
+        unit_mode: marks the topics and groups that brokers create for this client as unit ones (unitMode).
+        namespace: the tenant whose topics and groups this client knows by their short names (namespace).
+        credentials: who signs the requests, or None where brokers do not check access (AclClientRPCHook).
         tls: encryption, or None for plain text.
+        vip_channel: send, and ask brokers for all but messages, over the port two below a broker's own,
+            which pulls cannot keep busy (vipChannelEnabled).
         serialization: how the headers of requests are written.
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
+        name_server_refresh_interval: seconds between two looks at the URL that names the name servers.
         route_refresh_interval: seconds between two looks at all routes in use (pollNameServerInterval).
         heartbeat_interval: seconds between two heartbeats to every broker (heartbeatBrokerInterval).
         default_topic_queues: queues of a topic that a broker has yet to create (defaultTopicQueueNums).
@@ -51,24 +66,52 @@ class ClientConfig:
     """
 
     instance_name: str | None = None
+    unit_name: str = ""
+    unit_mode: bool = False
+    namespace: str = attrs.field(default="", validator=_namespace)
+    credentials: Credentials | None = attrs.field(default=None, validator=_credentials)
     tls: TLS | None = None
+    vip_channel: bool = False
     serialization: Serialization = Serialization.JSON
     connect_timeout: float = attrs.field(default=3.0, validator=positive)
     request_timeout: float = attrs.field(default=3.0, validator=positive)
+    name_server_refresh_interval: float = attrs.field(default=120.0, validator=positive)
     route_refresh_interval: float = attrs.field(default=30.0, validator=positive)
     heartbeat_interval: float = attrs.field(default=30.0, validator=positive)
     default_topic_queues: int = attrs.field(default=4, validator=positive)
     max_buffered: int = attrs.field(default=4 * 1024 * 1024, validator=positive)
 
 
+def name_servers(address: str | None, config: ClientConfig) -> tuple[str, ...] | Discovery:
+    """Return the addresses that are named, or what the URL that is named will say.
+
+    Args:
+        address: ``host:port;host:port`` or a URL; None or an empty text reads NAMESRV_ADDR, else takes
+            127.0.0.1:9876.
+        config: the client's settings.
+
+    Raises ConfigurationError if it is neither.
+    """
+    text = address or os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS
+    if not is_url(text):
+        return parse_addresses(text)
+    return Discovery(text, unit_name=config.unit_name, tls=config.tls, timeout=config.request_timeout)
+
+
 class ClientOptions(TypedDict, total=False):
     """The fields of ClientConfig, as keyword arguments."""
 
     instance_name: str | None
+    unit_name: str
+    unit_mode: bool
+    namespace: str
+    credentials: Credentials | None
     tls: TLS | None
+    vip_channel: bool
     serialization: Serialization
     connect_timeout: float
     request_timeout: float
+    name_server_refresh_interval: float
     route_refresh_interval: float
     heartbeat_interval: float
     default_topic_queues: int

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from weakref import WeakKeyDictionary
 
+import msgspec
 import trio
 
+from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.protocol.headers import HeartbeatRequest, UnregisterClientRequest
-from rocketmq_py.remoting import Connections
+from rocketmq_py.remoting import Connection, Connections
 
 logger = logging.getLogger("rocketmq_py.client")
 
@@ -26,28 +29,44 @@ class Heartbeats:
         client_id: who speaks.
         connections: how brokers are reached.
         routes: which brokers are in use.
+        namespace: the tenant whose groups and topics these are.
+        unit_mode: whether what brokers create for the consumers is marked as that of a unit.
         interval: seconds between two rounds.
         timeout: seconds for one heartbeat.
     """
 
     def __init__(
-        self, client_id: str, connections: Connections, routes: Routes, *, interval: float, timeout: float
+        self,
+        client_id: str,
+        connections: Connections,
+        routes: Routes,
+        *,
+        namespace: Namespace,
+        unit_mode: bool,
+        interval: float,
+        timeout: float,
     ) -> None:
         self._client_id = client_id
         self._connections = connections
         self._routes = routes
+        self._namespace = namespace
+        self._unit_mode = unit_mode
         self._interval = interval
         self._timeout = timeout
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._wanted = trio.Event()
+        self._groups_changed = 0
+        self._heard: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
     def add_producer(self, group: str) -> None:
         """Announce a producer group from now on. Several producers of one client may share a group."""
+        self._groups_changed += 1
         self._producers[group] = self._producers.get(group, 0) + 1
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
         """Announce a consumer group; ``describe`` gives its subscriptions at each heartbeat."""
+        self._groups_changed += 1
         self._consumers[group] = describe
 
     async def remove_producer(self, group: str) -> None:
@@ -65,6 +84,26 @@ class Heartbeats:
     def has_consumer(self, group: str) -> bool:
         """Whether a consumer of ``group`` is being announced."""
         return group in self._consumers
+
+    def is_heard_on(self, connection: Connection) -> bool:
+        """Whether the broker has heard of all of this client's groups over this connection."""
+        return self._heard.get(connection) == self._groups_changed
+
+    async def ensure_heard(self, connection: Connection, *, timeout: float) -> None:
+        """Send a heartbeat over this connection, unless the broker has heard of all groups over it.
+
+        Brokers send transaction checks and replies only to connections that they had a heartbeat from; and
+        its answer tells the broker's version. Raises as :meth:`Connection.request`, and BrokerError.
+        """
+        if not self.is_heard_on(connection):
+            groups = self._groups_changed
+            header = HeartbeatRequest()
+            answer = await connection.request(
+                header.code, header.to_fields(), self._body(), timeout=min(timeout, self._timeout)
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+            self._heard[connection] = groups
 
     def send_soon(self) -> None:
         """Have a round sent at once by the background task: a group, subscription or broker is new."""
@@ -93,15 +132,10 @@ class Heartbeats:
                     yield address
 
     async def _send_to(self, address: str) -> None:
-        body = Heartbeat(
-            client_id=self._client_id,
-            producer_data_set=tuple(ProducerData(group_name=group) for group in self._producers),
-            consumer_data_set=tuple(describe() for describe in self._consumers.values()),
-        ).encode()
         header = HeartbeatRequest()
         try:
             answer = await self._connections.request(
-                address, header.code, header.to_fields(), body, timeout=self._timeout
+                address, header.code, header.to_fields(), self._body(), timeout=self._timeout
             )
         except RocketMQError as error:
             logger.info("no heartbeat: %s", error)
@@ -109,7 +143,21 @@ class Heartbeats:
             if answer.code != ResponseCode.SUCCESS:
                 logger.warning("%s refused the heartbeat (%d): %s", address, answer.code, answer.remark)
 
+    def _body(self) -> bytes:
+        return Heartbeat(
+            client_id=self._client_id,
+            producer_data_set=tuple(
+                [ProducerData(group_name=self._namespace.wrap_group(group)) for group in self._producers]
+            ),
+            consumer_data_set=tuple([self._on_wire(describe()) for describe in self._consumers.values()]),
+        ).encode()
+
+    def _on_wire(self, consumer: ConsumerData) -> ConsumerData:
+        consumer = self._namespace.wrap_consumer(consumer)
+        return msgspec.structs.replace(consumer, unit_mode=True) if self._unit_mode else consumer
+
     async def _unregister(self, header: UnregisterClientRequest) -> None:
+        header = self._namespace.wrap(header)
         async with trio.open_nursery() as nursery:
             for addresses in self._routes.brokers().values():
                 for address in addresses.values():

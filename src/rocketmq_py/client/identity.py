@@ -39,11 +39,12 @@ def _first_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def new_client_id(address: str, instance_name: str | None, rng: random.Random) -> str:
-    """Return an id that no other client has: ``address@process#counter#random``.
+def new_client_id(address: str, instance_name: str | None, rng: random.Random, unit_name: str = "") -> str:
+    """Return an id that no other client has: ``address@process#counter#random``, with a unit ``@unit`` too.
 
     Two members of a group under one id would each take the other's queues for its own. The process id
     alone does not prevent that: containers share process ids, and often addresses.
     """
     instance = instance_name or str(os.getpid())
-    return f"{address}@{instance}#{next(_counter)}#{rng.getrandbits(32):08x}"
+    unit = f"@{unit_name}" if unit_name else ""
+    return f"{address}@{instance}#{next(_counter)}#{rng.getrandbits(32):08x}{unit}"

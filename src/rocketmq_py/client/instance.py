@@ -10,18 +10,19 @@ from collections.abc import Callable
 from typing import TypeAlias, Unpack
 
 from rocketmq_py.client.broker_calls import BrokerCalls
-from rocketmq_py.client.config import ClientConfig, ClientOptions, name_server_addresses, split_options
+from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options
+from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.name_servers import NameServers
+from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Route, Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, Connections
-
 
 Serve: TypeAlias = Callable[[Connection, Command], bool]
 """Takes a request of a broker, answers it at once or later, and returns True; or returns False: not mine.
@@ -39,7 +40,8 @@ class ClientInstance(Lifespan):
     Nothing is dialled before it is needed: opening one cannot fail for a cluster that is away.
 
     Args:
-        address: name servers, ``host:port;host:port``; None reads NAMESRV_ADDR, else 127.0.0.1:9876.
+        address: name servers, ``host:port;host:port``, or a URL that says where they are; None reads
+            NAMESRV_ADDR, else 127.0.0.1:9876.
         rng: the source of randomness, for tests that replay a run.
         now_ms: the wall clock, epoch milliseconds.
         **options: the fields of ClientConfig.
@@ -49,6 +51,7 @@ class ClientInstance(Lifespan):
 
     Attributes:
         client_id: what brokers know this client by.
+        namespace: turns the user's names into those on the wire, and back.
         unique_ids: makes the ids of messages.
         connections, name_servers, routes, heartbeats, brokers: the parts; only while it is open.
     """
@@ -69,10 +72,13 @@ class ClientInstance(Lifespan):
     ) -> None:
         super().__init__()
         self.config = ClientConfig(**split_options(options, ClientConfig)[0])
-        self.addresses = name_server_addresses(address)
+        self.namespace = Namespace(self.config.namespace)
+        self._addresses = addresses = name_servers(address, self.config)
         self.rng = rng or random.Random()
-        self.host = outgoing_address(self.addresses[0])
-        self.client_id = new_client_id(self.host, self.config.instance_name, self.rng)
+        self.host = outgoing_address(addresses.server if isinstance(addresses, Discovery) else addresses[0])
+        self.client_id = new_client_id(
+            self.host, self.config.instance_name, self.rng, unit_name=self.config.unit_name
+        )
         self.now_ms = now_ms
         self.unique_ids = UniqueIdGenerator(
             ipaddress.ip_address(self.host).packed, process_id=os.getpid, now_ms=now_ms, random=self.rng
@@ -90,11 +96,17 @@ class ClientInstance(Lifespan):
             self._answer,
             tls=config.tls,
             serialization=config.serialization,
+            credentials=config.credentials,
             max_buffered=config.max_buffered,
             connect_timeout=config.connect_timeout,
         )
         self.name_servers = NameServers(
-            self.connections, self.addresses, timeout=config.request_timeout, rng=self.rng
+            self.connections,
+            self._addresses,
+            namespace=self.namespace,
+            timeout=config.request_timeout,
+            refresh_interval=config.name_server_refresh_interval,
+            rng=self.rng,
         )
         self.routes = Routes(
             self.name_servers,
@@ -106,10 +118,19 @@ class ClientInstance(Lifespan):
             self.client_id,
             self.connections,
             self.routes,
+            namespace=self.namespace,
+            unit_mode=config.unit_mode,
             interval=config.heartbeat_interval,
             timeout=config.request_timeout,
         )
-        self.brokers = BrokerCalls(self.connections, self.routes, timeout=config.request_timeout)
+        self.brokers = BrokerCalls(
+            self.connections,
+            self.routes,
+            namespace=self.namespace,
+            vip_channel=config.vip_channel,
+            timeout=config.request_timeout,
+        )
+        self.nursery.start_soon(self.name_servers.run)
         self.nursery.start_soon(self.routes.run)
         self.nursery.start_soon(self.heartbeats.run)
 
@@ -153,7 +174,7 @@ class ClientInstance(Lifespan):
 
     def _members_changed(self, _: Connection, request: Command) -> bool:
         group = NotifyConsumerIdsChangedRequest.from_fields(request.fields).consumer_group
-        changed = self._on_members_changed.get(group)
+        changed = self._on_members_changed.get(self.namespace.unwrap_group(group))
         if changed is not None:
             changed()
         return True

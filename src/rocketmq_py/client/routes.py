@@ -135,21 +135,21 @@ class Routes:
         """Ask a name server for a topic's route now. Raises as :meth:`get`."""
         try:
             route = Route.of(topic, await self._name_servers.route(topic))
-        except TopicNotFoundError:
+        except TopicNotFoundError as error:
             if not for_sending:
                 raise
-            route = await self._default_route(topic)
+            route = await self._default_route(topic, error)
         if route != self._routes.get(topic):
             self._routes[topic] = route
             self._brokers.update(route.brokers)
             self._on_change(route)
         return route
 
-    async def _default_route(self, topic: str) -> Route:
+    async def _default_route(self, topic: str, missing: TopicNotFoundError) -> Route:
         try:
             wire = await self._name_servers.route(DEFAULT_TOPIC)
         except TopicNotFoundError:
-            raise TopicNotFoundError(topic, self._name_servers.addresses) from None
+            raise missing from None
         return Route.of_default(topic, wire, self._default_topic_queues)
 
     def spoil(self, topic: str) -> None:

@@ -1,7 +1,37 @@
-"""Sending: choose a queue, send, retry."""
+"""Sending: choose a queue, send, retry, learn; batches, hooks, transactions and requests."""
 
+from rocketmq_py.producer.compressing import Compression
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
+from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
+from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, BrokerFaultState, LatencyFaultPolicy
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.producer import Producer
+from rocketmq_py.producer.selectors import (
+    QueueSelector,
+    SelectByHash,
+    SelectByMachineRoom,
+    SelectByRandom,
+)
+from rocketmq_py.producer.statistics import Latency, ProducerStatistics
 
-__all__ = ["PendingSend", "Producer", "ProducerConfig", "ProducerOptions"]
+__all__ = [
+    "JAVA_4",
+    "JAVA_5",
+    "BrokerFaultState",
+    "Compression",
+    "EndTransactionContext",
+    "Latency",
+    "LatencyFaultPolicy",
+    "PendingSend",
+    "Producer",
+    "ProducerConfig",
+    "ProducerHook",
+    "ProducerOptions",
+    "ProducerStatistics",
+    "QueueSelector",
+    "SelectByHash",
+    "SelectByMachineRoom",
+    "SelectByRandom",
+    "SendContext",
+    "SendMode",
+]

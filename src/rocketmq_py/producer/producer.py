@@ -1,9 +1,9 @@
-"""The producer: awaited, pipelined and oneway sends."""
+"""The producer: awaited, pipelined and oneway sends, single messages and lists."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -12,23 +12,24 @@ import trio
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
-from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import (
-    BrokerBusyError,
+    BatchError,
     ClosedError,
     Delivery,
-    InvalidMessageError,
-    RequestTimeoutError,
     RocketMQError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
+from rocketmq_py.producer.batch import batch_results, split_batch
 from rocketmq_py.producer.config import DEFAULT_GROUP, ProducerConfig, ProducerOptions
+from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.in_flight import InFlight
 from rocketmq_py.producer.pending import PendingSend
-from rocketmq_py.producer.queue_choice import RoundRobin
-from rocketmq_py.producer.sending import Sending
-from rocketmq_py.protocol.send_request import send_fields
-from rocketmq_py.remoting.connection import Answer, Connection
+from rocketmq_py.producer.preparing import Preparing
+from rocketmq_py.producer.sender import Sender
+from rocketmq_py.producer.sending import Destination, Outcome, Sending
+from rocketmq_py.producer.statistics import ProducerStatistics
+from rocketmq_py.protocol.headers import RecallMessageAnswer, RecallMessageRequest
+from rocketmq_py.protocol.recall_handle import RecallHandle
 
 
 class Producer(Member):
@@ -36,6 +37,11 @@ class Producer(Member):
 
     Use it inside ``async with``; leaving waits until what is in flight has its result, for at most
     ``close_timeout`` seconds. Any number of tasks may send through one producer at the same time.
+
+    Where a method takes ``queue``, a MessageQueue is the only queue that the message may go to, and a
+    QueueSelector (``SelectByHash("order-7")``, or a callable of your own) chooses that: a try that fails is
+    not moved to another queue then, so that the order of what follows is kept. None lets the producer
+    choose, and choose another broker's after a failure.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
@@ -59,22 +65,30 @@ class Producer(Member):
         own, shared = split_options(options, ProducerConfig, ClientConfig)
         super().__init__(client, rng, shared)
         self.config = ProducerConfig(group=group, **own)
-        self._round_robin = RoundRobin(rng or self.client.rng)
+        self._preparing = Preparing(self.client, self.config)
+        self._sender = Sender(self.client, self.config, rng or self.client.rng)
+        self._hooks = Hooks()
         self._in_flight = InFlight(self.config.max_in_flight, self.config.max_in_flight_bytes)
 
     async def send(
-        self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
+        self,
+        message: Message,
+        *,
+        queue: Destination | None = None,
+        timeout: float | None = None,
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
         Args:
             message: what to send.
-            queue: send to this queue and no other; None chooses one, and another broker's after a failure.
+            queue: where to; see the class.
             timeout: seconds for all tries together, instead of the setting ``send_timeout``.
 
         Raises:
             InvalidMessageError: no broker would take the message; nothing was sent.
+            SendForbiddenError: a hook forbade it.
             TopicNotFoundError, NoQueueError, NameServerError: there is nowhere to send it.
+            UnsupportedByBrokerError: it has an exact time, and the broker is older than 5.0.
             BrokerError: the broker refused it. ConnectError, ConnectionLostError, RequestTimeoutError.
                 Their ``delivery`` says what is known: not sent, refused, or unknown.
             ClosedError: the producer is not open.
@@ -82,13 +96,18 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a request that was written may still be stored.
         """
         self._check_open()
-        return await self._deliver(self._begin(message, queue, timeout, self.config.retries))
+        if not self._hooks:
+            return await self._send(message, queue, timeout)
+        async with self._hooks.around(self._context(SendMode.AWAITED, message)) as context:
+            result = await self._send(context.messages[0], queue, timeout, context)
+            context.results = (result,)
+        return result
 
     async def send_soon(
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        queue: Destination | None = None,
         timeout: float | None = None,
         on_done: Callable[[PendingSend], None] | None = None,
     ) -> PendingSend:
@@ -99,54 +118,137 @@ class Producer(Member):
         PendingSend: await it, or give ``on_done``, which is called with it when it is done.
 
         Raises:
-            InvalidMessageError, ClosedError: at once. All else is the PendingSend's.
+            InvalidMessageError, SendForbiddenError, ClosedError: at once. All else is the PendingSend's.
 
         When cancelled while it waits, the message is not sent.
         """
         self._check_open()
-        sending = self._begin(message, queue, timeout, self.config.retries_pipelined)
         pending = PendingSend()
         if on_done is not None:
             pending.add_done_callback(on_done)
-        await self._in_flight.enter(pending, len(message.body))
+        if not self._hooks:
+            await self._send_soon(pending, message, queue, timeout)
+            return pending
+        context = self._context(SendMode.PIPELINED, message)
+        await self._hooks.before_send(context)
+        started = trio.current_time()
         try:
-            self._check_open()  # it may have been closed meanwhile
-            aim = self._aim_nowait(sending) or await self._aim(sending)
-            if not aim[1].has_room:
-                await self._room_before(aim[1], sending)
-        except (ClosedError, trio.Cancelled):
-            self._in_flight.leave(pending)
+            await self._send_soon(pending, context.messages[0], queue, timeout, context, started)
+        except BaseException as error:
+            await self._hooks.after_send(context, started, error)
             raise
-        except RocketMQError as error:
-            self._failed(sending, pending, error)
-        else:
-            self._submit(sending, pending, *aim)
         return pending
 
-    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
         """Send a message that no broker answers: it may be lost, and nobody will know.
 
         Returns when the message is in the connection's buffer. Raises as :meth:`send` for what is known
         before that; there is one try. When cancelled, the message is not sent.
         """
         self._check_open()
-        sending = self._begin(message, queue, None, 0)
-        chosen, connection = self._aim_nowait(sending) or await self._aim(sending)
-        if connection.has_room:
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._room_before(connection, sending)
-        connection.oneway_nowait(sending.code, sending.begin(chosen), message.body)
+        if not self._hooks:
+            await self._send_oneway(message, queue)
+            return
+        async with self._hooks.around(self._context(SendMode.ONEWAY, message)) as context:
+            await self._send_oneway(context.messages[0], queue, context)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together, and wait until a broker has stored them.
+
+        They go to one queue, one after the other, unless they are more than ``max_message_size`` bytes with
+        their properties: then they go in several parts, each awaited before the next, and each to a queue
+        of its own if ``queue`` is None. A BatchingProducer makes batches by itself.
+
+        Returns each message's own result, in the order of the messages.
+
+        Raises:
+            InvalidMessageError: there is no message, or one that cannot be in a batch: of another topic or
+                another ``wait_store_ok``, delayed, or too large. Nothing was sent.
+            BatchError: some parts were stored before one failed; it has their results.
+            others: as :meth:`send`.
+
+        When cancelled, nothing is left waiting; parts that were written may still be stored.
+        """
+        self._check_open()
+        if not self._hooks:
+            return await self._send_batch(messages, queue, timeout)
+        async with self._hooks.around(self._context(SendMode.AWAITED, *messages)) as context:
+            results = await self._send_batch(context.messages, queue, timeout, context)
+            context.results = results
+        return results
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Take a timed message back before it is delivered; brokers 5.x only. Java: ``recallMessage``.
+
+        Args:
+            topic: the message's topic.
+            recall_handle: of its SendResult.
+
+        Returns the message's id.
+
+        Raises:
+            InvalidMessageError: the handle is none.
+            BrokerError: the broker does not recall it: it has been delivered, or recalling is not enabled
+                (recallMessageEnable). ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError.
+
+        When cancelled, it may or may not have been recalled.
+        """
+        self._check_open()
+        handle = RecallHandle.decode(recall_handle)
+        await self.client.routes.get(topic, for_sending=True)
+        header = RecallMessageRequest(
+            producer_group=self.config.group,
+            topic=topic,
+            recall_handle=recall_handle,
+            broker_name=handle.broker_name,
+        )
+        address = self.client.routes.broker_address(handle.broker_name)
+        answer = await self.client.brokers.call(address, header)
+        return RecallMessageAnswer.from_fields(answer.fields).msg_id
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues that a topic's messages may be sent to, sorted.
+
+        Java: ``fetchPublishMessageQueues``. Raises as :meth:`send` for a topic without a route.
+        """
+        self._check_open()
+        return (await self.client.routes.get(topic, for_sending=True)).write_queues
+
+    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
+        """Have a hook called around sends from now on; returns what removes it."""
+        return self._hooks.add(hook)
 
     @property
     def in_flight(self) -> int:
         """How many pipelined sends have neither succeeded nor failed yet."""
         return len(self._in_flight)
 
+    @property
+    def statistics(self) -> ProducerStatistics:
+        """What it has done until now."""
+        counters, faults = self._sender.counters, self._sender.faults
+        return ProducerStatistics(
+            sent=counters.sent,
+            failed=counters.failed,
+            retried=counters.retried,
+            oneway=counters.oneway,
+            in_flight=len(self._in_flight),
+            in_flight_bytes=self._in_flight.bytes,
+            latency=counters.latency(),
+            brokers={} if faults is None else faults.states(),
+        )
+
     # Lifespan
 
     async def _open(self) -> None:
         await super()._open()
+        self._sender.open(self.nursery)
         self.client.heartbeats.add_producer(self.config.group)
 
     async def _close(self) -> None:
@@ -155,145 +257,126 @@ class Producer(Member):
         await super()._close()
 
     def _abandon(self) -> None:
+        self._sender.abandon()
         for pending in self._in_flight.abandon():
+            self._sender.counters.failed += 1
             pending.resolve(_abandoned())
 
-    # One message's way
+    # One request's way
 
-    def _begin(
-        self, message: Message, queue: MessageQueue | None, timeout: float | None, retries: int
-    ) -> Sending:
-        if len(message.body) > self.config.max_message_size:
-            raise InvalidMessageError(
-                f"the body has {len(message.body)} bytes; max_message_size is {self.config.max_message_size}"
-            )
-        if queue is not None and queue.topic != message.topic:
-            raise InvalidMessageError(f"queue {queue} is not one of topic {message.topic!r}")
-        unique_id = self.client.unique_ids.next()
-        fields = send_fields(
-            message,
-            queue or MessageQueue(message.topic, "", 0),  # each try fills in its own
-            producer_group=self.config.group,
-            unique_id=unique_id,
-            born_time_ms=self.client.now_ms(),
-            default_topic_queues=self.client.config.default_topic_queues,
-        )
-        return Sending(
-            message,
-            fields,
-            unique_id,
-            timeout=self.config.send_timeout if timeout is None else timeout,
-            retries=retries,
-            queue=queue,
-        )
+    async def _send(
+        self,
+        message: Message,
+        queue: Destination | None,
+        timeout: float | None,
+        context: SendContext | None = None,
+    ) -> SendResult:
+        sending = self._preparing.prepare(message, queue, timeout, self.config.retries, context)
+        if sending.may_be_compressed:
+            await self._preparing.compress(sending)
+        return await self._deliver(sending)
 
-    def _choose(self, route: Route, sending: Sending) -> MessageQueue:
-        return sending.fixed_queue or self._round_robin.choose(route, sending.failed_broker)
+    async def _deliver(self, sending: Sending) -> SendResult:
+        """Try until it is stored, and count it."""
+        try:
+            result = await self._sender.deliver(sending)
+        except RocketMQError:
+            self._sender.counters.failed += len(sending.messages)
+            raise
+        self._sender.counters.sent += len(sending.messages)
+        return result
 
-    def _aim_nowait(self, sending: Sending) -> tuple[MessageQueue, Connection] | None:
-        """Choose a queue and return the connection to its broker, if nothing has to be waited for."""
-        route = self.client.routes.get_nowait(sending.message.topic)
-        if route is None or (sending.fixed_queue is None and not route.write_queues):
-            return None
-        queue = self._choose(route, sending)
-        address = self.client.routes.master_address_nowait(queue.broker_name)
-        connection = self.client.connections.get_nowait(address) if address else None
-        return None if connection is None else (queue, connection)
-
-    async def _aim(self, sending: Sending) -> tuple[MessageQueue, Connection]:
-        """As `_aim_nowait`, asking a name server and dialling as needed, before the deadline."""
-        with trio.move_on_at(sending.deadline) as waiting:
-            route = await self.client.routes.get(sending.message.topic, for_sending=True)
-        if waiting.cancelled_caught:
-            names = self.client.name_servers.addresses
-            raise RequestTimeoutError(names, sending.timeout, Delivery.NOT_SENT)
-        sending.queue = queue = self._choose(route, sending)
-        address = self.client.routes.broker_address(queue.broker_name)
-        return queue, await self.client.connections.get_before(address, sending.deadline)
-
-    async def _deliver(self, sending: Sending, error: RocketMQError | None = None) -> SendResult:
-        """Try until a broker has stored it; ``error`` is what a first try made elsewhere came to."""
-        while True:
-            if error is not None:
-                await self._after(error, sending)
-            try:
-                queue, connection = self._aim_nowait(sending) or await self._aim(sending)
-                answer = await connection.request(
-                    sending.code, sending.begin(queue), sending.message.body, timeout=sending.remaining
-                )
-                return sending.result(answer, connection.address)
-            except RocketMQError as failure:
-                error = failure
-
-    async def _after(self, error: RocketMQError, sending: Sending) -> None:
-        """Learn from a failed try; wait before the next where that helps, or raise if it was the last."""
-        if error.spoils_route:
-            self.client.routes.spoil(sending.message.topic)
-        back_off = sending.failed(error)
-        if back_off is None:
-            raise error
-        if isinstance(error, BrokerBusyError) or not self._has_other_broker(sending):
-            await trio.sleep(back_off)
-
-    def _has_other_broker(self, sending: Sending) -> bool:
-        route = self.client.routes.get_nowait(sending.message.topic)
-        if route is None or sending.fixed_queue is not None:
-            return False
-        return any(queue.broker_name != sending.failed_broker for queue in route.write_queues)
-
-    # Pipelined sends
-
-    async def _room_before(self, connection: Connection, sending: Sending) -> None:
-        with trio.move_on_at(sending.deadline) as waiting:
-            await connection.wait_for_room()
-        if waiting.cancelled_caught:
-            raise RequestTimeoutError(connection.address, sending.timeout, Delivery.NOT_SENT)
-
-    def _submit(
-        self, sending: Sending, pending: PendingSend, queue: MessageQueue, connection: Connection
+    async def _send_soon(
+        self,
+        pending: PendingSend,
+        message: Message,
+        queue: Destination | None,
+        timeout: float | None,
+        context: SendContext | None = None,
+        started: float = 0.0,
     ) -> None:
-        try:
-            connection.submit(
-                sending.code,
-                sending.begin(queue),
-                sending.message.body,
-                deadline=sending.deadline,
-                timeout=sending.timeout,
-                on_answer=partial(self._answered, sending, pending, connection.address),
-            )
-        except RocketMQError as error:
-            self._failed(sending, pending, error)
-
-    def _answered(self, sending: Sending, pending: PendingSend, address: str, answer: Answer) -> None:
-        if isinstance(answer, RocketMQError):
-            self._failed(sending, pending, answer)
-            return
-        try:
-            result = sending.result(answer, address)
-        except RocketMQError as error:
-            self._failed(sending, pending, error)
+        sending = self._preparing.prepare(message, queue, timeout, self.config.retries_pipelined, context)
+        if context is None:
+            sending.on_done = partial(self._resolve, pending)
         else:
-            self._done(pending, result)
+            sending.on_done = partial(self._resolve_after_hooks, pending, context, started)
+        await self._in_flight.enter(pending, len(message.body))
+        try:
+            self._check_open()  # it may have been closed meanwhile
+            if sending.may_be_compressed:
+                await self._preparing.compress(sending)
+            await self._sender.submit(sending)
+        except BaseException:
+            self._in_flight.leave(pending)
+            raise
 
-    def _failed(self, sending: Sending, pending: PendingSend, error: RocketMQError) -> None:
+    async def _send_oneway(
+        self,
+        message: Message,
+        queue: Destination | None,
+        context: SendContext | None = None,
+    ) -> None:
+        sending = self._preparing.prepare(message, queue, None, 0, context)
+        if sending.may_be_compressed:
+            await self._preparing.compress(sending)
+        await self._sender.send_oneway(sending)
+
+    async def _send_batch(
+        self,
+        messages: Sequence[Message],
+        queue: Destination | None,
+        timeout: float | None,
+        context: SendContext | None = None,
+    ) -> list[SendResult]:
+        batches = split_batch(
+            messages, max_size=self.config.max_message_size, new_unique_id=self.client.unique_ids.next
+        )
+        results: list[SendResult] = []
+        for batch in batches:
+            sending = self._preparing.prepare_batch(batch, queue, timeout, self.config.retries, context)
+            try:
+                results += batch_results(await self._deliver(sending), batch)
+            except RocketMQError as error:
+                if not results:
+                    raise
+                raise BatchError(results, len(messages), error) from error
+        return results
+
+    def _context(self, mode: SendMode, *messages: Message) -> SendContext:
+        return SendContext(
+            producer_group=self.config.group,
+            client_id=self.client.client_id,
+            mode=mode,
+            messages=list(messages),
+            started_ms=self.client.now_ms(),
+        )
+
+    # Outcomes of pipelined sends
+
+    def _resolve(self, pending: PendingSend, outcome: Outcome) -> None:
         if pending.done:
             return  # abandoned when the producer was closed
-        self.nursery.start_soon(self._deliver_in_background, sending, pending, error)
+        counters = self._sender.counters
+        if isinstance(outcome, RocketMQError):
+            counters.failed += 1
+        else:
+            counters.sent += 1
+        self._in_flight.leave(pending)
+        pending.resolve(outcome)
 
-    async def _deliver_in_background(
-        self, sending: Sending, pending: PendingSend, error: RocketMQError
+    def _resolve_after_hooks(
+        self, pending: PendingSend, context: SendContext, started: float, outcome: Outcome
     ) -> None:
-        outcome: SendResult | RocketMQError
-        try:
-            outcome = await self._deliver(sending, error)
-        except RocketMQError as last:
-            outcome = last
-        self._done(pending, outcome)
-
-    def _done(self, pending: PendingSend, outcome: SendResult | RocketMQError) -> None:
         if not pending.done:
-            self._in_flight.leave(pending)
-            pending.resolve(outcome)
+            self.nursery.start_soon(self._run_hooks_and_resolve, pending, context, started, outcome)
+
+    async def _run_hooks_and_resolve(
+        self, pending: PendingSend, context: SendContext, started: float, outcome: Outcome
+    ) -> None:
+        error = outcome if isinstance(outcome, RocketMQError) else None
+        context.results = () if isinstance(outcome, RocketMQError) else (outcome,)
+        await self._hooks.after_send(context, started, error)
+        self._resolve(pending, outcome)
 
 
 def _abandoned() -> RocketMQError:

@@ -1,16 +1,26 @@
-"""One message on its way: the tries that it has left, and what is known about it."""
+"""One request to store messages on its way: the tries that it has left, and what is known about it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 import trio
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
+from rocketmq_py.producer.selectors import QueueSelector
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.send_request import long_named
 
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
+
+Outcome: TypeAlias = SendResult | RocketMQError
+
+Destination: TypeAlias = MessageQueue | QueueSelector
+"""Where a message must go: to this queue, or to the one that this chooses."""
 
 _STATUS = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -20,71 +30,136 @@ _STATUS = {
 }
 
 
+class NotStoreOKError(RocketMQError):
+    """Ends a try that stored the message, but not as safely as the broker should; never reaches users."""
+
+    retriable = True
+    delivery = Delivery.UNKNOWN
+
+
 class Sending:
-    """A message, its request, and the tries and the time that are left.
+    """A request with one message or a batch, and the tries and the time that are left.
 
     Args:
-        message: what is sent; its body may be large and is never copied.
-        fields: the request's header; queue and broker are filled in for each try.
-        unique_id: the id by which consumers know it, the same for every try.
+        messages: what is sent.
+        body: the request's body; it may be large and is never copied.
+        fields: the request's header, with the short names; queue and broker are filled in for each try.
+        message_id: the id of the message; of a batch all of them, with commas between.
         timeout: seconds for all tries together, from now on.
         retries: tries after the first.
-        queue: the only queue that it may go to, or None for a free choice.
+        queue: the only queue that it may go to, what chooses that, or None for a free choice.
+        code: the kind of the request.
+
+    Attributes:
+        fixed_queue: the only queue that it may go to, once that is known: a try that fails is not moved.
+        failed_broker: of the last try that failed.
+        failures: how many tries failed.
+        stored: the result of a try that stored it, though not as safely as wished.
+        started: when the last try was begun, on trio's clock.
+        address: the broker of the last try; empty before.
+        may_be_compressed: whether the body is large enough for it.
+        wants_store_ok: whether a status other than SEND_OK is a reason to try another broker.
+        wants_heartbeat: whether the broker must know this client's groups, or tell its version, before.
+        try_timeout: seconds for one try, if another may follow.
+        on_done: what gets the outcome of a pipelined one.
     """
 
     __slots__ = (
-        "_fields", "_retries", "_tries", "_was_written", "deadline", "failed_broker", "fixed_queue",
-        "message", "queue", "timeout", "unique_id",
+        "_fields", "_retries", "_was_written", "address", "body", "code", "deadline", "failed_broker",
+        "failures", "fixed_queue", "may_be_compressed", "message_id", "messages", "on_done", "queue",
+        "selector", "started", "stored", "timeout", "try_timeout", "wants_heartbeat", "wants_store_ok",
     )  # fmt: skip
-
-    code = RequestCode.SEND_MESSAGE_V2
 
     def __init__(
         self,
-        message: Message,
+        messages: tuple[Message, ...],
+        body: bytes,
         fields: dict[str, str],
-        unique_id: str,
+        message_id: str,
         *,
         timeout: float,
         retries: int,
-        queue: MessageQueue | None,
+        queue: Destination | None,
+        code: int = RequestCode.SEND_MESSAGE_V2,
     ) -> None:
-        self.message = message
-        self.unique_id = unique_id
+        self.messages = messages
+        self.body = body
+        self.message_id = message_id
+        self.code = code
         self.timeout = timeout
-        self.deadline = trio.current_time() + timeout
-        self.fixed_queue = queue
-        self.queue = queue
+        self.started = now = trio.current_time()
+        self.deadline = now + timeout
+        self.selector: QueueSelector | None = None
+        self.fixed_queue: MessageQueue | None = None
+        if isinstance(queue, MessageQueue):
+            self.fixed_queue = queue
+        elif queue is not None:
+            self.selector = queue
+        self.queue: MessageQueue | None = None
         self.failed_broker: str | None = None
+        self.stored: SendResult | None = None
+        self.address = ""
+        self.may_be_compressed = False
+        self.wants_store_ok = False
+        self.wants_heartbeat = False
+        self.try_timeout: float | None = None
+        self.on_done: Callable[[Outcome], None] | None = None
+        self.failures = 0
         self._fields = fields
         self._retries = retries
-        self._tries = 0
         self._was_written = False
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
+        return self.messages[0].topic
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has an exact time, which only brokers of 5.x keep."""
+        return self.messages[0].is_timed
 
     @property
     def remaining(self) -> float:
         """Seconds that are left for all tries together."""
         return max(self.deadline - trio.current_time(), 0.0)
 
-    def begin(self, queue: MessageQueue) -> dict[str, str]:
-        """Begin a try: return the request's fields, for ``queue``."""
+    def set_compressed(self, body: bytes, system_flag: int) -> None:
+        """Take the compressed form of the body, and the bits of the system flag that say so."""
+        self.body = body
+        self._fields["f"] = str(int(self._fields["f"]) | system_flag)
+
+    def set_unit_mode(self) -> None:
+        """Mark what a broker creates for it as a unit's."""
+        self._fields["k"] = "true"
+
+    def begin(self, queue: MessageQueue, address: str) -> dict[str, str]:
+        """Begin a try: return the request's fields, for ``queue`` on the broker at ``address``."""
         self.queue = queue
+        self.address = address
+        self.started = trio.current_time()
         self._fields["e"] = str(queue.queue_id)
         self._fields["n"] = queue.broker_name
-        return self._fields
+        return long_named(self._fields) if self.code == RequestCode.SEND_MESSAGE else self._fields
 
-    def result(self, answer: Command, address: str) -> SendResult:
+    def end_of_try(self) -> float:
+        """Return when the try that was begun counts as timed out, on trio's clock."""
+        if self.try_timeout is None or self.failures >= self._retries:
+            return self.deadline
+        return min(self.deadline, self.started + self.try_timeout)
+
+    def result(self, answer: Command) -> SendResult:
         """Return what the broker's answer says. Raises BrokerError if it did not store the message."""
         status = _STATUS.get(answer.code)  # type: ignore[call-overload]  # an int is an IntEnum's equal
         if status is None:
-            raise BrokerError.from_answer(answer.code, answer.remark, address)
+            raise BrokerError.from_answer(answer.code, answer.remark, self.address)
         fields, queue = answer.fields, self.queue
         assert queue is not None
         try:
             queue_id = int(fields["queueId"])
-            return SendResult(
+            result = SendResult(
                 status,
-                self.unique_id,
+                self.message_id,
                 fields["msgId"],
                 queue
                 if queue_id == queue.queue_id
@@ -94,23 +169,27 @@ class Sending:
                 fields.get("recallHandle"),
             )
         except (KeyError, ValueError) as error:
-            raise ProtocolError(f"{address} answered a send without a usable {error}") from error
+            raise ProtocolError(f"{self.address} answered a send without a usable {error}") from error
+        if self.wants_store_ok and status is not SendStatus.SEND_OK:
+            self.stored = result
+            raise NotStoreOKError(f"{self.address} stored it with {status.name}")
+        return result
 
     def failed(self, error: RocketMQError) -> float | None:
         """Note that a try failed. Return the seconds to wait before the next, or None if it was the last.
 
         ``error`` then is the one to raise: it says "unknown" if any try may have reached a broker.
         """
-        self._tries += 1
         if error.delivery is Delivery.UNKNOWN:
             self._was_written = True
         if self.queue is not None:
             self.failed_broker = self.queue.broker_name
-        back_off: float = FIRST_BACK_OFF * 2 ** (self._tries - 1)
-        if not error.retriable or self._tries > self._retries or self.remaining <= back_off:
+        self.failures += 1
+        back_off: float = FIRST_BACK_OFF * 2 ** (self.failures - 1)
+        if not error.retriable or self.failures > self._retries or self.remaining <= back_off:
             if self._was_written:
                 error.delivery = Delivery.UNKNOWN
-            if self._tries > 1:
-                error.add_note(f"sending to topic {self.message.topic!r} failed after {self._tries} tries")
+            if self.failures > 1:
+                error.add_note(f"sending to topic {self.topic!r} failed after {self.failures} tries")
             return None
         return back_off

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.errors import MessageTooLargeError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.properties import MAX_ENCODED_SIZE, encode_properties
@@ -24,7 +24,7 @@ def encode_message_properties(
         system_properties: further ones of RocketMQ's own, such as RETRY_TOPIC of a message sent back.
 
     Raises:
-        InvalidMessageError: they are longer than 32,767 bytes.
+        MessageTooLargeError: they are longer than 32,767 bytes.
     """
     wait = "true" if message.wait_store_ok else "false"
     encoded = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02"
@@ -34,6 +34,10 @@ def encode_message_properties(
         encoded += f"KEYS\x01{message.keys}\x02"
     if message.delay_level:
         encoded += f"DELAY\x01{message.delay_level}\x02"
+    elif message.delay:
+        encoded += f"TIMER_DELAY_MS\x01{round(message.delay * 1000)}\x02"
+    elif message.deliver_at_ms:
+        encoded += f"TIMER_DELIVER_MS\x01{message.deliver_at_ms}\x02"
     if message.properties:
         encoded += encode_properties(message.properties)
     if system_properties:
@@ -46,7 +50,7 @@ def encode_message_properties(
 def _check_size(encoded: str) -> None:
     size = len(encoded.encode(errors="replace"))
     if size > MAX_ENCODED_SIZE:
-        raise InvalidMessageError(
+        raise MessageTooLargeError(
             f"the properties, with tags and keys, take {size} bytes; at most {MAX_ENCODED_SIZE} are allowed"
         )
 
@@ -83,7 +87,7 @@ def send_fields(
         system_properties: further properties of RocketMQ's own.
 
     Raises:
-        InvalidMessageError: the properties are longer than 32,767 bytes.
+        MessageTooLargeError: the properties are longer than 32,767 bytes.
     """
     fields = {
         "a": producer_group,

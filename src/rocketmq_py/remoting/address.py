@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rocketmq_py.errors import ConfigurationError
 
@@ -31,6 +32,13 @@ def split_address(address: str) -> tuple[str, int]:
     if not separator or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigurationError(f"address {address!r} is not host:port with a port from 1 to 65535")
     return host, int(port)
+
+
+@lru_cache(maxsize=1024)  # a producer asks for every message
+def vip_address(address: str) -> str:
+    """Return where a broker listens for those who pull nothing. Java: ``MixAll.brokerVIPChannel``."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
 
 
 def format_address(socket_name: Sequence[object]) -> str:

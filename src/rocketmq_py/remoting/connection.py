@@ -10,6 +10,7 @@ from typing import TypeAlias
 import trio
 
 from rocketmq_py.codes import ResponseCode
+from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import (
     ConnectionLostError,
     Delivery,
@@ -19,6 +20,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.protocol.command import Command, Serialization, encode_request, encode_response
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
+from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import format_address, pack_address
 from rocketmq_py.remoting.deadlines import Deadlines
 
@@ -87,6 +89,7 @@ class Connection:
         handler: answers the requests of the peer.
         address: what ``address`` says, instead of the peer's own.
         serialization: how the headers of requests are written; an answer follows its request.
+        credentials: who signs every request, or None; answers are not signed.
         max_buffered: bytes that may pile up before senders wait.
         max_frame_size: a longer frame breaks the connection.
         read_waits_for_room: read no more requests while answers pile up. For a server's end only:
@@ -97,6 +100,8 @@ class Connection:
         draining: the peer has announced that it goes away (GO_AWAY): ask it nothing new.
         late_answers: answers that came when nobody waited for them any more.
         has_received: whether the peer ever sent anything.
+        peer_version: the peer's version as its answers have it, an ordinal of Java's ``MQVersion``; 0
+            before the first answer.
         write_number: how many times the writer has taken what had piled up.
     """
 
@@ -108,6 +113,7 @@ class Connection:
         handler: Handler,
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
+        credentials: Credentials | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         max_frame_size: int = MAX_FRAME_SIZE,
         read_waits_for_room: bool = False,
@@ -116,6 +122,7 @@ class Connection:
         self._deadlines = deadlines
         self._handler = handler
         self._serialization = serialization
+        self._credentials = credentials
         self._max_buffered = max_buffered
         self._read_waits_for_room = read_waits_for_room
         self._decoder = FrameDecoder(max_frame_size)
@@ -126,6 +133,7 @@ class Connection:
         self.draining = False
         self.late_answers = 0
         self.has_received = False
+        self.peer_version = 0
         self.write_number = 0
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
@@ -240,8 +248,11 @@ class Connection:
 
         Raises:
             ConnectionLostError: the connection is closed.
+            InvalidMessageError: a text of the header cannot be written as UTF-8.
         """
         self._check_open()
+        if self._credentials is not None:
+            fields = signed(fields, body, self._credentials)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         frame = encode_request(code, opaque, fields, body, serialization=self._serialization)
         pending = PendingRequest(self, opaque, timeout, on_answer)
@@ -261,6 +272,8 @@ class Connection:
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer, however full the buffer is. Raises ConnectionLostError."""
         self._check_open()
+        if self._credentials is not None:
+            fields = signed(fields, body, self._credentials)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         self._put(encode_request(code, opaque, fields, body, oneway=True, serialization=self._serialization))
 
@@ -316,6 +329,7 @@ class Connection:
             self.close(f"{self._silent_timeouts} requests timed out and nothing was received")
 
     def _answered(self, answer: Command) -> None:
+        self.peer_version = answer.version
         if answer.code == ResponseCode.GO_AWAY:
             self.draining = True
         pending = self._pending.pop(answer.opaque, None)

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.codes import ResponseCode
+from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.address import split_address
@@ -52,6 +53,7 @@ class Connections:
         handler: answers the requests of brokers.
         tls: None for plain text.
         serialization: how headers are written.
+        credentials: who signs every request, or None.
         max_buffered: bytes that may pile up for one connection before senders wait.
         connect_timeout: seconds for one dial, TLS included.
     """
@@ -63,6 +65,7 @@ class Connections:
         *,
         tls: TLS | None = None,
         serialization: Serialization = Serialization.JSON,
+        credentials: Credentials | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         connect_timeout: float = 3.0,
     ) -> None:
@@ -71,6 +74,7 @@ class Connections:
         self._tls = tls
         self._context = tls.context() if tls is not None else None
         self._serialization = serialization
+        self._credentials = credentials
         self._max_buffered = max_buffered
         self._connect_timeout = connect_timeout
         self._deadlines = Deadlines()
@@ -173,6 +177,7 @@ class Connections:
                 handler=self._handler,
                 address=address,
                 serialization=self._serialization,
+                credentials=self._credentials,
                 max_buffered=self._max_buffered,
             )
         except trio.TooSlowError:

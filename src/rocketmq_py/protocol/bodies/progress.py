@@ -11,7 +11,7 @@ import msgspec
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.bodies.body import Body, convert, read_queue_table, write_queue_table
+from rocketmq_py.protocol.bodies.body import Body, BodyQueue, convert, read_queue_table, write_queue_table
 from rocketmq_py.protocol.bodies.group import SubscriptionData
 
 
@@ -99,7 +99,10 @@ class ConsumeStats:
 
 @attrs.frozen
 class ResetOffsets:
-    """The offsets to go on from: the body of RESET_CONSUMER_CLIENT_OFFSET. Java: ``ResetOffsetBody``."""
+    """The offsets to go on from: the body of RESET_CONSUMER_CLIENT_OFFSET.
+
+    Java: ``ResetOffsetBody``, and ``ResetOffsetBodyForC`` as brokers write it when a tool in C++ asked them.
+    """
 
     offset_table: Mapping[MessageQueue, int]
 
@@ -109,8 +112,87 @@ class ResetOffsets:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
+        """Return the body that ``data`` holds in any of its forms, or raise ProtocolError.
+
+        Beside an object with queues as keys, that is a list of queues, each with its offset in or beside it.
+        """
+        table = _members(data).get("offsetTable", {})
+        if not isinstance(table, list):
+            return cls(read_queue_table(table, int))
+        offsets = {}
+        for item in table:
+            if isinstance(item, list):
+                queue, offset = convert(item, tuple[BodyQueue, int])
+            else:
+                entry = convert(item, _QueueWithOffset)
+                queue, offset = entry, entry.offset
+            offsets[queue.queue] = offset
+        return cls(offsets)
+
+
+class _QueueWithOffset(BodyQueue, frozen=True, kw_only=True):
+    """Java: ``MessageQueueForC``."""
+
+    offset: int
+
+
+@attrs.frozen
+class ConsumerOffsets:
+    """How far a client, or each client of a group, says that it has come.
+
+    The answer to GET_CONSUMER_STATUS_FROM_CLIENT and to INVOKE_BROKER_TO_GET_CONSUMER_STATUS. Java:
+    ``GetConsumerStatusBody``.
+
+    Attributes:
+        offset_table: of one client: offsets by queue.
+        client_tables: of several clients: such tables by client id.
+    """
+
+    offset_table: Mapping[MessageQueue, int] = attrs.field(factory=dict)
+    client_tables: Mapping[str, Mapping[MessageQueue, int]] = attrs.field(factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the body in fastjson's dialect."""
+        clients = {client_id: write_queue_table(table) for client_id, table in self.client_tables.items()}
+        return msgspec.json.encode(
+            {"consumerTable": clients, "messageQueueTable": write_queue_table(self.offset_table)}
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
-        return cls(read_queue_table(_members(data).get("offsetTable", {}), int))
+        members = _members(data)
+        clients = members.get("consumerTable", {})
+        if not isinstance(clients, dict):
+            raise ProtocolError(f"a table of clients is {type(clients).__name__}, not an object")
+        return cls(
+            read_queue_table(members.get("messageQueueTable", {}), int),
+            {str(client_id): read_queue_table(table, int) for client_id, table in clients.items()},
+        )
+
+
+class QueueTimeSpan(Body, frozen=True, kw_only=True):
+    """When the messages of a queue were stored, and how far behind a group is. Java: ``QueueTimeSpan``.
+
+    Attributes:
+        message_queue: the queue.
+        min_time_ms: the first message, epoch milliseconds.
+        max_time_ms: the last one.
+        consume_time_ms: the last one that the group has consumed.
+        delay_ms: how long ago the first one that it has not consumed was stored; 0 if there is none.
+    """
+
+    message_queue: BodyQueue
+    min_time_ms: int = msgspec.field(name="minTimeStamp", default=0)
+    max_time_ms: int = msgspec.field(name="maxTimeStamp", default=0)
+    consume_time_ms: int = msgspec.field(name="consumeTimeStamp", default=0)
+    delay_ms: int = msgspec.field(name="delayTime", default=0)
+
+
+class ConsumeTimeSpans(Body, frozen=True, kw_only=True):
+    """The answer to QUERY_CONSUME_TIME_SPAN. Java: ``QueryConsumeTimeSpanBody``."""
+
+    consume_time_span_set: tuple[QueueTimeSpan, ...] = ()
 
 
 class ProcessQueueInfo(Body, frozen=True, kw_only=True):
@@ -149,6 +231,20 @@ class ProcessQueueInfo(Body, frozen=True, kw_only=True):
     last_consume_timestamp: int = 0
 
 
+class PopQueueInfo(Body, frozen=True, kw_only=True):
+    """What a consumer holds of a queue that it pops from. Java: ``PopProcessQueueInfo``.
+
+    Attributes:
+        wait_ack_count: messages that are not acknowledged yet.
+        dropped: whether the queue was taken away.
+        last_pop_timestamp: when it was popped, epoch milliseconds.
+    """
+
+    wait_ack_count: int = 0
+    dropped: bool = msgspec.field(name="droped", default=False)
+    last_pop_timestamp: int = 0
+
+
 class ConsumeStatus(Body, frozen=True, kw_only=True):
     """How a topic is consumed. Java: ``ConsumeStatus``.
 
@@ -181,6 +277,8 @@ class ConsumerRunningInfo:
         queue_table: what it holds, by queue.
         status_table: how it consumes, by topic.
         jstack: what its threads (here: tasks) do, if that was asked for.
+        pop_queue_table: what it holds of the queues that it pops from (5.x).
+        user_info: what the application says of itself (5.x).
     """
 
     properties: Mapping[str, str]
@@ -188,14 +286,18 @@ class ConsumerRunningInfo:
     queue_table: Mapping[MessageQueue, ProcessQueueInfo] = attrs.field(factory=dict)
     status_table: Mapping[str, ConsumeStatus] = attrs.field(factory=dict)
     jstack: str | None = None
+    pop_queue_table: Mapping[MessageQueue, PopQueueInfo] = attrs.field(factory=dict)
+    user_info: Mapping[str, str] = attrs.field(factory=dict)
 
     def encode(self) -> bytes:
         """Return the body in fastjson's dialect."""
         members: dict[str, Any] = {
+            "mqPopTable": write_queue_table(self.pop_queue_table),
             "mqTable": write_queue_table(self.queue_table),
             "properties": dict(self.properties),
             "statusTable": dict(self.status_table),
             "subscriptionSet": self.subscription_set,
+            "userConsumerInfo": dict(self.user_info),
         }
         if self.jstack is not None:
             members["jstack"] = self.jstack
@@ -211,6 +313,8 @@ class ConsumerRunningInfo:
             read_queue_table(members.get("mqTable", {}), ProcessQueueInfo),
             convert(members.get("statusTable", {}), dict[str, ConsumeStatus]),
             convert(members["jstack"], str) if "jstack" in members else None,
+            read_queue_table(members.get("mqPopTable", {}), PopQueueInfo),
+            convert(members.get("userConsumerInfo", {}), dict[str, str]),
         )
 
 

@@ -14,11 +14,13 @@ from rocketmq_py.protocol.headers.admin import (
     GetConsumerConnectionListRequest,
     GetConsumeStatsRequest,
     GetTopicStatsInfoRequest,
+    QueryConsumeTimeSpanRequest,
 )
 from rocketmq_py.protocol.headers.client import (
     ConsumeMessageDirectlyRequest,
     GetConsumerListByGroupRequest,
     GetConsumerRunningInfoRequest,
+    GetConsumerStatusRequest,
     GetRouteInfoRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
@@ -29,6 +31,15 @@ from rocketmq_py.protocol.headers.client import (
     UnregisterClientRequest,
 )
 from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+from rocketmq_py.protocol.headers.pop import (
+    INIT_FROM_MAX,
+    INIT_FROM_MIN,
+    AckMessageRequest,
+    ChangeInvisibleTimeAnswer,
+    ChangeInvisibleTimeRequest,
+    PopMessageAnswer,
+    PopMessageRequest,
+)
 from rocketmq_py.protocol.headers.pull import (
     ConsumerSendMsgBackRequest,
     GetEarliestStoreTimeAnswer,
@@ -45,6 +56,12 @@ from rocketmq_py.protocol.headers.pull import (
     UpdateConsumerOffsetRequest,
     ViewMessageRequest,
 )
+from rocketmq_py.protocol.headers.recall import RecallMessageAnswer, RecallMessageRequest
+from rocketmq_py.protocol.headers.reply import (
+    PushReplyMessageRequest,
+    SendReplyMessageRequest,
+    SendReplyMessageRequestV2,
+)
 from rocketmq_py.protocol.headers.send import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
@@ -55,6 +72,11 @@ from rocketmq_py.protocol.headers.send import (
 )
 
 __all__ = [
+    "INIT_FROM_MAX",
+    "INIT_FROM_MIN",
+    "AckMessageRequest",
+    "ChangeInvisibleTimeAnswer",
+    "ChangeInvisibleTimeRequest",
     "CheckTransactionStateRequest",
     "ConsumeMessageDirectlyRequest",
     "ConsumerSendMsgBackRequest",
@@ -66,6 +88,7 @@ __all__ = [
     "GetConsumerConnectionListRequest",
     "GetConsumerListByGroupRequest",
     "GetConsumerRunningInfoRequest",
+    "GetConsumerStatusRequest",
     "GetEarliestStoreTimeAnswer",
     "GetEarliestStoreTimeRequest",
     "GetMaxOffsetRequest",
@@ -80,11 +103,17 @@ __all__ = [
     "LockBatchMqRequest",
     "NotifyConsumerIdsChangedRequest",
     "OffsetAnswer",
+    "PopMessageAnswer",
+    "PopMessageRequest",
     "PullMessageAnswer",
     "PullMessageRequest",
+    "PushReplyMessageRequest",
+    "QueryConsumeTimeSpanRequest",
     "QueryConsumerOffsetRequest",
     "QueryMessageAnswer",
     "QueryMessageRequest",
+    "RecallMessageAnswer",
+    "RecallMessageRequest",
     "Request",
     "ResetOffsetRequest",
     "SearchOffsetRequest",
@@ -92,6 +121,8 @@ __all__ = [
     "SendMessageAnswer",
     "SendMessageRequest",
     "SendMessageRequestV2",
+    "SendReplyMessageRequest",
+    "SendReplyMessageRequestV2",
     "UnlockBatchMqRequest",
     "UnregisterClientRequest",
     "UpdateConsumerOffsetRequest",

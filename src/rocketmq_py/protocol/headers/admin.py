@@ -98,3 +98,13 @@ class GetConsumeStatsRequest(Request):
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class QueryConsumeTimeSpanRequest(Request):
+    """Ask how far behind a group is, in time. Java: ``QueryConsumeTimeSpanRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.QUERY_CONSUME_TIME_SPAN
+
+    topic: str
+    group: str

@@ -92,6 +92,8 @@ class NotifyConsumerIdsChangedRequest(Request):
 class ResetOffsetRequest(Request):
     """A broker tells a client to go on from other offsets (the body). Java: ``ResetOffsetRequestHeader``.
 
+    A tool asks a broker to do so with INVOKE_BROKER_TO_RESET_OFFSET.
+
     Attributes:
         topic: the topic.
         group: the group.
@@ -109,6 +111,25 @@ class ResetOffsetRequest(Request):
     is_force: bool
     queue_id: Int32 = -1
     offset: Int64 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetConsumerStatusRequest(Request):
+    """Ask a client how far it has come: a ``ConsumerOffsets``. Java: ``GetConsumerStatusRequestHeader``.
+
+    A tool asks a broker the same with INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
+
+    Attributes:
+        topic: the topic.
+        group: the group.
+        client_addr: to a broker: the id of the only client that it shall ask; empty for all.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+
+    topic: str
+    group: str
+    client_addr: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,147 @@
+"""Lists of messages as the bodies of requests, and the answers to them. Java: ``MessageBatch``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.properties import MAX_ENCODED_SIZE
+from rocketmq_py.protocol.send_body import encode_batched
+from rocketmq_py.protocol.send_request import encode_message_properties
+
+MAX_BATCHED_MESSAGES = 32_767
+"""Brokers of 5.x count the messages of a batch in 16 bits: of a longer one, the offsets would go backwards."""
+MAX_BATCHED_PROPERTIES = MAX_ENCODED_SIZE - 1024
+"""Bytes of the properties of a message in a batch. Brokers of 4.x append the batch's own and their cluster's
+name, and where that gets too long, they lose the message and others behind it."""
+
+
+@attrs.frozen(slots=False, eq=False)
+class EncodedBatch:
+    """Messages that go in one request.
+
+    Attributes:
+        messages: at least one, all of one topic and one ``wait_store_ok``.
+        unique_ids: the id of each.
+        body: the request's body; never compressed, as brokers take it apart.
+    """
+
+    messages: tuple[Message, ...] = attrs.field(repr=False)
+    unique_ids: tuple[str, ...] = attrs.field(repr=False)
+    body: bytes = attrs.field(repr=False)
+
+    @property
+    def topic(self) -> str:
+        """Where they go."""
+        return self.messages[0].topic
+
+    @property
+    def wait_store_ok(self) -> bool:
+        """Whether all of them wait, or none."""
+        return self.messages[0].wait_store_ok
+
+
+def check_batchable(message: Message) -> None:
+    """Raise InvalidMessageError, with the reason, for a message that brokers do not take in a batch.
+
+    They would take one that is delayed, and deliver it at once.
+    """
+    if message.delay_level or message.delay or message.deliver_at_ms:
+        raise InvalidMessageError("it is delayed, which a message in a batch cannot be")
+    if message.topic.startswith(RETRY_PREFIX):
+        raise InvalidMessageError(f"{message.topic!r} is a retry topic, which takes no batches")
+
+
+def encode_in_batch(message: Message, unique_id: str) -> bytes:
+    """Return the bytes of a message in a batch's body.
+
+    Raises:
+        MessageTooLargeError: the properties, with tags and keys, are longer than MAX_BATCHED_PROPERTIES.
+    """
+    properties = encode_message_properties(message, unique_id).encode()
+    if len(properties) > MAX_BATCHED_PROPERTIES:
+        raise MessageTooLargeError(
+            f"the properties, with tags and keys, take {len(properties)} bytes; in a batch at most "
+            f"{MAX_BATCHED_PROPERTIES} are allowed"
+        )
+    return encode_batched(message.flag, message.body, properties)
+
+
+def split_batch(
+    messages: Sequence[Message], *, max_size: int, new_unique_id: Callable[[], str]
+) -> list[EncodedBatch]:
+    """Return the messages in as few requests as their order allows.
+
+    Args:
+        messages: what to send; all of one topic.
+        max_size: bytes of a request's body: all that is in it, as brokers count it (maxMessageSize).
+        new_unique_id: makes the id of each message.
+
+    Raises:
+        InvalidMessageError: the list is empty, or a message does not go with the first, is delayed, or is for
+            a retry topic. The text has its place in the list, from 0.
+        MessageTooLargeError: one message is too large by itself, or its properties are.
+    """
+    if not messages:
+        raise InvalidMessageError("the list of messages is empty")
+    unique_ids = [new_unique_id() for _ in messages]
+    encoded = _encode(messages, unique_ids, max_size)
+    return [
+        EncodedBatch(tuple(messages[start:end]), tuple(unique_ids[start:end]), b"".join(encoded[start:end]))
+        for start, end in _parts(encoded, max_size)
+    ]
+
+
+def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
+    first = messages[0]
+    encoded = []
+    for message, unique_id in zip(messages, unique_ids, strict=True):
+        try:
+            _check_goes_with(message, first)
+            check_batchable(message)
+            one = encode_in_batch(message, unique_id)
+            if len(one) > max_size:
+                raise MessageTooLargeError(
+                    f"it takes {len(one)} bytes, with its properties; max_message_size is {max_size}"
+                )
+        except InvalidMessageError as error:
+            raise type(error)(f"message {len(encoded)} of the list: {error}") from None
+        encoded.append(one)
+    return encoded
+
+
+def _check_goes_with(message: Message, first: Message) -> None:
+    if message.topic != first.topic:
+        raise InvalidMessageError(f"its topic is {message.topic!r}, that of the first is {first.topic!r}")
+    if message.wait_store_ok is not first.wait_store_ok:
+        raise InvalidMessageError(
+            f"its wait_store_ok is {message.wait_store_ok}, that of the first is {first.wait_store_ok}"
+        )
+
+
+def _parts(encoded: Sequence[bytes], max_size: int) -> Iterator[tuple[int, int]]:
+    """Yield from where to where each part goes."""
+    start = size = 0
+    for index, one in enumerate(encoded):
+        size += len(one)
+        if size > max_size or index - start == MAX_BATCHED_MESSAGES:
+            yield start, index
+            start, size = index, len(one)
+    yield start, len(encoded)
+
+
+def batch_results(result: SendResult, batch: EncodedBatch) -> list[SendResult]:
+    """Return each message's own result, for that of the whole batch."""
+    queue_offset = result.queue_offset
+    offset_ids = result.offset_message_id.split(",")
+    if len(offset_ids) != len(batch.unique_ids):
+        # A topic of the kind BatchCQ may keep a batch as one entry, which has one id.
+        offset_ids = [result.offset_message_id] * len(batch.unique_ids)
+    return [
+        SendResult(result.status, unique_id, offset_id, result.queue, queue_offset + number)
+        for number, (unique_id, offset_id) in enumerate(zip(batch.unique_ids, offset_ids, strict=True))
+    ]

@@ -1,0 +1,152 @@
+"""From messages to the requests that send them: what is checked and encoded before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer.batch import EncodedBatch
+from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.hooks import SendContext
+from rocketmq_py.producer.sending import Destination, Sending
+from rocketmq_py.properties import INSTANCE_ID
+from rocketmq_py.protocol.send_request import batch_fields, send_fields
+
+_OFFLOAD_SIZE = 256 * 1024
+"""Bytes of a body from which on it is compressed in a thread: others should not wait for it."""
+
+_NO_PROPERTIES: Mapping[str, str] = {}
+
+
+class Preparing:
+    """Makes the requests of one producer.
+
+    Args:
+        client: gives ids, the time, and the namespace.
+        config: the producer's settings.
+    """
+
+    def __init__(self, client: ClientInstance, config: ProducerConfig) -> None:
+        self._client = client
+        self._config = config
+        self._group = client.namespace.wrap_group(config.group)
+        self._compress_over = config.compression.over if config.compression else None
+
+    def prepare(
+        self,
+        message: Message,
+        queue: Destination | None,
+        timeout: float | None,
+        retries: int,
+        context: SendContext | None = None,
+        *,
+        code: int | None = None,
+        system_flag: int = 0,
+        system_properties: Mapping[str, str] = _NO_PROPERTIES,
+    ) -> Sending:
+        """Return the request for a message.
+
+        Args:
+            message: what is sent.
+            queue: where to.
+            timeout: seconds for all tries together; None for the setting.
+            retries: tries after the first.
+            context: what the hooks see of it, if there are any.
+            code: the kind of the request; None for the setting.
+            system_flag: RocketMQ's own bits.
+            system_properties: RocketMQ's own properties.
+
+        Raises:
+            InvalidMessageError: no broker would take it.
+        """
+        config, client = self._config, self._client
+        if len(message.body) > config.max_message_size:
+            raise MessageTooLargeError(
+                f"the body has {len(message.body)} bytes; max_message_size is {config.max_message_size}"
+            )
+        if client.namespace.name:
+            system_properties = {**system_properties, INSTANCE_ID: client.namespace.name}
+        unique_id = client.unique_ids.next()
+        fields = send_fields(
+            message,
+            MessageQueue(client.namespace.wrap_topic(message.topic), "", 0),  # each try fills in its own
+            producer_group=self._group,
+            unique_id=unique_id,
+            born_time_ms=client.now_ms(),
+            default_topic_queues=client.config.default_topic_queues,
+            system_flag=system_flag,
+            system_properties=system_properties,
+        )
+        if code is None:
+            code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
+        sending = Sending(
+            (message,),
+            message.body,
+            fields,
+            unique_id,
+            timeout=config.send_timeout if timeout is None else timeout,
+            retries=retries,
+            queue=queue,
+            code=code,
+        )
+        sending.wants_heartbeat = message.is_timed
+        sending.may_be_compressed = (
+            self._compress_over is not None and len(message.body) >= self._compress_over
+        )
+        return self._finish(sending, context)
+
+    def prepare_batch(
+        self,
+        batch: EncodedBatch,
+        queue: Destination | None,
+        timeout: float | None,
+        retries: int,
+        context: SendContext | None = None,
+    ) -> Sending:
+        """Return the request for a batch; the arguments are those of :meth:`prepare`."""
+        config, client = self._config, self._client
+        fields = batch_fields(
+            MessageQueue(client.namespace.wrap_topic(batch.topic), "", 0),
+            producer_group=self._group,
+            born_time_ms=client.now_ms(),
+            wait_store_ok=batch.wait_store_ok,
+            default_topic_queues=client.config.default_topic_queues,
+        )
+        sending = Sending(
+            batch.messages,
+            batch.body,
+            fields,
+            ",".join(batch.unique_ids),
+            timeout=config.send_timeout if timeout is None else timeout,
+            retries=retries,
+            queue=queue,
+            code=RequestCode.SEND_BATCH_MESSAGE,
+        )
+        return self._finish(sending, context)
+
+    async def compress(self, sending: Sending) -> None:
+        """Compress the body. When cancelled, it is as it was."""
+        compression = self._config.compression
+        assert compression is not None
+        if len(sending.body) < _OFFLOAD_SIZE:
+            sending.set_compressed(*compression.compress_body(sending.body))
+        else:
+            sending.set_compressed(*await trio.to_thread.run_sync(compression.compress_body, sending.body))
+
+    def _finish(self, sending: Sending, context: SendContext | None) -> Sending:
+        config = self._config
+        queue = sending.fixed_queue
+        if queue is not None and queue.topic != sending.topic:
+            raise InvalidMessageError(f"queue {queue} is not one of topic {sending.topic!r}")
+        if self._client.config.unit_mode:
+            sending.set_unit_mode()
+        sending.try_timeout = config.try_timeout
+        sending.wants_store_ok = config.retry_another_broker_when_not_store_ok
+        if context is not None:
+            context.sendings.append(sending)
+        return sending

@@ -1,0 +1,97 @@
+"""What a producer counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from rocketmq_py.producer.latency_faults import BrokerFaultState
+
+_STEPS = 4  # buckets for each doubling: a quantile is right to about a fifth
+_BUCKETS = 40 * _STEPS
+
+
+@attrs.frozen
+class Latency:
+    """How long brokers took to answer successful tries, in seconds.
+
+    Attributes:
+        count: how many answers.
+        mean: the average; 0.0 without any.
+        longest: the longest.
+        buckets: how many answers took so long, by the upper bound in seconds, ascending.
+    """
+
+    count: int
+    mean: float
+    longest: float
+    buckets: Mapping[float, int]
+
+    def quantile(self, fraction: float) -> float:
+        """Return the seconds within which this fraction of the answers came, right to about a fifth."""
+        left = fraction * self.count
+        for bound, count in self.buckets.items():
+            left -= count
+            if left <= 0:
+                return min(bound, self.longest)
+        return self.longest
+
+
+@attrs.frozen(kw_only=True)
+class ProducerStatistics:
+    """What a producer did since it was made, a snapshot.
+
+    Attributes:
+        sent: messages that a broker has acknowledged, those of batches one by one.
+        failed: messages whose send raised, or whose PendingSend has an error.
+        retried: tries after the first.
+        oneway: messages handed to a connection without waiting for an answer.
+        in_flight: pipelined sends that are under way.
+        in_flight_bytes: their bodies together.
+        latency: of the tries that succeeded.
+        brokers: what the latency-fault table knows, by broker name; empty without that strategy.
+    """
+
+    sent: int
+    failed: int
+    retried: int
+    oneway: int
+    in_flight: int
+    in_flight_bytes: int
+    latency: Latency
+    brokers: Mapping[str, BrokerFaultState]
+
+
+class Counters:
+    """The numbers behind ProducerStatistics; what runs for each message is a few additions."""
+
+    __slots__ = ("_buckets", "_count", "_longest", "_total", "failed", "oneway", "retried", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.failed = 0
+        self.retried = 0
+        self.oneway = 0
+        self._count = 0
+        self._total = 0.0
+        self._longest = 0.0
+        self._buckets = [0] * _BUCKETS
+
+    def answered(self, seconds: float) -> None:
+        """Note how long a broker took."""
+        self._count += 1
+        self._total += seconds
+        if seconds > self._longest:
+            self._longest = seconds
+        # The bucket is the position of the highest bit of the microseconds, and the two bits after it.
+        micros = max(int(seconds * 1e6), _STEPS)
+        exponent = micros.bit_length() - 3
+        self._buckets[min(_STEPS * exponent + (micros >> exponent) - _STEPS, _BUCKETS - 1)] += 1
+
+    def latency(self) -> Latency:
+        """Return a snapshot of the latencies."""
+        bounds = ((_STEPS + index % _STEPS + 1) * 2.0 ** (index // _STEPS) / 1e6 for index in range(_BUCKETS))
+        buckets = {bound: count for bound, count in zip(bounds, self._buckets, strict=True) if count}
+        mean = self._total / self._count if self._count else 0.0
+        return Latency(self._count, mean, self._longest, buckets)

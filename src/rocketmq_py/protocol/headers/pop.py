@@ -1,0 +1,140 @@
+"""Headers of consuming by pop (5.x), where brokers remember what each message's consumer has done with it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
+
+INIT_FROM_MIN = 0
+"""A group that is new begins with the first message. Java: ``ConsumeInitMode.MIN``."""
+INIT_FROM_MAX = 1
+"""It begins with the newest one. Java: ``ConsumeInitMode.MAX``."""
+
+
+@attrs.frozen(kw_only=True)
+class PopMessageRequest(Request):
+    """Take messages, which nobody else gets for a time. Java: ``PopMessageRequestHeader``.
+
+    Attributes:
+        consumer_group: the group that consumes.
+        topic: the topic.
+        queue_id: the queue on this broker; -1 for all of them.
+        max_msg_nums: how many messages are wanted, 32 at the most.
+        invisible_time: milliseconds until a message that is not acknowledged is delivered again.
+        poll_time: milliseconds that the broker may hold the request while there is nothing to give.
+        born_time: when the request was made, epoch milliseconds: a late one is not served.
+        init_mode: where a new group begins: INIT_FROM_MIN or INIT_FROM_MAX.
+        exp_type: the language of ``exp``: TAG or SQL92.
+        exp: the filter expression; None for all messages.
+        order: whether the messages of a queue come one after the other, and wait for their acknowledgement.
+        attempt_id: with ``order``: the same for each try of one request, which then gets the same messages.
+    """
+
+    code: ClassVar[int] = RequestCode.POP_MESSAGE
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    invisible_time: Int64
+    poll_time: Int64
+    born_time: Int64
+    init_mode: Int32
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PopMessageAnswer(Header):
+    """What was taken; the body holds the messages. Java: ``PopMessageResponseHeader``.
+
+    ``receipt_handle`` reads the last three attributes.
+
+    Attributes:
+        pop_time: when it was taken, epoch milliseconds.
+        invisible_time: as asked for, in milliseconds.
+        revive_qid: the queue in which the broker keeps what was taken; 999 with ``order``.
+        rest_num: how many more messages there are.
+        start_offset_info: for each queue, where the messages taken from it begin.
+        msg_offset_info: for each queue, the offsets of the messages taken from it.
+        order_count_info: with ``order``, how often they were taken before.
+    """
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+    rest_num: Int64
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AckMessageRequest(Request):
+    """Say that a message was consumed. Java: ``AckMessageRequestHeader``.
+
+    Attributes:
+        consumer_group: the group.
+        topic: the topic that was asked for, also where the message was in a retry topic.
+        queue_id: the message's queue.
+        extra_info: its receipt handle.
+        offset: its offset in that queue.
+        lite_topic: the lite topic that it is of (5.5).
+    """
+
+    code: ClassVar[int] = RequestCode.ACK_MESSAGE
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    lite_topic: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ChangeInvisibleTimeRequest(Request):
+    """Have a message delivered again at another time. Java: ``ChangeInvisibleTimeRequestHeader``.
+
+    Attributes:
+        consumer_group: the group.
+        topic: the topic that was asked for, also where the message was in a retry topic.
+        queue_id: the message's queue.
+        extra_info: its receipt handle, which holds no longer after this.
+        offset: its offset in that queue.
+        invisible_time: milliseconds from now until it is delivered again.
+        lite_topic: the lite topic that it is of (5.5).
+        suspend: whether this delivery does not count as a failure (5.5).
+    """
+
+    code: ClassVar[int] = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    invisible_time: Int64
+    lite_topic: str | None = None
+    suspend: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ChangeInvisibleTimeAnswer(Header):
+    """What makes the message's new receipt handle. Java: ``ChangeInvisibleTimeResponseHeader``.
+
+    Attributes:
+        pop_time: from when on it counts, epoch milliseconds.
+        invisible_time: as asked for, in milliseconds.
+        revive_qid: the queue in which the broker keeps it.
+    """
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32

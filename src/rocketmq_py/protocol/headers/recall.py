@@ -1,0 +1,38 @@
+"""Headers of taking a timed message back (5.x)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Header, Request
+
+
+@attrs.frozen(kw_only=True)
+class RecallMessageRequest(Request):
+    """Take back a timed message that is not due yet. Java: ``RecallMessageRequestHeader``.
+
+    Attributes:
+        topic: where the message was going.
+        recall_handle: what the answer to its send gave.
+        producer_group: the group of the sender.
+    """
+
+    code: ClassVar[int] = RequestCode.RECALL_MESSAGE
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RecallMessageAnswer(Header):
+    """Which message was taken back. Java: ``RecallMessageResponseHeader``.
+
+    Attributes:
+        msg_id: its unique id.
+    """
+
+    msg_id: str

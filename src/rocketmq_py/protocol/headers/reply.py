@@ -1,0 +1,59 @@
+"""Headers of replies to messages that were sent as requests."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Int32, Int64, Request
+from rocketmq_py.protocol.headers.send import SendMessageRequest, SendMessageRequestV2
+
+
+@attrs.frozen(kw_only=True)
+class SendReplyMessageRequest(SendMessageRequest):
+    """Send the reply to a message, with long field names: it goes to the client that waits for it.
+
+    Its fields and its answer are those of a send.
+    """
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE
+
+
+@attrs.frozen(kw_only=True)
+class SendReplyMessageRequestV2(SendMessageRequestV2):
+    """Send the reply to a message, with field names of one letter."""
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE_V2
+
+
+@attrs.frozen(kw_only=True)
+class PushReplyMessageRequest(Request):
+    """A broker hands a reply to the client that waits for it. Java: ``ReplyMessageRequestHeader``.
+
+    The body is the reply's. The attributes are those of :class:`SendMessageRequest`, as the replier gave
+    them, and these.
+
+    Attributes:
+        born_host: the replier's ``host:port``.
+        store_host: the broker's ``host:port``.
+        store_timestamp: when the broker got the reply, epoch milliseconds.
+    """
+
+    code: ClassVar[int] = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+    born_host: str
+    store_host: str
+    store_timestamp: Int64

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.protocol.compression import CompressionType, codec, decompress
+
+KINDS = list(CompressionType)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [(CompressionType.LZ4, 0x101), (CompressionType.ZSTD, 0x201), (CompressionType.ZLIB, 0x301)],
+)
+def test_a_body_from_the_bound_on_is_compressed_and_the_flag_says_how(
+    kind: CompressionType, flag: int
+) -> None:
+    compression = Compression(kind=kind)
+    body, bits = compression.compress_body(b"x" * 4096)
+    assert bits == flag
+    assert len(body) < 100
+    assert decompress(body, kind) == b"x" * 4096
+    assert compression.compress_body(b"x" * 4095) == (b"x" * 4095, 0)
+
+
+def test_a_body_that_would_not_get_smaller_stays_as_it_is() -> None:
+    body = random.Random(1).randbytes(8192)
+    for kind in KINDS:
+        sent, bits = Compression(kind=kind).compress_body(body)
+        assert sent is body
+        assert bits == 0
+
+
+@given(st.sampled_from(KINDS), st.integers(1, 300), st.binary(min_size=1, max_size=20), st.integers(1, 40))
+def test_what_is_sent_is_the_body_or_can_be_unpacked_to_it(
+    kind: CompressionType, over: int, piece: bytes, times: int
+) -> None:
+    body = piece * times
+    sent, bits = Compression(over, kind).compress_body(body)
+    assert len(sent) <= len(body)
+    assert (decompress(sent, CompressionType(bits >> 8)) if bits else sent) == body
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "allowed"),
+    [
+        (CompressionType.ZLIB, 0, "1 to 9"),
+        (CompressionType.ZLIB, 10, "1 to 9"),
+        (CompressionType.ZSTD, 0, "1 to 22"),
+        (CompressionType.ZSTD, 23, "1 to 22"),
+        (CompressionType.LZ4, -1, "0 to 16"),
+        (CompressionType.LZ4, 17, "0 to 16"),
+    ],
+)
+def test_a_level_that_the_kind_does_not_have_is_refused(
+    kind: CompressionType, level: int, allowed: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{kind.name} has no level {level}; {allowed} are allowed"):
+        Compression(kind=kind, level=level)
+
+
+def test_a_level_is_used() -> None:
+    text = b" ".join(random.Random(1).choices([b"some", b"words", b"of", b"all", b"sorts"], k=5000))
+    quick, _ = Compression(kind=CompressionType.ZSTD, level=1).compress_body(text)
+    small, _ = Compression(kind=CompressionType.ZSTD, level=22).compress_body(text)
+    assert len(small) < len(quick)
+
+
+def test_a_bound_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="over is 0"):
+        Compression(over=0)
+
+
+def test_a_missing_extra_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec.cache_clear()
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ConfigurationError, match=r"install rocketmq-py\[zstd\]"):
+        Compression(kind=CompressionType.ZSTD)

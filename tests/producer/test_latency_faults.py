@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.producer.latency_faults import (
+    JAVA_4,
+    JAVA_5,
+    BrokerFaultState,
+    LatencyFaultPolicy,
+    LatencyFaults,
+    latency_fault_policy,
+)
+
+A, B, C, D = "broker-a", "broker-b", "broker-c", "broker-d"
+
+
+class Clock:
+    time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def faults_with(policy: LatencyFaultPolicy) -> tuple[LatencyFaults, Clock]:
+    clock = Clock()
+    return LatencyFaults(policy, now=clock, rng=random.Random(1)), clock
+
+
+@pytest.mark.parametrize(
+    ("policy", "rows"),
+    [
+        (
+            JAVA_4,
+            {0: 0, 49: 0, 50: 0, 100: 0, 549: 0, 550: 30, 999: 30, 1000: 60, 2000: 120, 2999: 120}
+            | {3000: 180, 14999: 180, 15000: 600, 30000: 600},
+        ),
+        (
+            JAVA_5,
+            {0: 0, 50: 0, 100: 0, 549: 0, 550: 2, 1799: 2, 1800: 5, 3000: 6, 4999: 6, 5000: 10}
+            | {10000: 10, 14999: 10, 15000: 30, 99999: 30},
+        ),
+    ],
+)
+def test_the_tables_of_java(policy: LatencyFaultPolicy, rows: Mapping[int, float]) -> None:
+    assert {latency: policy.unavailable_for(latency / 1000) for latency in rows} == rows
+    assert policy.tolerated == 0.55
+
+
+def test_what_a_failure_counts_as_in_java() -> None:
+    assert (JAVA_4.error_latency, JAVA_4.unavailable_for(JAVA_4.error_latency)) == (30.0, 600.0)
+    assert (JAVA_5.error_latency, JAVA_5.unavailable_for(JAVA_5.error_latency)) == (10.0, 10.0)
+    assert (JAVA_4.detect, JAVA_5.detect) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "policy"),
+    [(None, None), (False, None), (True, JAVA_4), ("4.x", JAVA_4), ("5.x", JAVA_5), (JAVA_5, JAVA_5)],
+)
+def test_the_setting(
+    value: LatencyFaultPolicy | str | bool | None, policy: LatencyFaultPolicy | None
+) -> None:
+    assert latency_fault_policy(value) is policy
+
+
+@pytest.mark.parametrize("value", ["", "4", "5.5.0", 1, 0, 5.0, []])
+def test_a_setting_that_stands_for_no_policy(value: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"latency_faults is .*'4.x', '5.x' and a LatencyFaultPolicy"
+    ):
+        latency_fault_policy(value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"latencies": (), "unavailable": ()}, "latencies is"),
+        ({"latencies": (-1.0, 2.0)}, "latencies is"),
+        ({"latencies": (1.0, 1.0)}, "each above the one before"),
+        ({"latencies": (1.0, float("inf"))}, "finite"),
+        ({"latencies": (float("nan"), 1.0)}, "latencies is"),
+        ({"unavailable": (1.0,)}, "unavailable has 1 times for 2 latencies"),
+        ({"unavailable": (2.0, 1.0)}, "none below the one before"),
+        ({"unavailable": (-1.0, 1.0)}, "0 or more"),
+        ({"unavailable": (1.0, float("inf"))}, "finite"),
+        ({"unavailable": (1.0, float("nan"))}, "finite"),
+        ({"error_latency": 0.0}, "error_latency is 0.0; it must be above 0"),
+    ],
+)
+def test_policies_that_make_no_sense(wrong: dict[str, Any], text: str) -> None:
+    right: dict[str, Any] = {"latencies": (1.0, 2.0), "unavailable": (3.0, 4.0), "error_latency": 5.0}
+    LatencyFaultPolicy(**right)
+    with pytest.raises(ConfigurationError, match=text):
+        LatencyFaultPolicy(**right | wrong)
+
+
+def test_lists_will_do() -> None:
+    policy = LatencyFaultPolicy(latencies=[0.5], unavailable=[2], error_latency=1)
+    assert policy == LatencyFaultPolicy(latencies=(0.5,), unavailable=(2,), error_latency=1)
+
+
+def test_a_table_without_times_never_passes_anybody_over() -> None:
+    faults, _ = faults_with(LatencyFaultPolicy(latencies=(0.0,), unavailable=(0.0,), error_latency=1.0))
+    faults.record(A, 1000.0)
+    faults.failed(A, reachable=True)
+    assert faults.is_available(A)
+    assert faults.all_clear
+
+
+@pytest.mark.parametrize("policy", [JAVA_4, JAVA_5])
+def test_answers_in_time_leave_no_trace(policy: LatencyFaultPolicy) -> None:
+    faults, _ = faults_with(policy)
+    for name in (A, B, A):
+        faults.record(name, 0.549)
+    assert faults.all_clear
+    assert faults.is_available(A)
+    assert faults.is_reachable("never heard of")
+    assert faults.states() == {}
+
+
+@pytest.mark.parametrize("policy", [JAVA_4, JAVA_5])
+def test_a_slow_answer_is_held_against_its_broker_alone_and_for_its_time(policy: LatencyFaultPolicy) -> None:
+    faults, clock = faults_with(policy)
+    faults.record(A, 1.0)
+    seconds = policy.unavailable_for(1.0)
+    assert (faults.is_available(A), faults.is_available(B)) == (False, True)
+    assert faults.states() == {A: BrokerFaultState(A, 1.0, seconds, reachable=True)}
+    clock.time += seconds - 0.5
+    assert not faults.is_available(A)
+    assert faults.states()[A].unavailable_for == 0.5
+    clock.time += 0.5
+    assert faults.is_available(A)
+    assert faults.states()[A].unavailable_for == 0.0
+    faults.record(A, 0.01)
+    assert faults.all_clear
+
+
+def test_with_4_the_latest_answer_decides() -> None:
+    faults, _ = faults_with(JAVA_4)
+    faults.failed(A, reachable=False)
+    assert faults.states()[A] == BrokerFaultState(A, 30.0, 600.0, reachable=True)
+    faults.record(A, 0.6)
+    assert faults.states()[A] == BrokerFaultState(A, 0.6, 30.0, reachable=True)
+    faults.record(A, 0.5)
+    assert faults.is_available(A)
+    assert faults.all_clear
+
+
+def test_with_5_the_longest_time_runs_out() -> None:
+    faults, clock = faults_with(JAVA_5)
+    faults.failed(A, reachable=True)
+    faults.record(A, 0.01)
+    assert faults.states()[A] == BrokerFaultState(A, 0.01, 10.0, reachable=True)
+    faults.record(A, 20.0)
+    faults.record(A, 2.0)
+    assert faults.states()[A] == BrokerFaultState(A, 2.0, 30.0, reachable=True)
+    clock.time += 30.0
+    assert faults.is_available(A)
+
+
+def test_a_broker_that_was_not_reached_stays_out_until_it_is() -> None:
+    faults, clock = faults_with(JAVA_5)
+    faults.failed(A, reachable=False)
+    faults.failed(B, reachable=False)
+    faults.failed(C, reachable=True)
+    assert set(faults.unreachable()) == {A, B}
+    clock.time += 3600.0
+    assert [faults.is_available(name) for name in (A, B, C)] == [False, False, True]
+    faults.reached(A)
+    assert faults.is_available(A)
+    faults.record(B, 0.01)
+    assert faults.is_available(B), "an answer to a send shows it as well"
+    assert set(faults.unreachable()) == set()
+
+
+def test_a_broker_that_is_reached_again_still_waits_for_its_time() -> None:
+    faults, clock = faults_with(JAVA_5)
+    faults.failed(A, reachable=False)
+    faults.reached(A)
+    assert (faults.is_reachable(A), faults.is_available(A)) == (True, False)
+    clock.time += 10.0
+    assert faults.is_available(A)
+    faults.reached(B)
+    assert B not in faults.states(), "nothing was held against it"
+
+
+def test_without_detection_nobody_counts_as_out_of_reach() -> None:
+    faults, clock = faults_with(JAVA_4)
+    faults.failed(A, reachable=False)
+    assert faults.is_reachable(A)
+    assert not faults.unreachable()
+    clock.time += 600.0
+    assert faults.is_available(A)
+
+
+def test_brokers_that_are_in_no_route_are_forgotten() -> None:
+    faults, _ = faults_with(JAVA_5)
+    for name in (A, B, C):
+        faults.failed(name, reachable=False)
+    faults.forget([B, D])
+    assert set(faults.states()) == set(faults.unreachable()) == {B}
+
+
+def test_the_better_half_takes_turns() -> None:
+    faults, _ = faults_with(JAVA_4)
+    for name, latency in ((A, 2.0), (B, 1.0), (C, 20.0), (D, 0.6)):
+        faults.record(name, latency)
+    assert {faults.one_of_the_better([A, B, C, D]) for _ in range(4)} == {D, B}
+    first, second = faults.one_of_the_better([A, B, C, D]), faults.one_of_the_better([A, B, C, D])
+    assert first != second
+    assert {faults.one_of_the_better([A, B, C]) for _ in range(4)} == {B}
+    assert faults.one_of_the_better([C]) == C
+    assert faults.one_of_the_better([]) is None
+
+
+def test_of_equally_slow_brokers_the_one_is_better_whose_time_is_over_sooner() -> None:
+    faults, clock = faults_with(JAVA_4)
+    faults.failed(B, reachable=True)
+    clock.time += 1.0
+    faults.failed(A, reachable=True)
+    assert faults.one_of_the_better([A, B]) == B
+    clock.time += 1.0
+    faults.failed(B, reachable=True)
+    assert faults.one_of_the_better([A, B]) == A, "two that fail take turns"
+
+
+def test_an_available_broker_is_better_than_any_other() -> None:
+    faults, clock = faults_with(JAVA_4)
+    faults.record(A, 3.0)
+    clock.time += 170.0
+    faults.record(B, 0.6)
+    clock.time += 10.0
+    assert faults.one_of_the_better([A, B]) == A
+
+
+def test_brokers_that_cannot_be_reached_are_never_the_better_ones() -> None:
+    faults, _ = faults_with(JAVA_5)
+    faults.failed(A, reachable=False)
+    faults.record(B, 20.0)
+    assert {faults.one_of_the_better([A, B]) for _ in range(3)} == {B}
+    assert faults.one_of_the_better([A]) is None
+
+
+def test_the_log_tells_once_of_a_broker_in_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    faults, _ = faults_with(JAVA_5)
+    with caplog.at_level(logging.INFO, "rocketmq_py.producer"):
+        for _ in range(100):
+            faults.failed(A, reachable=False)
+        faults.reached(A)
+        faults.reached(A)
+    assert [record.message for record in caplog.records] == [
+        "broker broker-a is passed over for 10 s",
+        "broker broker-a can be reached again",
+    ]
+
+
+@attrs.define
+class JavaItem:
+    """What Java keeps of each broker, also of those in good order."""
+
+    latency: float = 0.0
+    start: float = 0.0
+    reachable: bool = True
+
+
+class ComparedWithJava(RuleBasedStateMachine):
+    """The table beside Java's, which has an entry for every broker that ever answered."""
+
+    names = (A, B, C, D)
+
+    @initialize(policy=st.sampled_from([JAVA_4, JAVA_5, attrs.evolve(JAVA_5, detect=False)]))
+    def begin(self, policy: LatencyFaultPolicy) -> None:
+        self.faults, self.clock = faults_with(policy)
+        self.policy = policy
+        self.model: dict[str, JavaItem] = {}
+
+    def update(self, name: str, latency: float, seconds: float, reachable: bool) -> None:
+        item = self.model.setdefault(name, JavaItem())
+        item.latency = latency
+        if self.policy.latest_decides:
+            item.start = self.clock.time + seconds
+        elif seconds > 0:
+            item.start = max(item.start, self.clock.time + seconds)
+        item.reachable = reachable or not self.policy.detect
+
+    def available(self, name: str) -> bool:
+        item = self.model.get(name, JavaItem())
+        return self.clock.time >= item.start and item.reachable
+
+    @rule(name=st.sampled_from(names), latency=st.sampled_from([0.0, 0.25, 0.55, 1.0, 2.0, 5.0, 20.0]))
+    def record(self, name: str, latency: float) -> None:
+        self.faults.record(name, latency)
+        self.update(name, latency, self.policy.unavailable_for(latency), reachable=True)
+
+    @rule(name=st.sampled_from(names), reachable=st.booleans())
+    def failed(self, name: str, reachable: bool) -> None:
+        self.faults.failed(name, reachable=reachable)
+        latency = self.policy.error_latency
+        self.update(name, latency, self.policy.unavailable_for(latency), reachable)
+
+    @rule(name=st.sampled_from(names))
+    def reached(self, name: str) -> None:
+        self.faults.reached(name)
+        self.model.setdefault(name, JavaItem()).reachable = True
+
+    @rule(known=st.sets(st.sampled_from(names)))
+    def forget(self, known: set[str]) -> None:
+        self.faults.forget(known)
+        self.model = {name: item for name, item in self.model.items() if name in known}
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 5.0, 10.0, 30.0, 570.0, 600.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.time += seconds
+
+    @rule(names=st.sets(st.sampled_from(names)))
+    def better_half(self, names: set[str]) -> None:
+        chosen = self.faults.one_of_the_better(names)
+        reachable = [name for name in names if self.model.get(name, JavaItem()).reachable]
+        if not reachable:
+            assert chosen is None
+            return
+        assert chosen in reachable
+        if any(self.available(name) for name in reachable):
+            # Java asks only when there is none.
+            assert len(reachable) > 3 or self.available(chosen)
+            return
+        rank = sorted(reachable, key=lambda name: (self.model[name].latency, self.model[name].start))
+        worst_of_the_half = self.model[rank[max(len(rank) // 2, 1) - 1]]
+        item = self.model[chosen]
+        assert (item.latency, item.start) <= (worst_of_the_half.latency, worst_of_the_half.start)
+
+    @invariant()
+    def same(self) -> None:
+        states = self.faults.states()
+        for name in self.names:
+            item = self.model.get(name, JavaItem())
+            assert self.faults.is_available(name) == self.available(name)
+            assert self.faults.is_reachable(name) == item.reachable
+            assert (name in self.faults.unreachable()) == (not item.reachable)
+            if not self.available(name):
+                left = max(item.start - self.clock.time, 0.0)
+                assert states[name] == BrokerFaultState(name, item.latency, left, item.reachable)
+        assert set(states) <= set(self.model)
+        assert self.faults.all_clear == (not states)
+
+
+TestComparedWithJava = ComparedWithJava.TestCase

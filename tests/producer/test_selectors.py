@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.errors import ConfigurationError, NoQueueError
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer.selectors import (
+    QueueSelector,
+    SelectByHash,
+    SelectByMachineRoom,
+    SelectByRandom,
+    java_hash,
+)
+
+MESSAGE = Message("T", b"body")
+
+# From Java 5.5.0's client: a String, an Integer, or a Long where it has to be one; its hashCode(); and the
+# queue that SelectMessageQueueByHash takes of 3, 4, 7 and 16.
+JAVA_CHOICES = [
+    ("", 0, (0, 0, 0, 0)),
+    ("a", 97, (1, 1, 6, 1)),
+    ("order-1", -1207111310, (2, 2, 6, 14)),
+    ("order-20240229", 1263131752, (1, 0, 1, 8)),
+    ("customer:4711", 2115208703, (2, 3, 6, 15)),
+    ("polygenelubricants", -2147483648, (2, 0, 2, 0)),
+    ("GydZG_", -2147483648, (2, 0, 2, 0)),
+    ("\u00e9t\u00e9", 227742, (0, 2, 4, 14)),
+    ("\u8ba2\u5355", 1129459, (1, 3, 2, 3)),
+    ("\U0001f680", 1773027, (0, 3, 4, 3)),
+    ("caf\u00e9 \U0001f469\u200d\U0001f4bb", -1305944352, (0, 0, 6, 0)),
+    ("\ud800", 55296, (0, 0, 3, 0)),
+    ("\uffff", 65535, (0, 3, 1, 15)),
+    ("x\u0000y", 115441, (1, 1, 4, 1)),
+    ("the quick brown fox jumps over the lazy dog", -2082818701, (1, 1, 5, 13)),
+    (0, 0, (0, 0, 0, 0)),
+    (1, 1, (1, 1, 1, 1)),
+    (-1, -1, (1, 1, 1, 1)),
+    (42, 42, (0, 2, 0, 10)),
+    (-7, -7, (1, 3, 0, 7)),
+    (2147483647, 2147483647, (1, 3, 1, 15)),
+    (-2147483648, -2147483648, (2, 0, 2, 0)),
+    (2147483648, -2147483648, (2, 0, 2, 0)),
+    (-2147483649, -2147483648, (2, 0, 2, 0)),
+    (4294967296, 1, (1, 1, 1, 1)),
+    (4294967295, -1, (1, 1, 1, 1)),
+    (-4294967296, -1, (1, 1, 1, 1)),
+    (1709210096123, -186888074, (2, 2, 2, 10)),
+    (-1709210096123, -186888073, (1, 1, 1, 9)),
+    (9223372036854775807, -2147483648, (2, 0, 2, 0)),
+    (-9223372036854775808, -2147483648, (2, 0, 2, 0)),
+    (6442450944, -2147483647, (1, 3, 1, 15)),
+]
+
+
+def queues(count: int, broker_name: str = "broker-a") -> list[MessageQueue]:
+    return [MessageQueue("T", broker_name, queue_id) for queue_id in range(count)]
+
+
+@pytest.mark.parametrize(("key", "hashed", "chosen"), JAVA_CHOICES)
+def test_the_same_key_goes_where_java_sends_it(
+    key: str | int, hashed: int, chosen: tuple[int, int, int, int]
+) -> None:
+    assert java_hash(key) == hashed
+    select: QueueSelector = SelectByHash(key)
+    assert tuple(select(queues(count), MESSAGE).queue_id for count in (3, 4, 7, 16)) == chosen
+    assert select(queues(1), MESSAGE).queue_id == 0
+
+
+@given(st.text() | st.integers(-(2**63), 2**63 - 1), st.integers(1, 20))
+def test_any_key_has_one_queue(key: str | int, count: int) -> None:
+    chosen = {SelectByHash(key)(queues(count), MESSAGE) for _ in range(2)}
+    assert len(chosen) == 1
+    assert chosen <= set(queues(count))
+    assert -(2**31) <= java_hash(key) < 2**31
+
+
+@pytest.mark.parametrize("key", [None, 1.0, b"order", True, 2**63, -(2**63) - 1, ("a",)])
+def test_keys_that_are_none(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a text or a whole number that fits 64 bits"):
+        SelectByHash(key)
+
+
+def test_random_choice_can_be_replayed_and_uses_all_queues() -> None:
+    chosen = [
+        [select(queues(4), MESSAGE) for _ in range(100)]
+        for select in (SelectByRandom(random.Random(1)), SelectByRandom(random.Random(1)))
+    ]
+    assert chosen[0] == chosen[1]
+    assert set(chosen[0]) == set(queues(4))
+    assert SelectByRandom()(queues(1), MESSAGE) == queues(1)[0]
+
+
+def test_machine_rooms_share_among_their_own_queues() -> None:
+    here, there = queues(2, "hz1@broker-a") + queues(1, "hz2@broker-b"), queues(4, "sh@broker-c")
+    elsewhere = queues(1, "hz1") + queues(1, "hz1@x@broker-d") + queues(1, "broker@hz1")
+    select: QueueSelector = SelectByMachineRoom({"hz1", "hz2"})
+    chosen = Counter(select(elsewhere + there + here, MESSAGE) for _ in range(30))
+    assert chosen == dict.fromkeys(here, 10)
+
+
+def test_machine_rooms_without_a_queue() -> None:
+    with pytest.raises(NoQueueError, match=r"topic 'T' has no queue .* of hz1, hz2; .* room@broker"):
+        SelectByMachineRoom(["hz2", "hz1"])(queues(4, "sh@broker-c") + queues(4), MESSAGE)
+
+
+@pytest.mark.parametrize("rooms", ["hz1", [], [1], None])
+def test_rooms_that_are_none(rooms: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be one or more names of machine rooms"):
+        SelectByMachineRoom(rooms)
