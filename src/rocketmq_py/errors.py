@@ -10,6 +10,7 @@ What a retry loop wants to know is data on the class, so that nobody has to list
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -96,6 +97,10 @@ class ConnectError(RocketMQError):
         self.reason = reason
 
 
+class TLSError(ConnectError):
+    """No encrypted connection could be made: the text says what is wrong with which certificate."""
+
+
 class ConnectionLostError(RocketMQError):
     """The connection broke while a request was waiting; ``delivery`` says whether it had been written."""
 
@@ -120,6 +125,21 @@ class RequestTimeoutError(RocketMQError, TimeoutError):
         self.address = address
         self.timeout = timeout
         self.delivery = delivery
+
+
+class ReplyTimeoutError(RocketMQError, TimeoutError):
+    """A request was sent, and no reply to it came in time.
+
+    Attributes:
+        sent: where the request was stored; None if that was not acknowledged either.
+    """
+
+    delivery = Delivery.UNKNOWN
+
+    def __init__(self, topic: str, timeout: float, sent: SendResult | None) -> None:
+        where = f"stored in {sent.queue}" if sent else "whose own sending was not acknowledged either"
+        super().__init__(f"no reply within {timeout:g} s to a request for topic {topic!r}, {where}")
+        self.sent = sent
 
 
 class NameServerError(RocketMQError):
@@ -163,7 +183,10 @@ class BrokerError(RocketMQError):
 
     @classmethod
     def from_answer(cls, code: int, remark: str | None, address: str) -> BrokerError:
-        """Return the error of the class that stands for ``code``."""
+        """Return the error of the class that stands for ``code``, and for what is known of the remark."""
+        words = _ACCESS_WORDS.get(code)
+        if words is not None and remark and words.search(remark):
+            return AccessDeniedError(code, remark, address)
         return _CLASS_OF_CODE.get(code, BrokerError)(code, remark, address)
 
 
@@ -187,6 +210,21 @@ class NoPermissionError(BrokerTopicError):
     """The broker, or the topic on it, may not be written to or read from (NO_PERMISSION)."""
 
 
+class AccessDeniedError(BrokerError):
+    """The broker checks access, and does not let these credentials do this, or wants some.
+
+    4.x answers with SYSTEM_ERROR then, 5.x with NO_PERMISSION: only the remark tells it from other causes.
+    """
+
+    def __init__(self, code: int, remark: str | None, address: str) -> None:
+        super().__init__(code, remark, address)
+        reason = _JAVA_WRAPPING.sub("", " ".join((remark or "no reason given").split()))
+        self.args = (
+            f"{address} denies access: {reason.removesuffix('.')}; "
+            "check the client's credentials, and what the broker lets them do",
+        )
+
+
 class MessageRefusedError(BrokerError):
     """The broker finds the message itself wrong (MESSAGE_ILLEGAL): its size, name or properties."""
 
@@ -194,6 +232,17 @@ class MessageRefusedError(BrokerError):
 class SubscriptionError(BrokerError):
     """The broker cannot use the subscription: a filter it cannot parse, or one it has not got yet."""
 
+
+_ACCESS_WORDS: Mapping[int, re.Pattern[str]] = {
+    ResponseCode.SYSTEM_ERROR: re.compile(r"\bAclException\b"),
+    ResponseCode.NO_PERMISSION: re.compile(
+        r"signature failed|username cannot be null|^User:.* (not found|disabled)|has no permission to access"
+    ),
+}
+"""What the remark of a broker that denies access says: 4.x with the first code, 5.x with the second."""
+
+_JAVA_WRAPPING = re.compile(r"^[\w.]*AclException: |, [\w.$]+\([\w.]+:\d+\)$")
+"""What 4.x puts around its words: Java's class before, and the place in its source behind."""
 
 _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.SYSTEM_ERROR: RetriableBrokerError,

@@ -71,6 +71,11 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
+def reply_topic(cluster: str) -> str:
+    """Return the topic that a cluster's replies are sent to. Java: ``MixAll.getReplyTopic``."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def is_system_topic(topic: str) -> bool:
     """Tell whether RocketMQ keeps ``topic`` for itself."""
     return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")

@@ -52,7 +52,7 @@ async def test_callbacks_run_once_and_their_faults_are_logged(caplog: pytest.Log
     pending.resolve(RESULT)
     pending.add_done_callback(lambda _: called.append("at once"))
     assert called == ["id", "at once"]
-    assert "a callback of a pipelined send raised" in caplog.text
+    assert "a callback of PendingSend raised" in caplog.text
 
 
 async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:

@@ -96,14 +96,15 @@ class Heartbeats:
         its answer tells the broker's version. Raises as :meth:`Connection.request`, and BrokerError.
         """
         if not self.is_heard_on(connection):
-            groups = self._groups_changed
-            header = HeartbeatRequest()
-            answer = await connection.request(
-                header.code, header.to_fields(), self._body(), timeout=min(timeout, self._timeout)
-            )
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
-            self._heard[connection] = groups
+            await self._send_on(connection, min(timeout, self._timeout))
+
+    async def _send_on(self, connection: Connection, timeout: float) -> None:
+        groups = self._groups_changed
+        header = HeartbeatRequest()
+        answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+        self._heard[connection] = groups
 
     def send_soon(self) -> None:
         """Have a round sent at once by the background task: a group, subscription or broker is new."""
@@ -132,16 +133,14 @@ class Heartbeats:
                     yield address
 
     async def _send_to(self, address: str) -> None:
-        header = HeartbeatRequest()
+        deadline = trio.current_time() + self._timeout
         try:
-            answer = await self._connections.request(
-                address, header.code, header.to_fields(), self._body(), timeout=self._timeout
-            )
+            connection = await self._connections.get_before(address, deadline)
+            await self._send_on(connection, max(deadline - trio.current_time(), 0.0))
+        except BrokerError as error:
+            logger.warning("heartbeat refused: %s", error)
         except RocketMQError as error:
             logger.info("no heartbeat: %s", error)
-        else:
-            if answer.code != ResponseCode.SUCCESS:
-                logger.warning("%s refused the heartbeat (%d): %s", address, answer.code, answer.remark)
 
     def _body(self) -> bytes:
         return Heartbeat(

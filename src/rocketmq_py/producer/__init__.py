@@ -4,7 +4,7 @@ from rocketmq_py.producer.compressing import Compression
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, BrokerFaultState, LatencyFaultPolicy
-from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.selectors import (
     QueueSelector,
@@ -22,6 +22,7 @@ __all__ = [
     "EndTransactionContext",
     "Latency",
     "LatencyFaultPolicy",
+    "PendingReply",
     "PendingSend",
     "Producer",
     "ProducerConfig",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import trio
 
-from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.pending import Pending
+
+AnyPending: TypeAlias = Pending[Any]
 
 YIELD_EVERY = 64
 """A sender that always finds a place lets other tasks run after so many sends."""
@@ -21,9 +25,9 @@ class InFlight:
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._sizes: dict[PendingSend, int] = {}
+        self._sizes: dict[AnyPending, int] = {}
         self._bytes = 0
-        self._waiting: dict[PendingSend, tuple[trio.lowlevel.Task, int]] = {}
+        self._waiting: dict[AnyPending, tuple[trio.lowlevel.Task, int]] = {}
         self._empty = trio.lowlevel.ParkingLot()
         self._until_yield = YIELD_EVERY
 
@@ -35,7 +39,7 @@ class InFlight:
         """How large the bodies under way are together."""
         return self._bytes
 
-    async def enter(self, pending: PendingSend, size: int) -> None:
+    async def enter(self, pending: AnyPending, size: int) -> None:
         """Take a place, waiting for one if there is none. When cancelled, none is taken.
 
         It is a cancellation point always, and lets other tasks run when it waits or now and then.
@@ -51,7 +55,7 @@ class InFlight:
             await trio.lowlevel.checkpoint()
         self._take(pending, size)
 
-    def leave(self, pending: PendingSend) -> None:
+    def leave(self, pending: AnyPending) -> None:
         """Give a place back; nothing happens for one that was abandoned."""
         self._bytes -= self._sizes.pop(pending, 0)
         if self._waiting:
@@ -64,7 +68,7 @@ class InFlight:
         while self._sizes:
             await self._empty.park()
 
-    def abandon(self) -> list[PendingSend]:
+    def abandon(self) -> list[AnyPending]:
         """Give all places back at once, and return what still was under way."""
         left = list(self._sizes)
         self._sizes.clear()
@@ -77,11 +81,11 @@ class InFlight:
             return True
         return len(self._sizes) < self._most and self._bytes + size <= self._most_bytes
 
-    def _take(self, pending: PendingSend, size: int) -> None:
+    def _take(self, pending: AnyPending, size: int) -> None:
         self._sizes[pending] = size
         self._bytes += size
 
-    async def _wait_for_place(self, pending: PendingSend, size: int) -> None:
+    async def _wait_for_place(self, pending: AnyPending, size: int) -> None:
         self._waiting[pending] = (trio.lowlevel.current_task(), size)
 
         def abort(_: object) -> trio.lowlevel.Abort:

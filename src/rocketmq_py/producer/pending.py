@@ -1,31 +1,33 @@
-"""The result of a pipelined send, which comes later."""
+"""Results that come later: of a pipelined send, or a reply."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import SendResult
+from rocketmq_py.message import ReceivedMessage, SendResult
 
 logger = logging.getLogger("rocketmq_py.producer")
 
+Result = TypeVar("Result")
 
-class PendingSend:
-    """A send that is under way: ``await`` it, or have a callback called. It resolves exactly once.
 
-    Awaiting it gives the SendResult or raises the RocketMQError of the send, as often as it is awaited and
-    from as many tasks. Cancelling the task that awaits does not cancel the send.
+class Pending(Generic[Result]):
+    """Something that is under way: ``await`` it, or have a callback called. It resolves exactly once.
+
+    Awaiting it gives the result or raises the RocketMQError of what failed, as often as it is awaited and
+    from as many tasks. Cancelling the task that awaits does not cancel what is under way.
     """
 
     __slots__ = ("_callbacks", "_outcome", "_waiting")
 
     def __init__(self) -> None:
-        self._outcome: SendResult | RocketMQError | None = None
-        self._callbacks: list[Callable[[PendingSend], None]] = []
+        self._outcome: Result | RocketMQError | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
         self._waiting: list[trio.lowlevel.Task] = []
 
     @property
@@ -38,25 +40,25 @@ class PendingSend:
         """Why it failed; None if it succeeded or is still under way."""
         return self._outcome if isinstance(self._outcome, RocketMQError) else None
 
-    def result(self) -> SendResult:
+    def result(self) -> Result:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
         if self._outcome is None:
-            raise RuntimeError("the send is still under way: await it")
+            raise RuntimeError("it is still under way: await it")
         if isinstance(self._outcome, RocketMQError):
             raise self._outcome
         return self._outcome
 
-    def add_done_callback(self, callback: Callable[[PendingSend], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Self], None]) -> None:
         """Call ``callback(self)`` when it is done; at once if it is. What it raises is logged."""
         if self.done:
             self._call(callback)
         else:
             self._callbacks.append(callback)
 
-    def __await__(self) -> Generator[Any, Any, SendResult]:
+    def __await__(self) -> Generator[Any, Any, Result]:
         return self._wait().__await__()
 
-    async def _wait(self) -> SendResult:
+    async def _wait(self) -> Result:
         if self._outcome is not None:
             # Only a cancellation point: a loop over many that are done should not cost a schedule each.
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -71,18 +73,40 @@ class PendingSend:
         await trio.lowlevel.wait_task_rescheduled(abort)
         return self.result()
 
-    def resolve(self, outcome: SendResult | RocketMQError) -> None:
+    def resolve(self, outcome: Result | RocketMQError) -> None:
         """Set what became of it (the producer's affair)."""
-        assert self._outcome is None, "a send resolves once"
+        assert self._outcome is None, "it resolves once"
         self._outcome = outcome
         for task in self._waiting:
             trio.lowlevel.reschedule(task)
         for callback in self._callbacks:
             self._call(callback)
 
-    def _call(self, callback: Callable[[PendingSend], None]) -> None:
+    def _call(self, callback: Callable[[Any], None]) -> None:
         # A callback runs between the answers of other sends; its fault must not become theirs.
         try:
             callback(self)
         except Exception:
-            logger.exception("a callback of a pipelined send raised")
+            logger.exception("a callback of %s raised", type(self).__name__)
+
+
+class PendingSend(Pending[SendResult]):
+    """A send that is under way; see :class:`Pending`. Its result is the SendResult."""
+
+    __slots__ = ()
+
+
+class PendingReply(Pending[ReceivedMessage]):
+    """A request that waits for its reply; see :class:`Pending`. Its result is the reply.
+
+    Attributes:
+        correlation_id: what the reply and the request have in common.
+        sent: the result of the request's own send; None until a broker has acknowledged it.
+    """
+
+    __slots__ = ("correlation_id", "sent")
+
+    def __init__(self, correlation_id: str) -> None:
+        super().__init__()
+        self.correlation_id = correlation_id
+        self.sent: SendResult | None = None

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Unpack
-
-import trio
 
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
-from rocketmq_py.errors import (
-    BatchError,
-    ClosedError,
-    Delivery,
-    RocketMQError,
-)
-from rocketmq_py.message import Message, MessageQueue, SendResult
-from rocketmq_py.producer.batch import batch_results, split_batch
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.config import DEFAULT_GROUP, ProducerConfig, ProducerOptions
-from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
+from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.in_flight import InFlight
-from rocketmq_py.producer.pending import PendingSend
-from rocketmq_py.producer.preparing import Preparing
+from rocketmq_py.producer.outbox import Outbox
+from rocketmq_py.producer.pending import PendingReply, PendingSend
+from rocketmq_py.producer.requests import Requests, reply_to
 from rocketmq_py.producer.sender import Sender
-from rocketmq_py.producer.sending import Destination, Outcome, Sending
+from rocketmq_py.producer.sending import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.protocol.headers import RecallMessageAnswer, RecallMessageRequest
 from rocketmq_py.protocol.recall_handle import RecallHandle
@@ -65,10 +58,10 @@ class Producer(Member):
         own, shared = split_options(options, ProducerConfig, ClientConfig)
         super().__init__(client, rng, shared)
         self.config = ProducerConfig(group=group, **own)
-        self._preparing = Preparing(self.client, self.config)
         self._sender = Sender(self.client, self.config, rng or self.client.rng)
-        self._hooks = Hooks()
         self._in_flight = InFlight(self.config.max_in_flight, self.config.max_in_flight_bytes)
+        self._outbox = Outbox(self.client, self.config, self._sender, self._in_flight)
+        self._requests = Requests(self.client, self._sender, self._in_flight)
 
     async def send(
         self,
@@ -96,12 +89,7 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a request that was written may still be stored.
         """
         self._check_open()
-        if not self._hooks:
-            return await self._send(message, queue, timeout)
-        async with self._hooks.around(self._context(SendMode.AWAITED, message)) as context:
-            result = await self._send(context.messages[0], queue, timeout, context)
-            context.results = (result,)
-        return result
+        return await self._outbox.send(message, queue, timeout)
 
     async def send_soon(
         self,
@@ -126,17 +114,7 @@ class Producer(Member):
         pending = PendingSend()
         if on_done is not None:
             pending.add_done_callback(on_done)
-        if not self._hooks:
-            await self._send_soon(pending, message, queue, timeout)
-            return pending
-        context = self._context(SendMode.PIPELINED, message)
-        await self._hooks.before_send(context)
-        started = trio.current_time()
-        try:
-            await self._send_soon(pending, context.messages[0], queue, timeout, context, started)
-        except BaseException as error:
-            await self._hooks.after_send(context, started, error)
-            raise
+        await self._outbox.send_soon(pending, message, queue, timeout)
         return pending
 
     async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
@@ -146,11 +124,7 @@ class Producer(Member):
         before that; there is one try. When cancelled, the message is not sent.
         """
         self._check_open()
-        if not self._hooks:
-            await self._send_oneway(message, queue)
-            return
-        async with self._hooks.around(self._context(SendMode.ONEWAY, message)) as context:
-            await self._send_oneway(context.messages[0], queue, context)
+        await self._outbox.send_oneway(message, queue)
 
     async def send_batch(
         self,
@@ -176,12 +150,81 @@ class Producer(Member):
         When cancelled, nothing is left waiting; parts that were written may still be stored.
         """
         self._check_open()
-        if not self._hooks:
-            return await self._send_batch(messages, queue, timeout)
-        async with self._hooks.around(self._context(SendMode.AWAITED, *messages)) as context:
-            results = await self._send_batch(context.messages, queue, timeout, context)
-            context.results = results
-        return results
+        return await self._outbox.send_batch(messages, queue, timeout)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """Send a request and wait for the reply that a consumer sends with :meth:`reply`.
+
+        Args:
+            message: what is asked.
+            queue: where to; see the class.
+            timeout: seconds for sending and for the reply together, instead of ``send_timeout``. The
+                request carries it as its TTL.
+
+        Raises:
+            ReplyTimeoutError: no reply came in time.
+            others: as :meth:`send`, when the request could not be sent.
+
+        When cancelled, nobody waits for the reply any more; one that still comes is dropped.
+        """
+        pending = await self.request_soon(message, queue=queue, timeout=timeout)
+        try:
+            return await pending
+        finally:
+            self._requests.forget(pending)
+
+    async def request_soon(
+        self,
+        message: Message,
+        *,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+        on_done: Callable[[PendingReply], None] | None = None,
+    ) -> PendingReply:
+        """Send a request without waiting for its reply: waits only for a place in flight and a connection.
+
+        The reply, or the error, is in the PendingReply: await it, or give ``on_done``, which is called once
+        with it when it is done. The arguments and the errors are those of :meth:`request`; only
+        InvalidMessageError, SendForbiddenError and ClosedError are raised at once.
+
+        When cancelled while it waits, the request is not sent.
+        """
+        self._check_open()
+        pending = self._requests.new_pending()
+        if on_done is not None:
+            pending.add_done_callback(on_done)
+        await self._outbox.request(self._requests, pending, message, queue, timeout)
+        return pending
+
+    async def reply(
+        self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None
+    ) -> SendResult:
+        """Reply to a request that a consumer received: ``body`` goes to whoever waits for it.
+
+        Raises:
+            InvalidMessageError: the message is no request.
+            others: as :meth:`send`; BrokerError where who asked has gone.
+
+        When cancelled, nothing is left waiting; a reply that was written may still arrive.
+        """
+        self._check_open()
+        message, system_properties, queue = reply_to(request, body)
+        v2 = self.config.request_form == "V2"
+        sending = self._outbox.preparing.prepare(
+            message,
+            queue,
+            timeout,
+            self.config.retries,
+            code=RequestCode.SEND_REPLY_MESSAGE_V2 if v2 else RequestCode.SEND_REPLY_MESSAGE,
+            system_properties=system_properties,
+        )
+        return await self._outbox.deliver(sending)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Take a timed message back before it is delivered; brokers 5.x only. Java: ``recallMessage``.
@@ -222,7 +265,7 @@ class Producer(Member):
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around sends from now on; returns what removes it."""
-        return self._hooks.add(hook)
+        return self._outbox.hooks.add(hook)
 
     @property
     def in_flight(self) -> int:
@@ -238,6 +281,7 @@ class Producer(Member):
             failed=counters.failed,
             retried=counters.retried,
             oneway=counters.oneway,
+            late_replies=self._requests.late,
             in_flight=len(self._in_flight),
             in_flight_bytes=self._in_flight.bytes,
             latency=counters.latency(),
@@ -249,134 +293,23 @@ class Producer(Member):
     async def _open(self) -> None:
         await super()._open()
         self._sender.open(self.nursery)
+        self._outbox.open(self.nursery)
+        self._requests.open(self.nursery)
         self.client.heartbeats.add_producer(self.config.group)
 
     async def _close(self) -> None:
+        self._outbox.close()
         await self._in_flight.all_left()
         await self.client.heartbeats.remove_producer(self.config.group)
         await super()._close()
 
     def _abandon(self) -> None:
         self._sender.abandon()
+        self._outbox.abandon()
+        self._requests.close()
         for pending in self._in_flight.abandon():
             self._sender.counters.failed += 1
             pending.resolve(_abandoned())
-
-    # One request's way
-
-    async def _send(
-        self,
-        message: Message,
-        queue: Destination | None,
-        timeout: float | None,
-        context: SendContext | None = None,
-    ) -> SendResult:
-        sending = self._preparing.prepare(message, queue, timeout, self.config.retries, context)
-        if sending.may_be_compressed:
-            await self._preparing.compress(sending)
-        return await self._deliver(sending)
-
-    async def _deliver(self, sending: Sending) -> SendResult:
-        """Try until it is stored, and count it."""
-        try:
-            result = await self._sender.deliver(sending)
-        except RocketMQError:
-            self._sender.counters.failed += len(sending.messages)
-            raise
-        self._sender.counters.sent += len(sending.messages)
-        return result
-
-    async def _send_soon(
-        self,
-        pending: PendingSend,
-        message: Message,
-        queue: Destination | None,
-        timeout: float | None,
-        context: SendContext | None = None,
-        started: float = 0.0,
-    ) -> None:
-        sending = self._preparing.prepare(message, queue, timeout, self.config.retries_pipelined, context)
-        if context is None:
-            sending.on_done = partial(self._resolve, pending)
-        else:
-            sending.on_done = partial(self._resolve_after_hooks, pending, context, started)
-        await self._in_flight.enter(pending, len(message.body))
-        try:
-            self._check_open()  # it may have been closed meanwhile
-            if sending.may_be_compressed:
-                await self._preparing.compress(sending)
-            await self._sender.submit(sending)
-        except BaseException:
-            self._in_flight.leave(pending)
-            raise
-
-    async def _send_oneway(
-        self,
-        message: Message,
-        queue: Destination | None,
-        context: SendContext | None = None,
-    ) -> None:
-        sending = self._preparing.prepare(message, queue, None, 0, context)
-        if sending.may_be_compressed:
-            await self._preparing.compress(sending)
-        await self._sender.send_oneway(sending)
-
-    async def _send_batch(
-        self,
-        messages: Sequence[Message],
-        queue: Destination | None,
-        timeout: float | None,
-        context: SendContext | None = None,
-    ) -> list[SendResult]:
-        batches = split_batch(
-            messages, max_size=self.config.max_message_size, new_unique_id=self.client.unique_ids.next
-        )
-        results: list[SendResult] = []
-        for batch in batches:
-            sending = self._preparing.prepare_batch(batch, queue, timeout, self.config.retries, context)
-            try:
-                results += batch_results(await self._deliver(sending), batch)
-            except RocketMQError as error:
-                if not results:
-                    raise
-                raise BatchError(results, len(messages), error) from error
-        return results
-
-    def _context(self, mode: SendMode, *messages: Message) -> SendContext:
-        return SendContext(
-            producer_group=self.config.group,
-            client_id=self.client.client_id,
-            mode=mode,
-            messages=list(messages),
-            started_ms=self.client.now_ms(),
-        )
-
-    # Outcomes of pipelined sends
-
-    def _resolve(self, pending: PendingSend, outcome: Outcome) -> None:
-        if pending.done:
-            return  # abandoned when the producer was closed
-        counters = self._sender.counters
-        if isinstance(outcome, RocketMQError):
-            counters.failed += 1
-        else:
-            counters.sent += 1
-        self._in_flight.leave(pending)
-        pending.resolve(outcome)
-
-    def _resolve_after_hooks(
-        self, pending: PendingSend, context: SendContext, started: float, outcome: Outcome
-    ) -> None:
-        if not pending.done:
-            self.nursery.start_soon(self._run_hooks_and_resolve, pending, context, started, outcome)
-
-    async def _run_hooks_and_resolve(
-        self, pending: PendingSend, context: SendContext, started: float, outcome: Outcome
-    ) -> None:
-        error = outcome if isinstance(outcome, RocketMQError) else None
-        context.results = () if isinstance(outcome, RocketMQError) else (outcome,)
-        await self._hooks.after_send(context, started, error)
-        self._resolve(pending, outcome)
 
 
 def _abandoned() -> RocketMQError:

@@ -22,6 +22,8 @@ Outcome: TypeAlias = SendResult | RocketMQError
 Destination: TypeAlias = MessageQueue | QueueSelector
 """Where a message must go: to this queue, or to the one that this chooses."""
 
+_LONG_NAMED = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+
 _STATUS = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
@@ -140,7 +142,7 @@ class Sending:
         self.started = trio.current_time()
         self._fields["e"] = str(queue.queue_id)
         self._fields["n"] = queue.broker_name
-        return long_named(self._fields) if self.code == RequestCode.SEND_MESSAGE else self._fields
+        return long_named(self._fields) if self.code in _LONG_NAMED else self._fields
 
     def end_of_try(self) -> float:
         """Return when the try that was begun counts as timed out, on trio's clock."""

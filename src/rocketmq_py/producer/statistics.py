@@ -47,7 +47,8 @@ class ProducerStatistics:
         failed: messages whose send raised, or whose PendingSend has an error.
         retried: tries after the first.
         oneway: messages handed to a connection without waiting for an answer.
-        in_flight: pipelined sends that are under way.
+        late_replies: replies to requests that came when nobody waited for them any more.
+        in_flight: pipelined sends that are under way, and requests that wait for their replies.
         in_flight_bytes: their bodies together.
         latency: of the tries that succeeded.
         brokers: what the latency-fault table knows, by broker name; empty without that strategy.
@@ -57,6 +58,7 @@ class ProducerStatistics:
     failed: int
     retried: int
     oneway: int
+    late_replies: int
     in_flight: int
     in_flight_bytes: int
     latency: Latency

@@ -121,7 +121,7 @@ def _decode(data: bytes, position: int, end: int, broker_name: str) -> ReceivedM
     body = data[start:body_end]
     corruption = None
     if system_flag & COMPRESSED_FLAG:
-        body, system_flag, corruption = _unpack_body(body, system_flag)
+        body, system_flag, corruption = unpack_body(body, system_flag)
     return ReceivedMessage(
         _topic(data[topic_start:topic_end]), body, broker_name, queue_id, queue_offset, log_offset, flag,
         system_flag, born_time, born_address, store_time, store_address, reconsume_times, prepared_offset,
@@ -141,7 +141,7 @@ def _contradiction(position: int, size: int) -> ProtocolError:
     )
 
 
-def _unpack_body(body: bytes, system_flag: int) -> tuple[bytes, int, str | None]:
+def unpack_body(body: bytes, system_flag: int) -> tuple[bytes, int, str | None]:
     """Return the body, the system flag that is true of it, and what is wrong with it."""
     if body:
         kind = (system_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT

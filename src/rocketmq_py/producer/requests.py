@@ -1,0 +1,177 @@
+"""Requests that wait for replies, and replies to them. Java: ``RequestFutureHolder``, ``MessageUtil``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from rocketmq_py import properties as names
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import InvalidMessageError, ReplyTimeoutError, RocketMQError
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.names import reply_topic
+from rocketmq_py.producer.in_flight import InFlight
+from rocketmq_py.producer.pending import PendingReply
+from rocketmq_py.producer.sender import Sender
+from rocketmq_py.producer.sending import Outcome, Sending
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PushReplyMessageRequest
+from rocketmq_py.protocol.reply import reply_message
+from rocketmq_py.remoting import Connection, Deadlines
+
+
+class _Waiting:
+    """A request that waits for its reply until its deadline."""
+
+    __slots__ = ("expire", "pending", "tick")
+
+    def __init__(self, pending: PendingReply, expire: Callable[[], None]) -> None:
+        self.pending = pending
+        self.expire = expire
+        self.tick = 0
+
+
+class Requests:
+    """The requests of one producer that wait for their replies.
+
+    Args:
+        client: gets the replies from the brokers.
+        sender: brings the requests to the brokers.
+        in_flight: bounds how many wait at the same time.
+
+    Attributes:
+        late: replies that came when nobody waited for them any more: too late, or once more.
+    """
+
+    def __init__(self, client: ClientInstance, sender: Sender, in_flight: InFlight) -> None:
+        self._client = client
+        self._sender = sender
+        self._in_flight = in_flight
+        self._deadlines = Deadlines()
+        self._waiting: dict[str, _Waiting] = {}
+        # Tells the replies to this producer from those to others of the same client, late ones too.
+        self._token = f"{client.rng.getrandbits(96):024x}-"
+        self._count = 0
+        self._greeted: frozenset[str] = frozenset()
+        self._stop_serving: Callable[[], None] | None = None
+        self.late = 0
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Begin to take replies."""
+        nursery.start_soon(self._deadlines.run)
+        self._stop_serving = self._client.serve(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
+
+    def close(self) -> None:
+        """Take no replies any more. The pending ones are the affair of whoever owns ``in_flight``."""
+        if self._stop_serving is not None:
+            self._stop_serving()
+            self._stop_serving = None
+        self._waiting.clear()
+
+    def new_pending(self) -> PendingReply:
+        """Return what will have the reply to a new request."""
+        self._count += 1
+        return PendingReply(f"{self._token}{self._count:x}")
+
+    def properties(self, pending: PendingReply, timeout: float) -> dict[str, str]:
+        """Return the properties that make a message a request."""
+        return {
+            names.CORRELATION_ID: pending.correlation_id,
+            names.REPLY_TO_CLIENT: self._client.client_id,
+            names.TTL: str(round(timeout * 1000)),
+        }
+
+    async def submit(
+        self, sending: Sending, pending: PendingReply, on_sent: Callable[[Outcome], None] | None = None
+    ) -> None:
+        """Send a request; ``pending`` gets the reply, or what failed. ``on_sent`` gets the send's outcome.
+
+        Raises as :meth:`Sender.submit`. When cancelled, nothing is sent, and nobody waits.
+        """
+        await self._in_flight.enter(pending, len(sending.body))
+        waiting = _Waiting(pending, partial(self._expire, pending, sending))
+        self._waiting[pending.correlation_id] = waiting
+        self._deadlines.add(waiting, sending.deadline)
+        sending.wants_heartbeat = True
+        sending.on_done = partial(self._sent, pending, on_sent)
+        try:
+            await self._greet_brokers(sending)
+            await self._sender.submit(sending)
+        except BaseException:
+            self.forget(pending)
+            raise
+
+    def forget(self, pending: PendingReply) -> None:
+        """Stop waiting for a reply; one that still comes is late."""
+        waiting = self._waiting.pop(pending.correlation_id, None)
+        if waiting is not None:
+            self._deadlines.remove(waiting)
+            self._in_flight.leave(pending)
+
+    async def _greet_brokers(self, sending: Sending) -> None:
+        """Have all brokers in use know this client: who replies chooses which of them brings the reply."""
+        with trio.move_on_at(sending.deadline):
+            await self._client.routes.get(sending.topic, for_sending=True)
+            brokers = frozenset(
+                address for by_id in self._client.routes.brokers().values() for address in by_id.values()
+            )
+            if not brokers <= self._greeted:
+                await self._client.heartbeats.send()
+                self._greeted = brokers
+
+    def _sent(
+        self, pending: PendingReply, on_sent: Callable[[Outcome], None] | None, outcome: Outcome
+    ) -> None:
+        if isinstance(outcome, SendResult):
+            pending.sent = outcome
+        else:
+            self._resolve(pending, outcome)
+        if on_sent is not None:
+            on_sent(outcome)
+
+    def _expire(self, pending: PendingReply, sending: Sending) -> None:
+        self._resolve(pending, ReplyTimeoutError(sending.topic, sending.timeout, pending.sent))
+
+    def _resolve(self, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> bool:
+        if self._waiting.get(pending.correlation_id) is None:
+            return False
+        self.forget(pending)
+        pending.resolve(outcome)
+        return True
+
+    def _take(self, connection: Connection, command: Command) -> bool:
+        header = PushReplyMessageRequest.from_fields(command.fields)
+        reply = reply_message(header, command.body, self._client.now_ms())
+        correlation_id = reply.properties.get(names.CORRELATION_ID, "")
+        if not correlation_id.startswith(self._token):
+            return False
+        connection.respond(command, ResponseCode.SUCCESS)
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None:
+            self.late += 1
+        else:
+            self._resolve(waiting.pending, reply)
+        return True
+
+
+def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str], MessageQueue]:
+    """Return the reply to a request, its system properties, and the queue that it goes to.
+
+    It goes through the broker that the request came from, which is in contact with who asked.
+    Raises InvalidMessageError if the message is no request.
+    """
+    properties = request.properties
+    wanted = (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+    missing = [name for name in wanted if not properties.get(name)]
+    if missing:
+        raise InvalidMessageError(
+            f"message {request.message_id} of topic {request.topic!r} is no request that can be replied to: "
+            f"it has no {', '.join(missing)}"
+        )
+    topic = reply_topic(properties[names.CLUSTER])
+    system_properties = {name: properties[name] for name in wanted[1:]}
+    system_properties[names.MESSAGE_TYPE] = names.REPLY_MESSAGE_TYPE
+    return Message(topic, body), system_properties, MessageQueue(topic, request.broker_name, 0)

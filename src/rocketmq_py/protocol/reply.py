@@ -1,0 +1,60 @@
+"""Replies, as brokers hand them to the client that waits for them. Java: ``ClientRemotingProcessor``."""
+
+from __future__ import annotations
+
+import ipaddress
+import zlib
+
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.properties import ARRIVE_TIME
+from rocketmq_py.protocol.headers import PushReplyMessageRequest
+from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, unpack_body
+
+_UNKNOWN_ADDRESS = bytes(8)
+
+
+def reply_message(header: PushReplyMessageRequest, body: bytes, arrived_ms: int) -> ReceivedMessage:
+    """Return the reply in a broker's PUSH_REPLY_MESSAGE_TO_CLIENT.
+
+    It was stored nowhere, or its place is not told: its offsets are 0.
+
+    Args:
+        header: of the request.
+        body: of the request.
+        arrived_ms: the present, epoch milliseconds.
+    """
+    size, system_flag, corruption = len(body), header.sys_flag, None
+    crc = zlib.crc32(body) & 0x7FFFFFFF
+    if system_flag & COMPRESSED_FLAG:
+        body, system_flag, corruption = unpack_body(body, system_flag)
+    properties = (header.properties or "").removesuffix("\x02")
+    separator = "\x02" if properties else ""
+    return ReceivedMessage(
+        topic=header.topic,
+        body=body,
+        broker_name="",
+        queue_id=header.queue_id,
+        queue_offset=0,
+        commit_log_offset=0,
+        flag=header.flag,
+        system_flag=system_flag,
+        born_time_ms=header.born_timestamp,
+        born_address=_pack(header.born_host),
+        store_time_ms=header.store_timestamp,
+        store_address=_pack(header.store_host),
+        reconsume_times=header.reconsume_times or 0,
+        prepared_transaction_offset=0,
+        body_crc=crc,
+        store_size=size,
+        encoded_properties=f"{properties}{separator}{ARRIVE_TIME}\x01{arrived_ms}\x02".encode(),
+        corruption=corruption,
+    )
+
+
+def _pack(address: str) -> bytes:
+    """Return ``host:port`` in the form that stored messages hold; zeros for what is no address."""
+    host, _, port = address.rpartition(":")
+    try:
+        return ipaddress.ip_address(host.strip("[]/")).packed + int(port).to_bytes(4, "big")
+    except (ValueError, OverflowError):
+        return _UNKNOWN_ADDRESS

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError
+from rocketmq_py.message import Message
+from rocketmq_py.producer import Producer
+from rocketmq_py.producer.statistics import Counters
+from tests.scripted import refuse, scripted_cluster, store
+
+
+def test_without_answers_there_is_no_latency() -> None:
+    latency = Counters().latency()
+    assert (latency.count, latency.mean, latency.longest, latency.quantile(0.99)) == (0, 0.0, 0.0, 0.0)
+    assert not latency.buckets
+
+
+@given(st.lists(st.floats(0, 3600), min_size=1))
+def test_quantiles_are_right_to_a_fifth(seconds: list[float]) -> None:
+    counters = Counters()
+    for one in seconds:
+        counters.answered(one)
+    latency = counters.latency()
+    assert latency.count == len(seconds) == sum(latency.buckets.values())
+    assert latency.mean == pytest.approx(sum(seconds) / len(seconds))
+    assert latency.longest == max(seconds)
+    ordered = sorted(seconds)
+    for fraction in (0.5, 0.9, 1.0):
+        exact = next(one for index, one in enumerate(ordered, 1) if index >= fraction * len(ordered))
+        assert exact <= latency.quantile(fraction) + 1e-12
+        assert latency.quantile(fraction) <= max(exact * 1.26, 5e-6)
+
+
+async def test_a_producer_counts_what_became_of_its_messages() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address, retries=0) as producer:
+        await producer.send(Message("T", b"1"))
+        await (await producer.send_soon(Message("T", b"2")))
+        await producer.send_oneway(Message("T", b"3"))
+        statistics = producer.statistics
+        assert (statistics.sent, statistics.failed, statistics.retried, statistics.oneway) == (2, 0, 0, 1)
+        assert (statistics.in_flight, statistics.in_flight_bytes, statistics.latency.count) == (0, 0, 2)
+        assert statistics.brokers == {}
+
+
+async def test_failures_retries_and_faulty_brokers_are_counted() -> None:
+    async with (
+        scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR), store) as cluster,
+        Producer(cluster.address, latency_faults=True) as producer,
+    ):
+        for _ in range(4):
+            await producer.send(Message("T", b"x"))
+            await (await producer.send_soon(Message("T", b"x")))
+        statistics = producer.statistics
+        assert (statistics.sent, statistics.failed, statistics.retried) == (8, 0, 1)
+        assert list(statistics.brokers) == ["broker-a"]
+        assert 590 < statistics.brokers["broker-a"].unavailable_for <= 600
+
+    answer = refuse(ResponseCode.MESSAGE_ILLEGAL)
+    async with scripted_cluster(answer) as cluster, Producer(cluster.address) as producer:
+        with pytest.raises(BrokerError):
+            await producer.send(Message("T", b"x"))
+        with pytest.raises(BrokerError):
+            await (await producer.send_soon(Message("T", b"x")))
+        assert (producer.statistics.sent, producer.statistics.failed) == (0, 2)

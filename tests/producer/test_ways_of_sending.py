@@ -1,0 +1,310 @@
+"""What settings and kinds of messages change about a send."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import (
+    BatchError,
+    BrokerError,
+    ConfigurationError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    RequestTimeoutError,
+    UnsupportedByBrokerError,
+)
+from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
+from rocketmq_py.producer import Compression, Producer, ProducerOptions, SelectByHash
+from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import RecallMessageRequest
+from rocketmq_py.protocol.recall_handle import RecallHandle
+from rocketmq_py.protocol.send_body import decode_batch
+from rocketmq_py.remoting import Connection
+from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
+
+MESSAGE = Message("T", b"body")
+V2 = RequestCode.SEND_MESSAGE_V2
+
+
+def sends_of(cluster: ScriptedCluster, code: int = V2) -> list[Command]:
+    return [request for server in cluster.brokers.values() for request in server.asked(code)]
+
+
+def await_pipelined(producer: Producer) -> Callable[..., Awaitable[SendResult]]:
+    async def send(*arguments: Any, **options: Any) -> SendResult:
+        return await (await producer.send_soon(*arguments, **options))
+
+    return send
+
+
+# Queues
+
+
+@pytest.mark.parametrize("way", ["awaited", "pipelined"])
+async def test_an_ordered_send_that_fails_is_not_moved(
+    way: str, jumping_clock: trio.testing.MockClock
+) -> None:
+    chosen: list[MessageQueue] = []
+
+    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        assert message is MESSAGE
+        chosen.append(queues[0])
+        return queues[0]
+
+    async with scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR), store) as cluster:
+        async with Producer(cluster.address) as producer:
+            sending = producer.send if way == "awaited" else await_pipelined(producer)
+            with pytest.raises(BrokerError):
+                await sending(MESSAGE, queue=select)
+        assert chosen == [MessageQueue("T", "broker-a", 0)], "it is asked once"
+        assert len(sends_of(cluster)) == len(cluster.brokers["broker-a"].asked(V2)) == 3
+
+
+async def test_messages_of_one_key_go_to_one_queue() -> None:
+    async with scripted_cluster(store, store) as cluster, Producer(cluster.address) as producer:
+        queues = {
+            key: {(await producer.send(MESSAGE, queue=SelectByHash(key))).queue for _ in range(4)}
+            for key in ("order-1", "order-2", "order-3", "order-4")
+        }
+        assert {len(of_key) for of_key in queues.values()} == {1}
+        assert len(set.union(*queues.values())) > 1
+        assert list(await producer.queues("T")) == sorted(await producer.queues("T"))
+
+
+async def test_a_selector_that_chooses_nonsense_is_named() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        for nonsense in (None, MessageQueue("other", "broker-a", 0)):
+            with pytest.raises(InvalidMessageError, match="no queue of topic 'T'"):
+                await producer.send(MESSAGE, queue=lambda *_, chosen=nonsense: chosen)
+            with pytest.raises(InvalidMessageError, match="no queue of topic 'T'"):
+                await producer.send_soon(MESSAGE, queue=lambda *_, chosen=nonsense: chosen)
+
+        def broken(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            raise LookupError("no such shard")
+
+        for sending in (producer.send, producer.send_soon, producer.send_oneway):
+            with pytest.raises(LookupError, match="no such shard"):
+                await sending(MESSAGE, queue=broken)
+        assert producer.in_flight == 0
+
+
+# Tries
+
+
+async def test_one_try_takes_no_longer_than_its_cap(jumping_clock: trio.testing.MockClock) -> None:
+    async with (
+        scripted_cluster(ignore, store) as cluster,
+        Producer(cluster.address, rng=random.Random(1), try_timeout=0.5) as producer,
+    ):
+        for _ in range(4):
+            start = trio.current_time()
+            assert (await producer.send(MESSAGE)).queue.broker_name == "broker-b"
+            pending = await producer.send_soon(MESSAGE)
+            assert (await pending).queue.broker_name == "broker-b"
+            assert trio.current_time() - start < 1.2
+        assert len(cluster.brokers["broker-a"].asked(V2)) > 0
+
+
+async def test_the_last_try_has_all_that_is_left(jumping_clock: trio.testing.MockClock) -> None:
+    async with (
+        scripted_cluster(ignore) as cluster,
+        Producer(cluster.address, try_timeout=0.5, retries=1) as producer,
+    ):
+        start = trio.current_time()
+        with pytest.raises(RequestTimeoutError):
+            await producer.send(MESSAGE, timeout=2)
+        assert trio.current_time() - start == pytest.approx(2, abs=0.1)
+
+
+@pytest.mark.parametrize("way", ["awaited", "pipelined"])
+async def test_another_broker_is_tried_when_one_stores_it_not_safely_enough(way: str) -> None:
+    def unsafe(connection: Connection, request: Command) -> None:
+        code = ResponseCode.SLAVE_NOT_AVAILABLE if request.code == V2 else ResponseCode.SUCCESS
+        connection.respond(request, code, {"msgId": "id", "queueId": "0", "queueOffset": "9"})
+
+    async def send(producer: Producer) -> tuple[str, SendStatus]:
+        result = await (producer.send(MESSAGE) if way == "awaited" else await producer.send_soon(MESSAGE))
+        return result.queue.broker_name, result.status
+
+    wish: ProducerOptions = {"retry_another_broker_when_not_store_ok": True}
+    async with scripted_cluster(unsafe, store) as cluster, Producer(cluster.address, **wish) as producer:
+        assert {await send(producer) for _ in range(4)} == {("broker-b", SendStatus.SEND_OK)}
+    async with scripted_cluster(unsafe, unsafe) as cluster, Producer(cluster.address, **wish) as producer:
+        assert (await send(producer))[1] is SendStatus.SLAVE_NOT_AVAILABLE, "the first result counts"
+        assert len(sends_of(cluster)) == 3
+
+
+async def test_brokers_that_failed_are_gone_round(jumping_clock: trio.testing.MockClock) -> None:
+    async with (
+        scripted_cluster(refuse(ResponseCode.SYSTEM_ERROR), store) as cluster,
+        Producer(cluster.address, latency_faults="5.x") as producer,
+    ):
+        for _ in range(8):
+            await producer.send(MESSAGE)
+        assert len(cluster.brokers["broker-a"].asked(V2)) == 1
+        await trio.sleep(10.1)
+        for _ in range(8):
+            await producer.send(MESSAGE)
+        assert len(cluster.brokers["broker-a"].asked(V2)) == 2
+
+
+# Forms
+
+
+async def test_the_old_request_form_has_long_names() -> None:
+    def answer(connection: Connection, request: Command) -> None:
+        fields = {"msgId": "id", "queueId": "1", "queueOffset": "7"}
+        connection.respond(request, ResponseCode.SUCCESS, fields)
+
+    async with scripted_cluster(answer) as cluster:
+        async with Producer(cluster.address, request_form="V1") as producer:
+            assert (await producer.send(MESSAGE)).queue_offset == 7
+            assert (await (await producer.send_soon(MESSAGE))).queue_offset == 7
+        requests = sends_of(cluster, RequestCode.SEND_MESSAGE)
+        assert [request.fields["topic"] for request in requests] == ["T", "T"]
+        assert {request.fields["bname"] for request in requests} == {"broker-a"}
+    with pytest.raises(ConfigurationError, match="request_form is 'V3'; 'V1' and 'V2' are allowed"):
+        Producer("127.0.0.1:1", request_form="V3")  # type: ignore[arg-type]  # that is the test
+
+
+async def test_large_bodies_are_compressed_and_small_ones_are_not() -> None:
+    body = b"a" * 300_000
+    async with scripted_cluster(store) as cluster:
+        async with Producer(cluster.address, compression=Compression(over=100)) as producer:
+            for size in (99, 100, 300_000):
+                await producer.send(Message("T", body[:size]))
+                await (await producer.send_soon(Message("T", body[:size])))
+                await producer.send_oneway(Message("T", body[:size]))
+        async with Producer(cluster.address, compression=None) as producer:
+            await producer.send(Message("T", body))
+        requests = sends_of(cluster)
+        assert [request.fields["f"] for request in requests] == ["0"] * 3 + [str(0x301)] * 6 + ["0"]
+        for request, size in zip(requests[3:9], [100] * 3 + [300_000] * 3, strict=True):
+            assert zlib.decompress(request.body) == body[:size]
+        assert requests[9].body == body
+
+
+async def test_a_body_that_is_too_large_is_refused_at_the_door() -> None:
+    async with scripted_cluster(store) as cluster:
+        async with Producer(cluster.address) as producer:
+            for sending in (producer.send, producer.send_soon, producer.send_oneway, producer.request):
+                with pytest.raises(
+                    MessageTooLargeError, match="has 5000000 bytes; max_message_size is 4194304"
+                ):
+                    await sending(Message("T", bytes(5_000_000)))
+        assert not sends_of(cluster)
+
+
+# Batches
+
+
+def store_batch(connection: Connection, request: Command) -> None:
+    if request.code == RequestCode.SEND_BATCH_MESSAGE:
+        count = len(decode_batch(request.body))
+        fields = {
+            "msgId": ",".join(f"offset-{index}" for index in range(count)),
+            "queueId": request.fields["e"],
+            "queueOffset": "40",
+        }
+        connection.respond(request, ResponseCode.SUCCESS, fields)
+    else:
+        store(connection, request)
+
+
+async def test_each_message_of_a_list_has_its_own_result() -> None:
+    async with scripted_cluster(store_batch) as cluster:
+        async with Producer(cluster.address, max_message_size=600) as producer:
+            messages = [Message("T", b"%d" % index * 50) for index in range(8)]
+            results = await producer.send_batch(messages)
+        requests = sends_of(cluster, RequestCode.SEND_BATCH_MESSAGE)
+        assert len(requests) > 1
+        stored = [one for request in requests for one in decode_batch(request.body)]
+        assert [one.body for one in stored] == [message.body for message in messages]
+        ids = [decode_properties(one.properties.decode())["UNIQ_KEY"] for one in stored]
+        assert [result.message_id for result in results] == ids
+        first = len(decode_batch(requests[0].body))
+        assert [result.queue_offset for result in results[:first]] == list(range(40, 40 + first))
+        assert results[0].offset_message_id == "offset-0"
+        assert producer.statistics.sent == 8
+
+
+async def test_a_list_of_which_only_a_part_was_stored_says_so() -> None:
+    answers = iter([store_batch, refuse(ResponseCode.MESSAGE_ILLEGAL)])
+
+    def answer(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.SEND_BATCH_MESSAGE:
+            if next(answers) is store_batch:
+                store_batch(connection, request)
+            else:
+                connection.respond(request, ResponseCode.MESSAGE_ILLEGAL, remark="no")
+        else:
+            connection.respond(request, ResponseCode.SUCCESS)
+
+    async with (
+        scripted_cluster(answer) as cluster,
+        Producer(cluster.address, max_message_size=300) as producer,
+    ):
+        with pytest.raises(BatchError, match=r"2 of 6 messages were stored, then: .*ILLEGAL") as caught:
+            await producer.send_batch([Message("T", b"x" * 50) for _ in range(6)])
+        assert len(caught.value.results) == 2
+        assert isinstance(caught.value.__cause__, BrokerError)
+        with pytest.raises(InvalidMessageError, match="message 1 of the list: it is delayed"):
+            await producer.send_batch([MESSAGE, Message("T", b"x", delay_level=1)])
+
+
+# Exact times
+
+
+async def test_an_exact_time_goes_to_brokers_that_keep_it() -> None:
+    async with scripted_cluster(store) as cluster:
+        async with Producer(cluster.address) as producer:
+            await producer.send(Message("T", b"x", delay=1.5))
+            await (await producer.send_soon(Message("T", b"x", deliver_at_ms=1_900_000_000_000)))
+        first, second = (decode_properties(request.fields["i"]) for request in sends_of(cluster))
+        assert first["TIMER_DELAY_MS"] == "1500"
+        assert second["TIMER_DELIVER_MS"] == "1900000000000"
+
+
+async def test_a_broker_of_4_x_is_not_sent_an_exact_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)  # what answers say, too: 4.9.7
+    async with scripted_cluster(store) as cluster:
+        async with Producer(cluster.address) as producer:
+            timed = Message("T", b"x", delay=1.5)
+            for _ in range(2):  # the second time its version is known already
+                with pytest.raises(UnsupportedByBrokerError, match=r"older than 5\.0"):
+                    await producer.send(timed)
+                with pytest.raises(UnsupportedByBrokerError, match="use delay_level"):
+                    await await_pipelined(producer)(timed)
+                with pytest.raises(UnsupportedByBrokerError):
+                    await producer.send_oneway(timed)
+            await producer.send(Message("T", b"x", delay_level="10s"))
+        (request,) = sends_of(cluster)
+        assert decode_properties(request.fields["i"])["DELAY"] == "3"
+
+
+async def test_a_timed_message_is_recalled_at_its_broker() -> None:
+    handle = RecallHandle("T", "broker-b", "1900000000000", "unique").encode()
+
+    def answer(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.RECALL_MESSAGE:
+            connection.respond(request, ResponseCode.SUCCESS, {"msgId": "unique"})
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(store, answer) as cluster:
+        async with Producer(cluster.address, group="g") as producer:
+            assert await producer.recall("T", handle) == "unique"
+            with pytest.raises(InvalidMessageError, match="recall handle"):
+                await producer.recall("T", "nonsense")
+        (request,) = cluster.brokers["broker-b"].asked(RequestCode.RECALL_MESSAGE)
+        header = RecallMessageRequest.from_fields(request.fields)
+        assert (header.topic, header.recall_handle, header.producer_group) == ("T", handle, "g")
