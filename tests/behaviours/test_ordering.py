@@ -1,0 +1,110 @@
+"""Messages that belong together go to one queue, in order, and lists of messages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import attrs
+import pytest
+import trio
+
+from rocketmq_py import Client, Message, MessageQueue, Producer, SelectByHash, SelectByRandom
+from rocketmq_py.errors import InvalidMessageError, NoQueueError
+from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import read_all
+
+
+async def test_a_sharding_key_keeps_its_messages_in_order(client: Client, topic: str) -> None:
+    keys = [f"order-{number}" for number in range(8)]
+    async with client.producer("senders") as producer:
+        for step in range(10):
+            for key in keys:
+                await producer.send(Message(topic, b"%d" % step, keys=key), queue=SelectByHash(key))
+    by_key = defaultdict(list)
+    for message in sorted(await read_all(client, topic, count=80), key=lambda one: one.queue_offset):
+        by_key[message.keys[0]].append((message.queue, message.body))
+    for key in keys:
+        queues, bodies = zip(*by_key[key], strict=True)
+        assert len(set(queues)) == 1
+        assert list(bodies) == [b"%d" % step for step in range(10)]
+
+
+async def test_any_callable_and_the_ready_made_ones_choose(client: Client, topic: str) -> None:
+    async with client.producer("senders") as producer:
+        queues = await producer.queues(topic)
+        assert [queue.queue_id for queue in queues] == [0, 1, 2, 3]
+        last = await producer.send(Message(topic, b"x"), queue=lambda queues, message: queues[-1])
+        assert last.queue == queues[-1]
+        assert (await producer.send(Message(topic, b"x"), queue=SelectByRandom())).queue in queues
+        named = await producer.send_soon(Message(topic, b"x"), queue=queues[1])
+        assert (await named).queue == queues[1]
+
+
+@pytest.mark.parametrize("form", ["V1", "V2"])
+async def test_both_request_forms(cluster: ClusterUnderTest, client: Client, topic: str, form: str) -> None:
+    message = Message(topic, b"form", tags="T", keys="k", properties={"p": "q"}, flag=7)
+    async with Producer(cluster.address, request_form=form) as producer:  # type: ignore[arg-type]  # by the test
+        result = await producer.send(message)
+    (received,) = await read_all(client, topic, count=1)
+    assert (received.queue, received.queue_offset) == (result.queue, result.queue_offset)
+    assert (received.body, received.tags, received.keys, received.flag) == (b"form", "T", ("k",), 7)
+    assert received.user_properties == {"p": "q"}
+
+
+async def test_a_list_is_stored_in_order_and_each_message_has_its_result(client: Client, topic: str) -> None:
+    messages = [
+        Message(topic, b"%d" % number, tags=f"tag{number % 3}", keys=f"key-{number}", flag=number)
+        for number in range(100)
+    ]
+    async with client.producer("senders") as producer:
+        results = await producer.send_batch(messages)
+        assert producer.statistics.sent == 100
+    assert len({result.queue for result in results}) == 1
+    first = results[0].queue_offset
+    assert [result.queue_offset for result in results] == list(range(first, first + 100))
+    received = {message.queue_offset: message for message in await read_all(client, topic, count=100)}
+    for message, result in zip(messages, results, strict=True):
+        got = received[result.queue_offset]
+        assert (got.body, got.tags, got.keys, got.flag) == (
+            message.body, message.tags, (message.keys,), message.flag,
+        )  # fmt: skip
+        assert (got.message_id, got.offset_message_id) == (result.message_id, result.offset_message_id)
+
+
+async def test_a_list_larger_than_a_request_goes_in_parts(client: Client, topic: str) -> None:
+    messages = [Message(topic, bytes([number]) * 900_000) for number in range(1, 11)]
+    queue = MessageQueue(topic, next(iter(client.routes.brokers())), 3)
+    async with client.producer("senders", send_timeout=30) as producer:
+        results = await producer.send_batch(messages, queue=queue)
+    assert {result.queue for result in results} == {queue}
+    received = sorted(await read_all(client, topic, count=10), key=lambda message: message.queue_offset)
+    assert [message.body for message in received] == [message.body for message in messages]
+
+
+async def test_what_cannot_be_in_a_list_is_refused_with_the_reason(client: Client, topic: str) -> None:
+    plain = Message(topic, b"x")
+    async with client.producer("senders") as producer:
+        for other, reason in (
+            (attrs.evolve(plain, topic="other"), "its topic is 'other'"),
+            (attrs.evolve(plain, delay_level=1), "it is delayed"),
+            (attrs.evolve(plain, delay=1.0), "it is delayed"),
+            (attrs.evolve(plain, wait_store_ok=False), "its wait_store_ok is False"),
+            (attrs.evolve(plain, body=bytes(4 * 1024 * 1024)), "max_message_size is 4194304"),
+        ):
+            with pytest.raises(InvalidMessageError, match=reason):
+                await producer.send_batch([plain, other])
+        with pytest.raises(InvalidMessageError, match="list of messages is empty"):
+            await producer.send_batch([])
+
+
+async def test_a_topic_that_may_only_be_read_says_so(client: Client, topic: str) -> None:
+    info = await client.name_servers.cluster_info()
+    async with client.producer("senders") as producer:
+        await producer.send(Message(topic, b"x"))
+        for broker in info.broker_addr_table.values():
+            await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=4, perm=4)
+        with trio.fail_after(30):  # until the name server knows it
+            while (await client.routes.refresh(topic)).write_queues:
+                await trio.sleep(0.05)
+        with pytest.raises(NoQueueError, match="has no queue that may be written to"):
+            await producer.send(Message(topic, b"x"))

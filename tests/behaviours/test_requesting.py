@@ -1,0 +1,102 @@
+"""Requests and replies between two clients, over a broker."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, PendingReply, ReceivedMessage, SelectByHash
+from rocketmq_py.errors import InvalidMessageError, ReplyTimeoutError
+from tests.behaviours.conftest import ClusterUnderTest
+
+PATIENCE = 60
+
+
+async def answer_in_capitals(
+    cluster: ClusterUnderTest,
+    topic: str,
+    group: str,
+    *,
+    times: int = 1,
+    task_status: trio.TaskStatus[Client],
+) -> None:
+    """Consume requests and reply to each."""
+    async with (
+        Client(cluster.address) as client,
+        client.producer(f"{group}-replies") as producer,
+        client.push_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+
+        async def reply(message: ReceivedMessage) -> None:
+            for _ in range(times):
+                await producer.reply(message, message.body.upper())
+
+        consumer.subscribe(topic)
+        task_status.started(client)
+        await consumer.run(reply)
+
+
+async def test_many_requests_get_their_own_replies(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    async with trio.open_nursery() as nursery, client.producer("askers") as producer:
+        await nursery.start(answer_in_capitals, cluster, topic, unique)
+        with trio.fail_after(PATIENCE):
+            reply = await producer.request(Message(topic, b"first", tags="A"), timeout=PATIENCE)
+            assert reply.body == b"FIRST"
+            assert reply.topic.endswith("_REPLY_TOPIC")
+            done: list[PendingReply] = []
+            pending = [
+                await producer.request_soon(
+                    Message(topic, b"number %d" % number),
+                    queue=SelectByHash(number) if number % 2 else None,
+                    timeout=PATIENCE,
+                    on_done=done.append,
+                )
+                for number in range(100)
+            ]
+            bodies = [(await one).body for one in pending]
+        assert bodies == [b"NUMBER %d" % number for number in range(100)]
+        assert len(done) == 100
+        assert all(one.sent is not None for one in pending)
+        nursery.cancel_scope.cancel()
+
+
+async def test_repeated_and_late_replies_are_dropped_and_counted(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    async with trio.open_nursery() as nursery, client.producer("askers") as producer:
+        with pytest.raises(ReplyTimeoutError, match="no reply within"):
+            await producer.request(Message(topic, b"too early"), timeout=0.5)
+        await nursery.start(lambda **status: answer_in_capitals(cluster, topic, unique, times=3, **status))
+        with trio.fail_after(PATIENCE):
+            assert (await producer.request(Message(topic, b"in time"), timeout=PATIENCE)).body == b"IN TIME"
+            while producer.statistics.late_replies < 5:  # 3 to the one that gave up, 2 more to the other
+                await trio.sleep(0.02)
+        assert producer.in_flight == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_no_request_cannot_be_replied_to(client: Client, topic: str, unique: str) -> None:
+    async with client.producer("askers") as producer:
+        await producer.send(Message(topic, b"no question"))
+        errors: list[InvalidMessageError] = []
+        got = trio.Event()
+
+        async def reply(message: ReceivedMessage) -> None:
+            try:
+                await producer.reply(message, b"answer")
+            except InvalidMessageError as error:
+                errors.append(error)
+            got.set()
+
+        async with (
+            client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe(topic)
+            nursery.start_soon(consumer.run, reply)
+            with trio.fail_after(PATIENCE):
+                await got.wait()
+            nursery.cancel_scope.cancel()
+        assert "is no request that can be replied to" in str(errors[0])
