@@ -8,11 +8,13 @@ import pytest
 from rocketmq_py import errors
 from rocketmq_py.codes import ResponseCode, response_name
 from rocketmq_py.errors import (
+    AccessDeniedError,
     BrokerBusyError,
     BrokerError,
     BrokerTopicError,
     Delivery,
     MessageRefusedError,
+    NoPermissionError,
     RetriableBrokerError,
     RocketMQError,
     SubscriptionError,
@@ -25,7 +27,7 @@ from rocketmq_py.errors import (
         (ResponseCode.SYSTEM_ERROR, RetriableBrokerError, True, False),
         (ResponseCode.SYSTEM_BUSY, BrokerBusyError, True, False),
         (ResponseCode.SERVICE_NOT_AVAILABLE, RetriableBrokerError, True, False),
-        (ResponseCode.NO_PERMISSION, BrokerTopicError, True, True),
+        (ResponseCode.NO_PERMISSION, NoPermissionError, True, True),
         (ResponseCode.TOPIC_NOT_EXIST, BrokerTopicError, True, True),
         (ResponseCode.NO_BUYER_ID, RetriableBrokerError, True, False),
         (ResponseCode.NOT_IN_CURRENT_UNIT, RetriableBrokerError, True, False),
@@ -42,6 +44,58 @@ def test_a_code_says_what_may_be_done_about_it(
     assert (error.retriable, error.spoils_route) == (retriable, spoils_route)
     assert error.delivery is Delivery.REFUSED
     assert str(error) == f"127.0.0.1:1 answered {response_name(code)} ({code}): why"
+
+
+_ACL = "org.apache.rocketmq.acl.common.AclException"
+_PLACE = "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPermissionManager.java:683)"
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "reason"),
+    [
+        (
+            1,
+            f"{_ACL}: Check signature failed for accessKey=k, {_PLACE}",
+            "Check signature failed for accessKey=k",
+        ),
+        (1, f"{_ACL}: No acl config for k, {_PLACE}", "No acl config for k"),
+        (1, f"{_ACL}: No accessKey is configured, {_PLACE}", "No accessKey is configured"),
+        (1, f"{_ACL}: No default permission for topic:T, {_PLACE}", "No default permission for topic:T"),
+        (16, "check signature failed.", "check signature failed"),
+        (16, "username cannot be null.", "username cannot be null"),
+        (16, "User:k is not found.", "User:k is not found"),
+        (16, "User:k is disabled.", "User:k is disabled"),
+        (
+            16,
+            "User:k has no permission to access Topic:T from 127.0.0.1, no matched policies.",
+            "User:k has no permission to access Topic:T from 127.0.0.1, no matched policies",
+        ),
+    ],
+)
+def test_brokers_of_both_kinds_deny_access_with_one_error(code: int, remark: str, reason: str) -> None:
+    error = BrokerError.from_answer(code, remark, "a:1")
+    assert type(error) is AccessDeniedError
+    assert (error.retriable, error.spoils_route, error.delivery) == (False, False, Delivery.REFUSED)
+    assert str(error).startswith(f"a:1 denies access: {reason}; check the client's credentials")
+    assert (error.code, error.remark) == (code, remark)
+
+
+@pytest.mark.parametrize(
+    ("code", "remark"),
+    [
+        (1, None),
+        (1, "java.lang.NullPointerException, org.apache.rocketmq.acl.plain.X.y(X.java:1)"),
+        (16, "the broker[10.0.0.1] sending message is forbidden"),
+        (16, "the topic[T] sending message is forbidden"),
+        (16, "subscription group no permission, G"),
+    ],
+)
+def test_what_another_broker_may_allow_is_not_taken_for_a_question_of_access(
+    code: int, remark: str | None
+) -> None:
+    error = BrokerError.from_answer(code, remark, "a:1")
+    assert error.retriable
+    assert not isinstance(error, AccessDeniedError)
 
 
 def test_a_remark_of_several_lines_is_told_in_one() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Start,
         allocate_averagely,
     )
+    from rocketmq_py.credentials import Credentials
     from rocketmq_py.errors import Delivery, RocketMQError
     from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
     from rocketmq_py.producer import (
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.protocol.command import Serialization
     from rocketmq_py.protocol.compression import CompressionType
-    from rocketmq_py.remoting import TLS
+    from rocketmq_py.remoting import TLS, RpcContext, RpcHook
     from rocketmq_py.shared_client import Client
 
 _NAMES_OF_MODULE = {
@@ -67,6 +68,7 @@ _NAMES_OF_MODULE = {
         "Start",
         "allocate_averagely",
     ),
+    "rocketmq_py.credentials": ("Credentials",),
     "rocketmq_py.errors": ("Delivery", "RocketMQError"),
     "rocketmq_py.message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
     "rocketmq_py.producer": (
@@ -98,7 +100,7 @@ _NAMES_OF_MODULE = {
     ),
     "rocketmq_py.protocol.command": ("Serialization",),
     "rocketmq_py.protocol.compression": ("CompressionType",),
-    "rocketmq_py.remoting": ("TLS",),
+    "rocketmq_py.remoting": ("TLS", "RpcContext", "RpcHook"),
     "rocketmq_py.shared_client": ("Client",),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
@@ -126,6 +128,7 @@ __all__ = [
     "CompressionType",
     "ConsumeFrom",
     "ConsumeLater",
+    "Credentials",
     "Delivery",
     "EndTransactionContext",
     "Latency",
@@ -144,6 +147,8 @@ __all__ = [
     "Reader",
     "ReceivedMessage",
     "RocketMQError",
+    "RpcContext",
+    "RpcHook",
     "SelectByHash",
     "SelectByMachineRoom",
     "SelectByRandom",

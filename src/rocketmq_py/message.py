@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import ipaddress
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -15,7 +16,10 @@ from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 
-DELAY_LEVEL_NAMES = tuple("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split())
+DELAY_LEVEL_NAMES = (
+    "1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m", "6m", "7m", "8m", "9m", "10m", "20m", "30m",
+    "1h", "2h",
+)  # fmt: skip
 """The delay levels, the first is 1 (Java: ``messageDelayLevel``, which a broker may have set otherwise)."""
 MAX_DELAY_LEVEL = len(DELAY_LEVEL_NAMES)
 
@@ -40,7 +44,7 @@ def _keys(value: object) -> str:
     raise InvalidMessageError(f"keys are a text or several texts, not {type(value).__name__}")
 
 
-def _delay_level(value: object) -> int:
+def _delay_level(value: int | str) -> int:
     if isinstance(value, str):
         if value not in DELAY_LEVEL_NAMES:
             raise InvalidMessageError(
@@ -48,9 +52,10 @@ def _delay_level(value: object) -> int:
                 "other time exactly: use delay"
             )
         return DELAY_LEVEL_NAMES.index(value) + 1
-    if isinstance(value, int):
-        return value
-    raise InvalidMessageError(f"delay_level is a number or a name, not {type(value).__name__}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidMessageError(f"delay_level is a number or a name, not {type(value).__name__}") from None
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from rocketmq_py.client import ClientConfig, ClientInstance, ClientOptions
-from rocketmq_py.client.config import field_names, name_server_addresses
+from rocketmq_py.client.config import field_names, name_servers
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer import ProducerConfig, ProducerOptions
@@ -17,10 +17,10 @@ def test_the_address_comes_from_the_environment_when_none_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    assert name_server_addresses(None) == ("127.0.0.1:9876",)
+    assert name_servers(None, ClientConfig()) == ("127.0.0.1:9876",)
     monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
-    assert name_server_addresses(None) == ("a:1", "b:2")
-    assert name_server_addresses("c:3") == ("c:3",)
+    assert name_servers(None, ClientConfig()) == ("a:1", "b:2")
+    assert name_servers("c:3", ClientConfig()) == ("c:3",)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import trio
 import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.bodies import ConsumerData
+from rocketmq_py.protocol.bodies import ConsumerData, SubscriptionData
 from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
 from tests.scripted import ScriptedServer, ignore, scripted_cluster, store
 
@@ -31,6 +33,38 @@ async def test_every_broker_in_use_hears_of_every_group_every_30_s(
             assert first["producerDataSet"] == [{"groupName": "p"}]
         await trio.sleep(60)
         assert {len(heartbeats(server)) for server in cluster.brokers.values()} == {3}
+
+
+async def test_groups_and_topics_are_named_as_on_the_wire() -> None:
+    consumer = ConsumerData(
+        group_name="c", subscription_data_set=(SubscriptionData(topic="T", sub_string="*"),)
+    )
+    async with (
+        scripted_cluster(store, topics=["ns%T"]) as cluster,
+        ClientInstance(cluster.address, namespace="ns", unit_mode=True) as client,
+    ):
+        broker = cluster.brokers["broker-a"]
+        noticed = trio.Event()
+        client.on_members_changed("c", noticed.set)
+        client.heartbeats.add_producer("p")
+        client.heartbeats.add_consumer("c", lambda: consumer)
+        await client.routes.get("T")
+        await client.heartbeats.send()
+        heartbeat = heartbeats(broker)[-1]
+        assert heartbeat["producerDataSet"] == [{"groupName": "ns%p"}]
+        (told,) = msgspec.convert(heartbeat["consumerDataSet"], list[dict[str, Any]])
+        assert (told["groupName"], told["unitMode"]) == ("ns%c", True)
+        assert [one["topic"] for one in told["subscriptionDataSet"]] == ["ns%T"]
+
+        notice = NotifyConsumerIdsChangedRequest(consumer_group="ns%c")
+        broker.connections[0].oneway_nowait(notice.code, notice.to_fields())
+        with trio.fail_after(5):
+            await noticed.wait()
+
+        await client.heartbeats.remove_producer("p")
+        await client.heartbeats.remove_consumer("c")
+        leaves = [request.fields for request in broker.asked(RequestCode.UNREGISTER_CLIENT)]
+        assert [leave.get("producerGroup") or leave["consumerGroup"] for leave in leaves] == ["ns%p", "ns%c"]
 
 
 async def test_leave_is_taken_of_a_group_when_its_last_producer_goes() -> None:

@@ -1,14 +1,8 @@
 from __future__ import annotations
 
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-
 import pytest
 import trio
 import trio.testing
-import trustme
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
@@ -19,35 +13,8 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
 )
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import TLS, Connection, Connections, Handler, serve
-
-
-def echo(connection: Connection, request: Command) -> None:
-    connection.respond(request, 0, request.fields, request.body)
-
-
-def ignore(_: Connection, __: Command) -> None:
-    """Nothing is asked of a client in these tests."""
-
-
-@asynccontextmanager
-async def pool_of(tls: TLS | None = None, connect_timeout: float = 3.0) -> AsyncIterator[Connections]:
-    async with trio.open_nursery() as nursery:
-        connections = Connections(nursery, ignore, tls=tls, connect_timeout=connect_timeout)
-        yield connections
-        await connections.aclose()
-        nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def serving(
-    handler: Handler, *, port: int = 0, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[str]:
-    async with trio.open_nursery() as nursery:
-        yield await nursery.start(
-            lambda task_status: serve(handler, "127.0.0.1", port, tls=tls, task_status=task_status)
-        )
-        nursery.cancel_scope.cancel()
+from rocketmq_py.remoting import TLS, Connection, Connections, serve
+from tests.remoting.serving import echo, ignore, pool_of, serving
 
 
 async def test_many_who_ask_share_one_connection() -> None:
@@ -182,62 +149,13 @@ async def test_a_port_in_use_is_a_configuration_error() -> None:
             await serve(echo, "127.0.0.1", port)
 
 
-class TestTLS:
-    @pytest.fixture
-    def authority(self) -> trustme.CA:
-        return trustme.CA()
-
-    @pytest.fixture
-    def ca_file(self, authority: trustme.CA, tmp_path: Path) -> Path:
-        path = tmp_path / "ca.pem"
-        authority.cert_pem.write_to_path(str(path))
-        return path
-
-    def server_context(self, authority: trustme.CA, name: str) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        authority.issue_cert(name).configure_cert(context)
-        return context
-
-    async def test_a_trusted_certificate(self, authority: trustme.CA, ca_file: Path) -> None:
-        context = self.server_context(authority, "127.0.0.1")
-        async with serving(echo, tls=context) as address, pool_of(TLS(ca_file=ca_file)) as connections:
-            answer = await connections.request(address, 10, {}, bytes(1 << 20), timeout=30)
-            assert answer.body == bytes(1 << 20)
-
-    async def test_an_unknown_authority_is_refused(self, authority: trustme.CA) -> None:
-        context = self.server_context(authority, "127.0.0.1")
-        async with serving(echo, tls=context) as address, pool_of(TLS()) as connections:
-            with pytest.raises(ConnectError, match="certificate verify failed"):
-                await connections.get(address)
-
-    async def test_a_wrong_host_name_is_refused(self, authority: trustme.CA, ca_file: Path) -> None:
-        context = self.server_context(authority, "broker.example")
-        async with serving(echo, tls=context) as address:
-            async with pool_of(TLS(ca_file=ca_file)) as connections:
-                with pytest.raises(ConnectError, match="certificate verify failed"):
-                    await connections.get(address)
-            async with pool_of(TLS(ca_file=ca_file, server_name="broker.example")) as connections:
-                assert (await connections.request(address, 10, {}, timeout=3)).code == 0
-
-    async def test_verification_is_off_only_when_said(self, authority: trustme.CA) -> None:
-        context = self.server_context(authority, "broker.example")
-        async with serving(echo, tls=context) as address, pool_of(TLS(verify=False)) as connections:
-            assert (await connections.request(address, 10, {}, timeout=3)).code == 0
-
-    async def test_a_client_certificate(self, authority: trustme.CA, ca_file: Path, tmp_path: Path) -> None:
-        context = self.server_context(authority, "127.0.0.1")
-        authority.configure_trust(context)
-        context.verify_mode = ssl.CERT_REQUIRED
-        own = tmp_path / "client.pem"
-        authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
-        async with serving(echo, tls=context) as address:
-            tls = TLS(ca_file=ca_file, certificate_file=own)
-            async with pool_of(tls) as connections:
-                assert (await connections.request(address, 10, {}, timeout=3)).code == 0
-
-    def test_a_missing_file_is_a_configuration_error(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match=r"missing\.pem"):
-            TLS(ca_file=tmp_path / "missing.pem").context()
-
-    def test_the_password_stays_out_of_sight(self) -> None:
-        assert "hush" not in repr(TLS(key_password="hush"))
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "a..b:1", ".host:1", "127.0.0.1:0", "127.0.0.1:-1", "ho st:1", "h\u00fc" * 40 + ":1"],
+)
+async def test_what_is_no_address_is_refused_and_ends_nothing(address: str) -> None:
+    # A name server may name it: it must not end the client.
+    async with serving(echo) as good, pool_of() as connections:
+        with pytest.raises(ConnectError, match="cannot connect to"):
+            await connections.get(address)
+        assert (await connections.request(good, 10, {}, timeout=3)).code == 0

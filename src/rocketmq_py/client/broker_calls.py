@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError
-from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.message import MessageQueue, ReceivedMessage, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol.bodies import ConsumerList
 from rocketmq_py.protocol.command import Command
@@ -27,6 +27,8 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.headers.fields import Request
 from rocketmq_py.remoting import Connections
 from rocketmq_py.remoting.address import vip_address
+
+_STORED = {ResponseCode.SUCCESS, *[status.value for status in SendStatus]}
 
 
 class BrokerCalls:
@@ -126,14 +128,13 @@ class BrokerCalls:
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set where the group goes on in the queue."""
-        header = UpdateConsumerOffsetRequest(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-            broker_name=queue.broker_name,
-        )
-        await self.call(self._master(queue), header)
+        await self.call(self._master(queue), _commit(group, queue, offset))
+
+    async def commit_offset_oneway(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set where the group goes on in the queue, and wait for no answer."""
+        header = self._namespace.wrap(_commit(group, queue, offset))
+        connection = await self._connections.get(self.channel(self._master(queue)))
+        await connection.oneway(header.code, header.to_fields())
 
     async def consumer_ids(self, group: str, broker_name: str) -> Sequence[str]:
         """Return the ids of the clients that the broker knows as members of the group."""
@@ -165,6 +166,21 @@ class BrokerCalls:
         )
         await self.call(self._routes.broker_address(message.broker_name), header)
 
+    async def send(self, queue: MessageQueue, fields: Mapping[str, str], body: bytes) -> None:
+        """Send a message to its queue, and return when it is stored.
+
+        Args:
+            queue: the queue.
+            fields: what ``send_request.send_fields`` wrote, with the names as they are on the wire.
+            body: the body.
+        """
+        address = self._routes.broker_address(queue.broker_name)
+        answer = await self._connections.request(
+            self.channel(address), RequestCode.SEND_MESSAGE_V2, fields, body, timeout=self._timeout
+        )
+        if answer.code not in _STORED:
+            raise BrokerError.from_answer(answer.code, answer.remark, address)
+
     async def pull(
         self, address: str, header: PullMessageRequest, *, timeout: float, body: bytes = b""
     ) -> Command:
@@ -192,6 +208,16 @@ class BrokerCalls:
         return await self._connections.request(
             self.channel(address), header.code, fields, body, timeout=self._timeout
         )
+
+
+def _commit(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffsetRequest:
+    return UpdateConsumerOffsetRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        commit_offset=offset,
+        broker_name=queue.broker_name,
+    )
 
 
 def _offset(answer: Command) -> int:

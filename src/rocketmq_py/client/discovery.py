@@ -8,7 +8,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from functools import partial
-from typing import IO
 
 import trio
 
@@ -20,8 +19,9 @@ _PORTS = {"http": 80, "https": 443}
 MAX_ANSWER_SIZE = 64 * 1024
 """Bytes of an answer; a long list of addresses takes one."""
 MAX_REDIRECTIONS = 3
+_REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 MAX_REASON_LENGTH = 200
-"""Characters of an error that quotes the answer, which may be anything."""
+"""Characters of what an error says was wrong."""
 _READ_SIZE = 4096
 
 
@@ -75,14 +75,15 @@ class Discovery:
         except (trio.TooSlowError, TimeoutError):
             reason = f"no answer within {self._timeout:g} s"
         except ConfigurationError as error:
-            reason = f"its answer is no list of name servers: {error}"[:MAX_REASON_LENGTH]
+            reason = f"its answer is no list of name servers: {error}"
         except urllib.error.HTTPError as error:
-            error.close()
             reason = f"it answered {error.code} {error.reason}"
         except urllib.error.URLError as error:
             reason = str(error.reason)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = str(error) or type(error).__name__
+        # The reason may quote the answer, which may be anything.
+        reason = " ".join(reason.split())[:MAX_REASON_LENGTH]
         raise NameServerError({self.url: f"{self.url} does not name them: {reason}"})
 
     def _get(self) -> str:
@@ -93,40 +94,42 @@ class Discovery:
             urllib.request.HTTPSHandler(context=self._context),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
-            _Redirections(),
         ):
             opener.add_handler(handler)
         deadline = time.monotonic() + self._timeout
-        with opener.open(self.url, timeout=self._timeout) as answer:
-            data = b""
-            for piece in iter(partial(answer.read1, _READ_SIZE), b""):
-                data += piece
-                if len(data) > MAX_ANSWER_SIZE:
-                    raise ValueError(f"its answer is longer than {MAX_ANSWER_SIZE} bytes")
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-        text = data.decode(errors="replace").strip()
-        return text.splitlines()[0] if text else ""
+        url = self.url
+        for _ in range(1 + MAX_REDIRECTIONS):
+            try:
+                with opener.open(url, timeout=self._timeout) as answer:
+                    return _first_line(answer, deadline)
+            except urllib.error.HTTPError as error:
+                error.close()
+                target = error.headers.get("Location")
+                if error.code not in _REDIRECTIONS or target is None:
+                    raise
+                url = _redirected(url, target)
+        raise ValueError(f"it redirects more than {MAX_REDIRECTIONS} times")
 
 
-class _Redirections(urllib.request.HTTPRedirectHandler):
-    """Follows few redirections, and none that gives up encryption or leaves the web."""
+def _first_line(answer: http.client.HTTPResponse, deadline: float) -> str:
+    data = b""
+    for piece in iter(partial(answer.read1, _READ_SIZE), b""):
+        data += piece
+        if len(data) > MAX_ANSWER_SIZE:
+            raise ValueError(f"its answer is longer than {MAX_ANSWER_SIZE} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    text = data.decode(errors="replace").strip()
+    return text.splitlines()[0] if text else ""
 
-    max_repeats = max_redirections = MAX_REDIRECTIONS
 
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        scheme = urllib.parse.urlsplit(newurl).scheme
-        if scheme not in _PORTS or (req.type == "https" and scheme != "https"):
-            raise urllib.error.URLError(f"it redirects to {newurl}, which is not followed")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+def _redirected(url: str, target: str) -> str:
+    """Return where ``target`` leads. Raises ValueError if that gives up encryption or leaves the web."""
+    new = urllib.parse.urljoin(url, target)
+    scheme = urllib.parse.urlsplit(new).scheme
+    if scheme not in _PORTS or (url.startswith("https:") and scheme != "https"):
+        raise ValueError(f"it redirects to {new}, which is not followed")
+    return new
 
 
 def _checked(url: str) -> urllib.parse.SplitResult:

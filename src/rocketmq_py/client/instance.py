@@ -22,7 +22,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
-from rocketmq_py.remoting import Connection, Connections
+from rocketmq_py.remoting import Connection, Connections, RpcHook, RpcHooks
 
 Serve: TypeAlias = Callable[[Connection, Command], bool]
 """Takes a request of a broker, answers it at once or later, and returns True; or returns False: not mine.
@@ -83,6 +83,7 @@ class ClientInstance(Lifespan):
         self.unique_ids = UniqueIdGenerator(
             ipaddress.ip_address(self.host).packed, process_id=os.getpid, now_ms=now_ms, random=self.rng
         )
+        self._rpc_hooks = RpcHooks()
         self._on_route: list[Callable[[Route], None]] = []
         self._on_members_changed: dict[str, Callable[[], None]] = {}
         self._servers: dict[int, list[Serve]] = {
@@ -97,6 +98,7 @@ class ClientInstance(Lifespan):
             tls=config.tls,
             serialization=config.serialization,
             credentials=config.credentials,
+            hooks=self._rpc_hooks,
             max_buffered=config.max_buffered,
             connect_timeout=config.connect_timeout,
         )
@@ -136,6 +138,10 @@ class ClientInstance(Lifespan):
 
     async def _close(self) -> None:
         await self.connections.aclose()
+
+    def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
+        """Have a hook called around every request from now on; returns what removes it."""
+        return self._rpc_hooks.add(hook)
 
     def on_route(self, changed: Callable[[Route], None]) -> Callable[[], None]:
         """Call ``changed`` with each route that is new or changes; returns what ends that."""

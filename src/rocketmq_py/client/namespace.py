@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic, is_system_topic
 from rocketmq_py.protocol.bodies import ConsumerData
 from rocketmq_py.protocol.headers.fields import Request
@@ -70,6 +71,12 @@ class Namespace:
             return topic
         kind, rest = _split(topic)
         return kind + rest.removeprefix(self._prefix)
+
+    def unwrap_messages(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return messages that a broker sent, with their topic as a user calls it."""
+        if not self._prefix:
+            return messages
+        return [attrs.evolve(message, topic=self.unwrap_topic(message.topic)) for message in messages]
 
     def wrap_group(self, group: str) -> str:
         """Return what a group is called on the wire. Raises ConfigurationError if that is too long."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import itertools
 import random
 import struct
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import attrs
 
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
 
-QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-"""Chooses one of a topic's queues for a message. Java: ``MessageQueueSelector``.
 
-The queues are those that may be written to: at least one, sorted by broker name and id as in Java.
-"""
+class QueueSelector(Protocol):
+    """Chooses one of a topic's queues for a message. Java: ``MessageQueueSelector``.
+
+    Any callable will do. What it raises reaches the sender.
+    """
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
+        """Return one of ``queues``, which are never none, and sorted by broker name, then by id."""
 
 
 def _hashable_in_java(key: object) -> str | int:

@@ -115,14 +115,27 @@ class Sender:
             if not connection.has_room:
                 await self.room_before(connection, sending)
             fields = sending.begin(queue, connection.address)
-            connection.submit(
-                sending.code,
-                fields,
-                sending.body,
-                deadline=sending.end_of_try(),
-                timeout=sending.timeout if sending.try_timeout is None else sending.try_timeout,
-                on_answer=partial(self._answered, sending),
-            )
+            deadline = sending.end_of_try()
+            timeout = sending.timeout if sending.try_timeout is None else sending.try_timeout
+            on_answer = partial(self._answered, sending)
+            if connection.hooks:
+                await connection.submit_with_hooks(
+                    sending.code,
+                    fields,
+                    sending.body,
+                    deadline=deadline,
+                    timeout=timeout,
+                    on_answer=on_answer,
+                )
+            else:
+                connection.submit(
+                    sending.code,
+                    fields,
+                    sending.body,
+                    deadline=deadline,
+                    timeout=timeout,
+                    on_answer=on_answer,
+                )
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
@@ -167,7 +180,7 @@ class Sender:
         else:
             await self.room_before(connection, sending)
         fields = sending.begin(queue, connection.address)
-        connection.oneway_nowait(sending.code, fields, sending.body)
+        await connection.oneway(sending.code, fields, sending.body)
         self.counters.oneway += len(sending.messages)
 
     # Where to

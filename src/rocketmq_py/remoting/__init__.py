@@ -7,7 +7,18 @@ and keeps those of a client; :func:`serve` accepts those of a server.
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pool import Connections
+from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHook, RpcHooks
 from rocketmq_py.remoting.server import serve
 from rocketmq_py.remoting.tls import TLS
 
-__all__ = ["TLS", "Connection", "Connections", "Deadlines", "Handler", "serve"]
+__all__ = [
+    "TLS",
+    "Connection",
+    "Connections",
+    "Deadlines",
+    "Handler",
+    "RpcContext",
+    "RpcHook",
+    "RpcHooks",
+    "serve",
+]

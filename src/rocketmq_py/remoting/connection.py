@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -23,6 +24,8 @@ from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import format_address, pack_address
 from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
+from rocketmq_py.remoting.tls import tls_reason
 
 logger = logging.getLogger("rocketmq_py.remoting")
 
@@ -90,6 +93,7 @@ class Connection:
         address: what ``address`` says, instead of the peer's own.
         serialization: how the headers of requests are written; an answer follows its request.
         credentials: who signs every request, or None; answers are not signed.
+        hooks: what is called around requests.
         max_buffered: bytes that may pile up before senders wait.
         max_frame_size: a longer frame breaks the connection.
         read_waits_for_room: read no more requests while answers pile up. For a server's end only:
@@ -97,6 +101,7 @@ class Connection:
 
     Attributes:
         address: the peer as it was dialled, or as it connected.
+        hooks: what is called around requests.
         draining: the peer has announced that it goes away (GO_AWAY): ask it nothing new.
         late_answers: answers that came when nobody waited for them any more.
         has_received: whether the peer ever sent anything.
@@ -114,6 +119,7 @@ class Connection:
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | None = None,
+        hooks: RpcHooks | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         max_frame_size: int = MAX_FRAME_SIZE,
         read_waits_for_room: bool = False,
@@ -123,6 +129,7 @@ class Connection:
         self._handler = handler
         self._serialization = serialization
         self._credentials = credentials
+        self.hooks = RpcHooks() if hooks is None else hooks
         self._max_buffered = max_buffered
         self._read_waits_for_room = read_waits_for_room
         self._decoder = FrameDecoder(max_frame_size)
@@ -198,6 +205,19 @@ class Connection:
 
         When cancelled, nothing stays behind: the answer is dropped when it comes.
         """
+        if not self.hooks:
+            return await self._exchange(code, fields, body, timeout)
+        context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body)
+        await self.hooks.before(context)
+        try:
+            answer = await self._exchange(code, context.fields, body, timeout)
+        except BaseException as error:
+            await self.hooks.after(context, error=error)
+            raise
+        await self.hooks.after(context, answer)
+        return answer
+
+    async def _exchange(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> Command:
         deadline = trio.current_time() + timeout
         if not self.has_room:
             with trio.move_on_at(deadline) as waiting:
@@ -236,7 +256,8 @@ class Connection:
         """Send a request without waiting; ``on_answer`` gets the answer or the error, once.
 
         The caller sees to the bound: ``has_room``, or ``wait_for_room()`` before. ``on_answer`` runs in
-        the reader's task and must neither block nor raise.
+        the reader's task and must neither block nor raise. Hooks are not called: where there are any,
+        :meth:`submit_with_hooks` is the one to use.
 
         Args:
             code: a RequestCode.
@@ -261,16 +282,45 @@ class Connection:
         self._put(frame)
         return pending
 
+    async def submit_with_hooks(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        deadline: float,
+        timeout: float,
+        on_answer: Callable[[Answer], None],
+    ) -> None:
+        """As :meth:`submit`, waiting for the hooks before it; those after it run before ``on_answer``."""
+        context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body)
+        await self.hooks.before(context)
+        after = partial(self.hooks.after_soon, context, on_answer)
+        try:
+            self.submit(code, context.fields, body, deadline=deadline, timeout=timeout, on_answer=after)
+        except RocketMQError as error:
+            await self.hooks.after(context, error=error)
+            raise
+
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer; waits only while the buffer is full.
 
         Raises ConnectionLostError on a closed connection. A cancellation while waiting means: not sent.
         """
         await self.wait_for_room()
-        self.oneway_nowait(code, fields, body)
+        if not self.hooks:
+            self.oneway_nowait(code, fields, body)
+            return
+        context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body, oneway=True)
+        await self.hooks.before(context)
+        self.oneway_nowait(code, context.fields, body)
+        await self.hooks.after(context)
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that has no answer, however full the buffer is. Raises ConnectionLostError."""
+        """Send a request that has no answer, however full the buffer is. Hooks are not called.
+
+        Raises ConnectionLostError.
+        """
         self._check_open()
         if self._credentials is not None:
             fields = signed(fields, body, self._credentials)
@@ -411,13 +461,17 @@ class Connection:
         except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError) as error:
             self.close(_reason(error))
 
+    def _closed_unheard(self) -> str:
+        wish = "a certificate of this client" if isinstance(self._stream, trio.SSLStream) else "TLS"
+        return f"the peer closed it before it said anything: does it want {wish}?"
+
     async def _read(self) -> None:
         stream, decoder = self._stream, self._decoder
         try:
             while True:
                 data = await stream.receive_some(READ_SIZE)
                 if not data:
-                    self.close("the peer closed it")
+                    self.close("the peer closed it" if self.has_received else self._closed_unheard())
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
@@ -445,4 +499,6 @@ def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType:
 
 def _reason(error: BaseException) -> str:
     cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLError):
+        return tls_reason(cause)
     return str(cause) or type(cause).__name__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from collections.abc import Mapping
 
 import attrs
@@ -12,12 +11,13 @@ import trio
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.credentials import Credentials
-from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError
+from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import DEFAULT_MAX_BUFFERED, Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.tls import TLS
+from rocketmq_py.remoting.rpc_hooks import RpcHooks
+from rocketmq_py.remoting.tls import TLS, handshake_reason
 
 FIRST_BACK_OFF = 0.1
 LONGEST_BACK_OFF = 5.0
@@ -29,6 +29,7 @@ class _Dial:
 
     done: trio.Event = attrs.field(factory=trio.Event)
     connection: Connection | None = None
+    kind: type[ConnectError] = ConnectError
     reason: str = "the client is closed"
 
 
@@ -38,6 +39,7 @@ class _Failures:
 
     count: int
     retry_at: float
+    kind: type[ConnectError]
     reason: str
 
 
@@ -54,6 +56,7 @@ class Connections:
         tls: None for plain text.
         serialization: how headers are written.
         credentials: who signs every request, or None.
+        hooks: what is called around requests.
         max_buffered: bytes that may pile up for one connection before senders wait.
         connect_timeout: seconds for one dial, TLS included.
     """
@@ -66,6 +69,7 @@ class Connections:
         tls: TLS | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | None = None,
+        hooks: RpcHooks | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         connect_timeout: float = 3.0,
     ) -> None:
@@ -75,6 +79,8 @@ class Connections:
         self._context = tls.context() if tls is not None else None
         self._serialization = serialization
         self._credentials = credentials
+        self._hooks = RpcHooks() if hooks is None else hooks
+        self._hooks.nursery = nursery
         self._max_buffered = max_buffered
         self._connect_timeout = connect_timeout
         self._deadlines = Deadlines()
@@ -105,7 +111,8 @@ class Connections:
         Several who ask share one dial; one of them being cancelled does not disturb the others.
 
         Raises:
-            ConnectError: it cannot be reached, or could not a moment ago (see the back-off above).
+            ConnectError: it cannot be reached, or could not a moment ago (see the back-off above). It is
+                a TLSError where no encrypted connection could be agreed on.
             ClosedError: the client is closed.
         """
         if self._closed:
@@ -117,12 +124,12 @@ class Connections:
         if dial is None:
             failures = self._failures.get(address)
             if failures is not None and trio.current_time() < failures.retry_at:
-                raise ConnectError(address, failures.reason)
+                raise failures.kind(address, failures.reason)
             self._dials[address] = dial = _Dial()
             self._nursery.start_soon(self._run_dial, address, dial)
         await dial.done.wait()
         if dial.connection is None:
-            raise ConnectError(address, dial.reason)
+            raise dial.kind(address, dial.reason)
         return dial.connection
 
     async def request(
@@ -178,14 +185,19 @@ class Connections:
                 address=address,
                 serialization=self._serialization,
                 credentials=self._credentials,
+                hooks=self._hooks,
                 max_buffered=self._max_buffered,
             )
         except trio.TooSlowError:
             dial.reason = f"no connection within {self._connect_timeout:g} s"
             self._failed(address, dial.reason)
-        except (OSError, ssl.SSLError, trio.BrokenResourceError) as error:
+        except (OSError, ValueError, trio.BrokenResourceError) as error:
+            # (ValueError: name servers may name what is no address, or a host that no resolver can be asked for.)
             dial.reason = _reason(error)
             self._failed(address, dial.reason)
+        except TLSError as error:
+            dial.kind, dial.reason = TLSError, error.reason
+            self._failed(address, error.reason, TLSError)
         else:
             dial.connection = self._connections[address] = connection
             self._nursery.start_soon(self._keep, connection)
@@ -203,8 +215,10 @@ class Connections:
         )
         try:
             await secure.do_handshake()
-        except BaseException:
+        except BaseException as error:
             await trio.aclose_forcefully(stream)
+            if isinstance(error, trio.BrokenResourceError):
+                raise TLSError(address, handshake_reason(error.__cause__)) from error
             raise
         return secure
 
@@ -218,11 +232,11 @@ class Connections:
             # It accepts and hangs up: dialling it again at once would only turn in a circle.
             self._failed(connection.address, connection.closed_because)
 
-    def _failed(self, address: str, reason: str) -> None:
+    def _failed(self, address: str, reason: str, kind: type[ConnectError] = ConnectError) -> None:
         before = self._failures.get(address)
         count = before.count + 1 if before is not None else 1
         back_off = min(FIRST_BACK_OFF * 2 ** (count - 1), LONGEST_BACK_OFF)
-        self._failures[address] = _Failures(count, trio.current_time() + back_off, reason)
+        self._failures[address] = _Failures(count, trio.current_time() + back_off, kind, reason)
 
 
 def _reason(error: BaseException) -> str:
@@ -231,6 +245,6 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(_reason(one) for one in error.exceptions))
-    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | socket.gaierror) and error.errno:
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

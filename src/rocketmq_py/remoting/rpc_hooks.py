@@ -1,0 +1,116 @@
+"""Hooks around every request of a client: a user's own code. Java: ``RPCHook``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.protocol.command import Command
+
+logger = logging.getLogger("rocketmq_py.remoting")
+
+
+@attrs.define(kw_only=True, eq=False)
+class RpcContext:
+    """A request to a name server or broker, as hooks see it.
+
+    Attributes:
+        address: whom it goes to.
+        code: a RequestCode.
+        fields: the header's fields; ``before_request`` may change them. They are signed afterwards.
+        body: the body.
+        oneway: whether no answer is wanted.
+        answer: in ``after_answer``, what came back; None for oneway requests and after an error.
+        error: in ``after_answer``, why no answer came.
+    """
+
+    address: str
+    code: int
+    fields: dict[str, str]
+    body: bytes = attrs.field(repr=False)
+    oneway: bool = False
+    answer: Command | None = None
+    error: BaseException | None = None
+
+
+class RpcHook:
+    """Code around requests: override what is needed, as a plain or an ``async`` method.
+
+    An exception of a hook is logged and changes nothing. Without hooks, requests cost nothing more.
+    """
+
+    def before_request(self, context: RpcContext) -> Awaitable[None] | None:
+        """Look at what is about to be sent, or change ``context.fields``."""
+        return None
+
+    def after_answer(self, context: RpcContext) -> Awaitable[None] | None:
+        """Look at what came back, before whoever asked does."""
+        return None
+
+
+class RpcHooks:
+    """The hooks of one client; false while there are none.
+
+    Attributes:
+        nursery: where hooks run for which nobody waits; to be set before there are requests.
+    """
+
+    def __init__(self) -> None:
+        self.nursery: trio.Nursery | None = None
+        self._hooks: list[RpcHook] = []
+
+    def __len__(self) -> int:
+        return len(self._hooks)
+
+    def add(self, hook: RpcHook) -> Callable[[], None]:
+        """Add a hook; returns what removes it."""
+        self._hooks.append(hook)
+        return lambda: self._hooks.remove(hook)
+
+    async def before(self, context: RpcContext) -> None:
+        """Call ``before_request`` of all."""
+        for hook in tuple(self._hooks):
+            await _call(hook.before_request, context)
+
+    async def after(
+        self, context: RpcContext, answer: Command | None = None, error: BaseException | None = None
+    ) -> None:
+        """Call ``after_answer`` of all."""
+        context.answer, context.error = answer, error
+        for hook in tuple(self._hooks):
+            await _call(hook.after_answer, context)
+
+    def after_soon(
+        self,
+        context: RpcContext,
+        on_answer: Callable[[Command | RocketMQError], None],
+        answer: Command | RocketMQError,
+    ) -> None:
+        """Call ``after_answer`` of all in the background, then ``on_answer(answer)``."""
+        assert self.nursery is not None
+        self.nursery.start_soon(self._after_and_tell, context, on_answer, answer)
+
+    async def _after_and_tell(
+        self,
+        context: RpcContext,
+        on_answer: Callable[[Command | RocketMQError], None],
+        answer: Command | RocketMQError,
+    ) -> None:
+        if isinstance(answer, Command):
+            await self.after(context, answer)
+        else:
+            await self.after(context, error=answer)
+        on_answer(answer)
+
+
+async def _call(method: Callable[[RpcContext], Awaitable[None] | None], context: RpcContext) -> None:
+    try:
+        outcome = method(context)
+        if outcome is not None:
+            await outcome
+    except Exception:
+        logger.exception("a hook raised in %s; the request goes its way all the same", method.__qualname__)

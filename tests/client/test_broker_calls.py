@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PullMessageRequest
+from rocketmq_py.remoting import Connection
+from tests.scripted import ScriptedCluster, ScriptedServer, scripted_cluster, store
+
+QUEUE = MessageQueue("T", "broker-a", 1)
+
+
+def say_7(connection: Connection, request: Command) -> None:
+    connection.respond(request, ResponseCode.SUCCESS, {"offset": "7"})
+
+
+@asynccontextmanager
+async def with_vip_channel() -> AsyncIterator[tuple[ScriptedCluster, ScriptedServer]]:
+    """A cluster whose broker also listens two ports below its own."""
+    async with scripted_cluster(store) as cluster, trio.open_nursery() as nursery:
+        broker = cluster.brokers["broker-a"]
+        while True:
+            vip = ScriptedServer(say_7)
+            vip.address = await nursery.start(vip.run)
+            above = ScriptedServer(say_7, port=int(vip.address.rpartition(":")[2]) + 2)
+            try:
+                above.address = await nursery.start(above.run)
+                break
+            except ConfigurationError:
+                vip.stop()  # somebody has that port
+        broker.stop()
+        cluster.brokers["broker-a"] = above
+        yield cluster, vip
+        nursery.cancel_scope.cancel()
+
+
+async def test_all_but_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
+    pull = PullMessageRequest(
+        consumer_group="g",
+        topic="T",
+        queue_id=1,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+    )
+    async with (
+        with_vip_channel() as (cluster, vip),
+        ClientInstance(cluster.address, vip_channel=True) as client,
+    ):
+        broker = cluster.brokers["broker-a"]
+        await client.routes.get("T")
+        assert client.brokers.channel(broker.address) == vip.address
+        assert await client.brokers.max_offset(QUEUE) == 7
+        await client.brokers.commit_offset("g", QUEUE, 7)
+        await client.brokers.commit_offset_oneway("g", QUEUE, 8)
+        await client.brokers.committed_offset("g", QUEUE)
+        client.heartbeats.add_producer("p")
+        await client.heartbeats.send()
+        await client.brokers.pull(broker.address, pull, timeout=3)
+    assert [request.code for request in vip.requests] == [
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+    ]
+    assert {request.code for request in broker.requests} == {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE}
+
+
+async def test_without_a_vip_channel_all_go_to_the_broker_itself() -> None:
+    async with with_vip_channel() as (cluster, vip), ClientInstance(cluster.address) as client:
+        broker = cluster.brokers["broker-a"]
+        await client.routes.get("T")
+        assert client.brokers.channel(broker.address) == broker.address
+        assert await client.brokers.max_offset(QUEUE) == 7
+    assert not vip.requests
+
+
+async def test_names_in_requests_are_those_on_the_wire() -> None:
+    async with (
+        scripted_cluster(say_7, topics=["ns%T"]) as cluster,
+        ClientInstance(cluster.address, namespace="ns") as client,
+    ):
+        broker = cluster.brokers["broker-a"]
+        await client.routes.get("T")
+        await client.brokers.committed_offset("g", QUEUE)
+        await client.brokers.commit_offset("g", QUEUE, 1)
+        await client.brokers.commit_offset_oneway("g", QUEUE, 2)
+        await client.brokers.min_offset(QUEUE)
+        fields = [request.fields for request in broker.requests]
+    assert {one["topic"] for one in fields} == {"ns%T"}
+    assert [one.get("consumerGroup") for one in fields] == ["ns%g", "ns%g", "ns%g", None]

@@ -1,0 +1,299 @@
+"""Name servers that a URL names: with a web server that does as a test says."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.client.discovery import MAX_ANSWER_SIZE, Discovery
+from rocketmq_py.errors import ConfigurationError, NameServerError
+from rocketmq_py.remoting import TLS
+from tests.scripted import scripted_cluster, store
+
+HANG = b"an answer that does not come"
+
+
+class WebServer:
+    """Answers each question with the next of ``pages``, and with the last one from then on."""
+
+    def __init__(self, *pages: bytes) -> None:
+        self.pages = list(pages)
+        self.paths: list[str] = []
+        self.port = 0
+        self.asked = trio.Event()
+        self.tls: ssl.SSLContext | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}/rocketmq/nsaddr"
+
+    async def serve(self, connection: trio.SocketStream) -> None:
+        # A client that does not trust the certificate hangs up.
+        with suppress(trio.BrokenResourceError):
+            await self.answer(connection)
+
+    async def answer(self, connection: trio.SocketStream) -> None:
+        stream = trio.SSLStream(connection, self.tls, server_side=True) if self.tls else connection
+        question = b""
+        while b"\r\n\r\n" not in question:
+            question += await stream.receive_some()
+        self.paths.append(question.split()[1].decode())
+        self.asked.set()
+        page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
+        if page is HANG:
+            await trio.sleep_forever()
+        await stream.send_all(page)
+        await stream.aclose()
+
+
+def page(body: str | bytes, status: str = "200 OK", *headers: str) -> bytes:
+    content = body.encode() if isinstance(body, str) else body
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(content)}", "Connection: close", *headers, "", ""]
+    return "\r\n".join(lines).encode() + content
+
+
+@asynccontextmanager
+async def web_server(*pages: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[WebServer]:
+    server = WebServer(*pages)
+    server.tls = tls
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: trio.serve_tcp(server.serve, 0, host="127.0.0.1", task_status=task_status)
+        )
+        server.port = listener.socket.getsockname()[1]
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(autouse=True)
+def proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that nobody must ask."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+
+
+@pytest.mark.parametrize(
+    "body", ["10.0.0.1:9876;10.0.0.2:9876", "\r\n 10.0.0.1:9876; 10.0.0.2:9876 \r\nanything else\r\n"]
+)
+async def test_the_first_line_names_them(body: str) -> None:
+    async with web_server(page(body)) as server:
+        assert await Discovery(server.url).fetch() == ("10.0.0.1:9876", "10.0.0.2:9876")
+        assert server.paths == ["/rocketmq/nsaddr"]
+
+
+@pytest.mark.parametrize(
+    ("url", "unit_name", "asked"),
+    [
+        ("http://h:8080/rocketmq/nsaddr", "", "http://h:8080/rocketmq/nsaddr"),
+        ("http://h:8080/rocketmq/nsaddr", "unit-1", "http://h:8080/rocketmq/nsaddr-unit-1?nofix=1"),
+        ("https://h/x?a=b", "u/1", "https://h/x-u%2F1?a=b&nofix=1"),
+    ],
+)
+def test_a_unit_has_a_url_of_its_own(url: str, unit_name: str, asked: str) -> None:
+    assert Discovery(url, unit_name=unit_name).url == asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (page("", "404 Not Found"), "it answered 404 Not Found"),
+        (page("oops", "500 Internal Server Error"), "it answered 500"),
+        (page(""), "its answer is no list of name servers: no address given"),
+        (page("<html>" + "x" * 10_000), "its answer is no list of name servers: address '<html>"),
+        (page("10.0.0.1"), "'10.0.0.1' is not host:port"),
+        (page(bytes(MAX_ANSWER_SIZE + 1)), f"its answer is longer than {MAX_ANSWER_SIZE} bytes"),
+        (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0-OpenSSH"),
+        (b"", "Remote end closed connection without response"),
+        (page("", "302 Found", "Location: file:///etc/passwd"), "it redirects to file:"),
+        (page("", "302 Found", "Location: ftp://127.0.0.1/x"), "it redirects to ftp:"),
+        (page("", "302 Found", "Location: /rocketmq/nsaddr"), "it redirects more than 3 times"),
+    ],
+)
+async def test_an_answer_that_names_none_is_a_clear_error(answer: bytes, reason: str) -> None:
+    async with web_server(answer) as server:
+        with pytest.raises(NameServerError) as caught:
+            await Discovery(server.url).fetch()
+    text = str(caught.value)
+    assert text.startswith(f"no name server answered ({server.url} does not name them: ")
+    assert reason in text
+    assert len(text) < 500
+    assert "\n" not in text
+    assert list(caught.value.reasons) == [server.url]
+
+
+async def test_nobody_there_is_a_clear_error() -> None:
+    async with web_server(page("")) as server:
+        pass
+    with pytest.raises(NameServerError, match=f"{server.url} does not name them: .*refused"):
+        await Discovery(server.url).fetch()
+
+
+async def silent(stream: trio.SocketStream) -> None:
+    await trio.sleep_forever()
+
+
+async def drip(stream: trio.SocketStream) -> None:
+    """Send a byte now and then: no single read times out."""
+    await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+    while True:
+        try:
+            await stream.send_all(b"1")
+        except trio.BrokenResourceError:
+            return
+        await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("handler", [silent, drip])
+async def test_one_that_is_too_slow_is_not_waited_for(
+    handler: Callable[[trio.SocketStream], object],
+) -> None:
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: trio.serve_tcp(handler, 0, host="127.0.0.1", task_status=task_status)  # type: ignore[arg-type]
+        )
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+        with pytest.raises(NameServerError, match=r"no answer within 0\.2 s|timed out"):
+            await Discovery(url, timeout=0.2).fetch()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_few_redirections_are_followed_and_no_more() -> None:
+    onwards = [page("", "302 Found", f"Location: /{number}") for number in range(5)]
+    async with web_server(*onwards[:2], page("10.0.0.1:9876")) as server:
+        assert await Discovery(server.url).fetch() == ("10.0.0.1:9876",)
+        assert server.paths == ["/rocketmq/nsaddr", "/0", "/1"]
+    async with web_server(*onwards, page("10.0.0.1:9876")) as server:
+        with pytest.raises(NameServerError, match="it redirects more than 3 times"):
+            await Discovery(server.url).fetch()
+
+
+async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    async with web_server(
+        page("10.0.0.1:9876"), page("", "302 Found", "Location: http://127.0.0.1/x"), tls=context
+    ) as server:
+        with pytest.raises(NameServerError, match=r"does not name them: .*certificate verify failed"):
+            await Discovery(server.url).fetch()
+        trusting = Discovery(server.url, tls=TLS(ca_file=ca_file))
+        assert await trusting.fetch() == ("10.0.0.1:9876",)
+        with pytest.raises(
+            NameServerError, match=r"it redirects to http://127\.0\.0\.1/x, which is not followed"
+        ):
+            await trusting.fetch()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("ftp://host/x", "neither host:port nor a URL of http or https"),
+        ("http:///x", "neither host:port nor a URL of http or https"),
+        ("http://host:nonsense/x", "no URL that could name the name servers"),
+        ("http://host:0/x", "neither host:port nor a URL"),
+        ("http://user:hush@host/x", "must name neither a user nor a password"),
+        ("http://user:hush@[host/x", "must name neither a user nor a password"),
+    ],
+)
+def test_a_wrong_url_fails_where_it_is_written(url: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason) as caught:
+        ClientInstance(url)
+    assert "hush" not in str(caught.value)
+
+
+async def test_a_client_finds_its_name_servers_by_url_and_follows_them() -> None:
+    async with (
+        scripted_cluster(store) as one,
+        scripted_cluster(store) as other,
+        web_server(page(one.address), page(other.address)) as server,
+        ClientInstance(server.url, name_server_refresh_interval=0.05) as client,
+    ):
+        assert client.name_servers.addresses == server.url
+        assert not server.paths, "nothing is asked before it is needed"
+        async with trio.open_nursery() as nursery:
+            for topic in ("T", "TBW102"):
+                nursery.start_soon(client.routes.get, topic)
+        assert one.name_server.requests
+        with trio.fail_after(10):
+            while client.name_servers.addresses != other.address:
+                await trio.sleep(0.01)
+        assert [connection.address for connection in client.connections.open_connections()] == []
+        await client.routes.refresh("T")
+        assert other.name_server.requests
+
+
+async def test_name_servers_that_stay_keep_their_connection() -> None:
+    async with scripted_cluster(store) as cluster:
+        more = f"{cluster.address};127.0.0.1:1"
+        async with (
+            web_server(page(cluster.address), page(more)) as server,
+            ClientInstance(server.url, name_server_refresh_interval=0.05) as client,
+        ):
+            await client.routes.get("T")
+            (before,) = client.connections.open_connections()
+            with trio.fail_after(10):
+                while client.name_servers.addresses != ";".join(sorted(more.split(";"))):
+                    await trio.sleep(0.01)
+            await client.routes.refresh("T")
+            assert client.connections.open_connections() == [before]
+
+
+@pytest.mark.parametrize("bad", [page("", "500 Oops"), page("nonsense")])
+async def test_a_url_that_fails_later_keeps_the_old_name_servers(
+    bad: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        web_server(page(cluster.address), bad) as server,
+        ClientInstance(server.url, name_server_refresh_interval=0.05) as client,
+    ):
+        await client.routes.get("T")
+        with caplog.at_level(logging.WARNING), trio.fail_after(10):
+            while len(server.paths) < 3:
+                await trio.sleep(0.01)
+        assert "name servers not looked up again" in caplog.text
+        assert client.name_servers.addresses == cluster.address
+        await client.routes.refresh("T")
+
+
+async def test_a_url_that_fails_at_first_is_asked_again_when_needed() -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        web_server(page("", "503 Busy"), page(cluster.address)) as server,
+        ClientInstance(server.url) as client,
+    ):
+        with pytest.raises(NameServerError, match=f"{server.url} does not name them: it answered 503"):
+            await client.routes.get("T")
+        assert (await client.routes.get("T")).write_queues
+
+
+async def test_a_cancelled_question_leaves_the_next_one_alone() -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        web_server(HANG, page(cluster.address)) as server,
+        ClientInstance(server.url, request_timeout=1) as client,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.routes.get, "T")
+            await server.asked.wait()
+            nursery.cancel_scope.cancel()
+        assert (await client.routes.get("T")).write_queues
+
+
+async def test_the_environment_may_name_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_cluster(store) as cluster, web_server(page(cluster.address)) as server:
+        monkeypatch.setenv("NAMESRV_ADDR", server.url)
+        async with ClientInstance(unit_name="blue") as client:
+            assert (await client.routes.get("T")).write_queues
+            assert client.client_id.endswith("@blue")
+        assert server.paths == ["/rocketmq/nsaddr-blue?nofix=1"]

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import NameServerError, TopicNotFoundError
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.scripted import ScriptedServer, ignore, scripted_cluster, store
+
+QUESTION = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+@asynccontextmanager
+async def tcp_server(handler: Callable[[trio.SocketStream], Awaitable[object]]) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(
+            lambda task_status: trio.serve_tcp(handler, 0, host="127.0.0.1", task_status=task_status)
+        )
+        yield f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def scripted_server(answer: Callable[[Connection, Command], None]) -> AsyncIterator[ScriptedServer]:
+    server = ScriptedServer(answer)
+    async with trio.open_nursery() as nursery:
+        server.address = await nursery.start(server.run)
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+def as_a_broker(connection: Connection, request: Command) -> None:
+    connection.respond(
+        request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=" request type 105 not supported"
+    )
+
+
+async def as_a_web_server(stream: trio.SocketStream) -> None:
+    await stream.receive_some()
+    await stream.send_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+async def hanging_up(stream: trio.SocketStream) -> None:
+    await stream.receive_some()
+
+
+async def test_a_broker_is_not_taken_for_a_name_server() -> None:
+    async with scripted_server(as_a_broker) as broker, ClientInstance(broker.address) as client:
+        with pytest.raises(
+            NameServerError, match=f"{broker.address} is no name server, but a broker perhaps"
+        ):
+            await client.routes.get("T")
+        with pytest.raises(NameServerError, match=f"{broker.address} is no name server"):
+            await client.name_servers.cluster_info()
+
+
+async def test_a_web_server_is_not_taken_for_a_name_server() -> None:
+    async with tcp_server(as_a_web_server) as address, ClientInstance(address) as client:
+        with pytest.raises(
+            NameServerError, match=f"{address} lost: .*not RocketMQ's protocol: .*web servers"
+        ):
+            await client.routes.get("T")
+
+
+async def test_one_that_hangs_up_is_not_taken_for_a_name_server() -> None:
+    async with tcp_server(hanging_up) as address, ClientInstance(address) as client:
+        with pytest.raises(
+            NameServerError, match=f"{address} lost: the peer closed it before it said anything"
+        ):
+            await client.routes.get("T")
+
+
+async def test_a_silent_port_is_not_taken_for_a_name_server(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_server(ignore) as silent, ClientInstance(silent.address) as client:
+        with pytest.raises(NameServerError, match=f"no answer from {silent.address} within 3 s"):
+            await client.routes.get("T")
+
+
+async def test_the_error_has_the_reason_of_each(jumping_clock: trio.testing.MockClock) -> None:
+    async with (
+        scripted_server(ignore) as silent,
+        scripted_server(as_a_broker) as broker,
+        tcp_server(as_a_web_server) as web,
+        ClientInstance(f"{silent.address};{broker.address};{web}") as client,
+    ):
+        with pytest.raises(NameServerError) as caught:
+            await client.routes.get("T")
+    assert {address: f"{address}" in reason for address, reason in caught.value.reasons.items()} == {
+        silent.address: True,
+        broker.address: True,
+        web: True,
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_one_that_fails_is_passed_over_and_asked_last_from_then_on(seed: int) -> None:
+    async with scripted_cluster(store) as cluster, scripted_server(as_a_broker) as broker:
+        addresses = f"{broker.address};{cluster.address}"
+        async with ClientInstance(addresses, rng=random.Random(seed)) as client:
+            for _ in range(3):
+                await client.routes.refresh("T")
+        assert len(broker.asked(QUESTION)) <= 1
+        assert len(cluster.name_server.asked(QUESTION)) == 3
+
+
+async def test_clients_begin_with_different_ones() -> None:
+    async with scripted_cluster(store) as one, scripted_cluster(store) as other:
+        for seed in range(8):
+            addresses = f"{one.address};{other.address}"
+            async with ClientInstance(addresses, rng=random.Random(seed)) as client:
+                await client.routes.get("T")
+        assert one.name_server.asked(QUESTION)
+        assert other.name_server.asked(QUESTION)
+
+
+async def test_a_topic_is_asked_for_by_its_name_on_the_wire() -> None:
+    async with scripted_cluster(store, topics=["ns%T"]) as cluster:
+        async with ClientInstance(cluster.address, namespace="ns") as client:
+            route = await client.routes.get("T")
+            assert route.topic == "T"
+            assert {queue.topic for queue in (*route.write_queues, *route.read_queues)} == {"T"}
+            with pytest.raises(
+                TopicNotFoundError, match="topic 'U' does not exist in namespace 'ns'"
+            ) as caught:
+                await client.routes.get("U", for_sending=True)
+            assert caught.value.topic == "U"
+        asked = [request.fields["topic"] for request in cluster.name_server.asked(QUESTION)]
+        assert asked == ["ns%T", "ns%U", "TBW102"]

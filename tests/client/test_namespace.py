@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.bodies import ConsumerData, SubscriptionData
+from rocketmq_py.protocol.headers import (
+    ConsumerSendMsgBackRequest,
+    GetConsumerListByGroupRequest,
+    HeartbeatRequest,
+    PullMessageRequest,
+    UnregisterClientRequest,
+)
+
+NAMES = st.text(st.sampled_from("abcXYZ019_-|"), min_size=1, max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("topic", "on_wire"),
+    [
+        ("T", "ns%T"),
+        ("%RETRY%G", "%RETRY%ns%G"),
+        ("%DLQ%G", "%DLQ%ns%G"),
+        ("ns%T", "ns%T"),  # it has the namespace already
+        ("%RETRY%ns%G", "%RETRY%ns%G"),
+        ("other%T", "ns%other%T"),
+        ("TBW102", "TBW102"),  # RocketMQ's own
+        ("RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC"),
+        ("rmq_sys_anything", "rmq_sys_anything"),
+        ("%RETRY%TOOLS_CONSUMER", "%RETRY%TOOLS_CONSUMER"),
+    ],
+)
+def test_topics_are_called_as_java_calls_them(topic: str, on_wire: str) -> None:
+    assert Namespace("ns").wrap_topic(topic) == on_wire
+
+
+@pytest.mark.parametrize(
+    ("group", "on_wire"),
+    [
+        ("G", "ns%G"),
+        ("ns%G", "ns%G"),
+        ("CID_RMQ_SYS_X", "CID_RMQ_SYS_X"),
+        ("TOOLS_CONSUMER", "TOOLS_CONSUMER"),
+    ],
+)
+def test_groups_are_called_as_java_calls_them(group: str, on_wire: str) -> None:
+    assert Namespace("ns").wrap_group(group) == on_wire
+
+
+@pytest.mark.parametrize(
+    ("on_wire", "topic"),
+    [
+        ("ns%T", "T"),
+        ("%RETRY%ns%G", "%RETRY%G"),
+        ("%DLQ%ns%G", "%DLQ%G"),
+        ("other%T", "other%T"),
+        ("%RETRY%other%G", "%RETRY%other%G"),
+        ("nsT", "nsT"),
+        ("T", "T"),
+    ],
+)
+def test_another_namespace_keeps_its_whole_name(on_wire: str, topic: str) -> None:
+    assert Namespace("ns").unwrap_topic(on_wire) == topic
+
+
+@given(NAMES, NAMES, st.sampled_from(["", "%RETRY%", "%DLQ%"]))
+def test_what_is_wrapped_is_unwrapped(name: str, short: str, kind: str) -> None:
+    namespace = Namespace(name)
+    assert namespace.unwrap_topic(namespace.wrap_topic(kind + short)) == kind + short
+    assert namespace.unwrap_group(namespace.wrap_group(short)) == short
+
+
+@given(st.sampled_from(["", "%RETRY%", "%DLQ%"]), NAMES)
+def test_without_a_namespace_nothing_changes(kind: str, short: str) -> None:
+    none, topic = Namespace(), kind + short
+    header = GetConsumerListByGroupRequest(consumer_group=short)
+    assert none.wrap_topic(topic) is topic
+    assert none.unwrap_topic(topic) is topic
+    assert none.wrap_group(short) is short
+    assert none.unwrap_group(short) == short
+    assert none.wrap(header) is header
+
+
+def test_every_name_in_a_request_is_wrapped() -> None:
+    namespace = Namespace("ns")
+    sent_back = ConsumerSendMsgBackRequest(
+        offset=1, group="G", delay_level=0, origin_topic="T", broker_name="broker-a"
+    )
+    assert namespace.wrap(sent_back).to_fields() == {
+        **sent_back.to_fields(),
+        "group": "ns%G",
+        "originTopic": "ns%T",
+    }
+    pull = PullMessageRequest(
+        consumer_group="G",
+        topic="%RETRY%G",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+    )
+    assert namespace.wrap(pull).topic == "%RETRY%ns%G"
+    assert namespace.wrap(pull).consumer_group == "ns%G"
+    leaving = UnregisterClientRequest(client_id="c", producer_group="P")
+    assert namespace.wrap(leaving) == UnregisterClientRequest(client_id="c", producer_group="ns%P")
+    assert namespace.wrap(HeartbeatRequest()) == HeartbeatRequest()
+
+
+def test_a_heartbeat_names_group_and_topics_as_on_the_wire() -> None:
+    consumer = ConsumerData(
+        group_name="G",
+        subscription_data_set=(
+            SubscriptionData(topic="T", sub_string="A", tags_set=("A",)),
+            SubscriptionData(topic="%RETRY%G", sub_string="*"),
+        ),
+    )
+    wrapped = Namespace("ns").wrap_consumer(consumer)
+    assert wrapped.group_name == "ns%G"
+    assert [one.topic for one in wrapped.subscription_data_set] == ["ns%T", "%RETRY%ns%G"]
+    assert wrapped.subscription_data_set[0].tags_set == ("A",)
+    assert Namespace().wrap_consumer(consumer) is consumer
+
+
+def test_a_name_that_gets_too_long_says_so() -> None:
+    namespace = Namespace("n" * 60)
+    assert len(namespace.wrap_topic("t" * 66)) == 127
+    with pytest.raises(ConfigurationError, match="has 128 characters; at most 127"):
+        namespace.wrap_topic("t" * 67)
+    with pytest.raises(ConfigurationError, match="has 121 characters; at most 120"):
+        namespace.wrap_group("g" * 60)
+
+
+@pytest.mark.parametrize("name", ["a%b", "with blank", "ü", "a\n"])
+def test_what_cannot_be_a_namespace_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="may hold only letters, digits"):
+        Namespace(name)

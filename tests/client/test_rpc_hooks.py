@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+
+from rocketmq_py import Client, Message, RpcContext, RpcHook
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ConnectionLostError, RequestTimeoutError
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.scripted import ignore, scripted_cluster, store
+
+MESSAGE = Message("T", b"body")
+SENDS = RequestCode.SEND_MESSAGE_V2
+
+
+class Notes(RpcHook):
+    def __init__(self) -> None:
+        self.before: list[RpcContext] = []
+        self.after: list[RpcContext] = []
+
+    def before_request(self, context: RpcContext) -> None:
+        context.fields["stamp"] = "1"
+        self.before.append(context)
+
+    async def after_answer(self, context: RpcContext) -> None:
+        await trio.lowlevel.checkpoint()
+        self.after.append(context)
+
+    def sends(self) -> list[RpcContext]:
+        return [context for context in self.after if context.code == SENDS]
+
+
+async def test_every_request_is_seen_before_and_after() -> None:
+    async with scripted_cluster(store) as cluster:
+        async with Client(cluster.address) as client, client.producer("g") as producer:
+            remove = client.add_rpc_hook(notes := Notes())
+            await producer.send(MESSAGE)
+            await (await producer.send_soon(MESSAGE))
+            await producer.send_oneway(MESSAGE)
+            awaited, pipelined, oneway = notes.sends()
+            for context in (awaited, pipelined):
+                assert context.answer is not None
+                assert context.answer.code == ResponseCode.SUCCESS
+                assert (context.error, context.oneway) == (None, False)
+            assert (oneway.answer, oneway.error, oneway.oneway) == (None, None, True)
+            assert {context.address for context in notes.sends()} == {cluster.brokers["broker-a"].address}
+            codes = {context.code for context in notes.before}
+            assert {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.HEART_BEAT} <= codes
+            remove()
+            await producer.send(MESSAGE)
+            assert len(notes.sends()) == 3
+        stamps = [request.fields.get("stamp") for request in cluster.brokers["broker-a"].asked(SENDS)]
+        assert stamps == ["1", "1", "1", None], "what a hook changes goes on the wire"
+
+
+async def test_hooks_see_why_no_answer_came(jumping_clock: object) -> None:
+    async with (
+        scripted_cluster(ignore) as cluster,
+        Client(cluster.address) as client,
+        client.producer("g", retries_pipelined=0) as producer,
+    ):
+        client.add_rpc_hook(notes := Notes())
+        with pytest.raises(RequestTimeoutError):
+            await producer.send(MESSAGE)
+        with pytest.raises(RequestTimeoutError):
+            await (await producer.send_soon(MESSAGE))
+        assert {type(context.error) for context in notes.sends()} == {RequestTimeoutError}
+
+
+async def test_a_request_that_a_closed_connection_refuses_is_seen_too() -> None:
+    def hang_up(connection: Connection, request: Command) -> None:
+        if request.code == SENDS:
+            connection.close()
+        else:
+            store(connection, request)
+
+    async with (
+        scripted_cluster(hang_up) as cluster,
+        Client(cluster.address) as client,
+        client.producer("g", retries_pipelined=0) as producer,
+    ):
+        client.add_rpc_hook(notes := Notes())
+        with pytest.raises(ConnectionLostError):
+            await (await producer.send_soon(MESSAGE))
+        assert isinstance(notes.sends()[0].error, ConnectionLostError)
+
+
+async def test_a_hook_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(RpcHook):
+        def before_request(self, context: RpcContext) -> None:
+            raise ZeroDivisionError
+
+        async def after_answer(self, context: RpcContext) -> None:
+            raise ZeroDivisionError
+
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        client.add_rpc_hook(Broken())
+        async with client.producer("g") as producer:
+            await producer.send(MESSAGE)
+            await (await producer.send_soon(MESSAGE))
+            await producer.send_oneway(MESSAGE)
+    assert any("Broken.before_request" in record.message for record in caplog.records)
+    assert {record.levelno for record in caplog.records if "Broken" in record.message} == {logging.ERROR}

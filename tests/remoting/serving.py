@@ -1,0 +1,49 @@
+"""Both ends of a connection, for tests."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from rocketmq_py.credentials import Credentials
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import TLS, Connection, Connections, Handler, serve
+
+
+def echo(connection: Connection, request: Command) -> None:
+    connection.respond(request, 0, request.fields, request.body)
+
+
+def ignore(_: Connection, __: Command) -> None:
+    """Nothing is asked of a client in these tests."""
+
+
+@asynccontextmanager
+async def pool_of(
+    tls: TLS | None = None,
+    *,
+    handler: Handler = ignore,
+    connect_timeout: float = 3.0,
+    credentials: Credentials | None = None,
+) -> AsyncIterator[Connections]:
+    async with trio.open_nursery() as nursery:
+        connections = Connections(
+            nursery, handler, tls=tls, connect_timeout=connect_timeout, credentials=credentials
+        )
+        yield connections
+        await connections.aclose()
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def serving(
+    handler: Handler, *, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(
+            lambda task_status: serve(handler, "127.0.0.1", port, tls=tls, task_status=task_status)
+        )
+        nursery.cancel_scope.cancel()

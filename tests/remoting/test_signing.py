@@ -1,0 +1,99 @@
+"""Requests are signed as the last thing before they become bytes."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from rocketmq_py.credentials import Credentials
+from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.signature import signature
+from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.connection import Answer
+from tests.remoting.serving import pool_of, serving
+
+CREDENTIALS = Credentials("key", "secret")
+
+
+class Asked:
+    """What arrives at a server."""
+
+    def __init__(self) -> None:
+        self.requests: list[Command] = []
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        self.requests.append(request)
+        connection.respond(request, 0)
+
+
+@pytest.mark.parametrize("token", [None, "token"])
+async def test_every_kind_of_request_is_signed(token: str | None) -> None:
+    asked = Asked()
+    credentials = Credentials("key", "secret", token)
+    async with serving(asked) as address, pool_of(credentials=credentials) as connections:
+        connection = await connections.get(address)
+        answers: list[Answer] = []
+        connection.submit(
+            1, {"way": "submit"}, b"1", deadline=trio.current_time() + 3, timeout=3, on_answer=answers.append
+        )
+        await connection.oneway(2, {"way": "oneway"}, b"2")
+        connection.oneway_nowait(3, {"way": "oneway_nowait"}, b"3")
+        await connections.request(address, 4, {"way": "request"}, b"4", timeout=3)
+    assert [request.body for request in asked.requests] == [b"1", b"2", b"3", b"4"]
+    for request in asked.requests:
+        assert request.fields["AccessKey"] == "key"
+        assert request.fields.get("SecurityToken") == token
+        assert request.fields["Signature"] == signature("secret", request.fields, request.body)
+
+
+async def test_fields_that_are_used_again_are_signed_anew() -> None:
+    asked = Asked()
+    fields = {"queueId": "1"}
+    async with serving(asked) as address, pool_of(credentials=CREDENTIALS) as connections:
+        await connections.request(address, 10, fields, timeout=3)
+        assert fields == {"queueId": "1"}
+        fields["queueId"] = "2"
+        await connections.request(address, 10, fields, timeout=3)
+    first, second = asked.requests
+    assert first.fields["Signature"] != second.fields["Signature"]
+    assert second.fields["Signature"] == signature("secret", second.fields, b"")
+
+
+async def test_without_credentials_nothing_is_added() -> None:
+    asked = Asked()
+    async with serving(asked) as address, pool_of() as connections:
+        await connections.request(address, 10, {"a": "b"}, timeout=3)
+    assert asked.requests[0].fields == {"a": "b"}
+
+
+async def test_answers_are_not_signed() -> None:
+    answers: list[Command] = []
+
+    def ask_back(connection: Connection, request: Command) -> None:
+        def answered(answer: Answer) -> None:
+            assert isinstance(answer, Command)
+            answers.append(answer)
+            connection.respond(request, 0)
+
+        deadline = trio.current_time() + 3
+        connection.submit(220, {}, deadline=deadline, timeout=3, on_answer=answered)
+
+    def answer(connection: Connection, request: Command) -> None:
+        connection.respond(request, 0, {"mine": "1"})
+
+    async with (
+        serving(ask_back) as address,
+        pool_of(credentials=CREDENTIALS, handler=answer) as connections,
+    ):
+        await connections.request(address, 10, {}, timeout=3)
+    assert answers[0].fields == {"mine": "1"}
+
+
+async def test_what_cannot_be_signed_leaves_the_connection_alone() -> None:
+    asked = Asked()
+    async with serving(asked) as address, pool_of(credentials=CREDENTIALS) as connections:
+        with pytest.raises(InvalidMessageError):
+            await connections.request(address, 10, {"half": "\ud800"}, timeout=3)
+        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+        assert connections.open_connections()[0].pending == 0

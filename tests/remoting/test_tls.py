@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from rocketmq_py.errors import ConfigurationError, ConnectError, ConnectionLostError, Delivery, TLSError
+from rocketmq_py.remoting import TLS
+from tests.remoting.serving import echo, pool_of, serving
+
+OLD = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+FAR = datetime.datetime(2090, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def ca_file(authority: trustme.CA, tmp_path: Path) -> Path:
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return path
+
+
+def server_context(authority: trustme.CA, *names: str, **validity: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(*names, **validity).configure_cert(context)
+    return context
+
+
+def wanting_certificates(
+    authority: trustme.CA, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> ssl.SSLContext:
+    context = server_context(authority, "127.0.0.1")
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.maximum_version = version
+    return context
+
+
+async def test_a_trusted_certificate(authority: trustme.CA, ca_file: Path) -> None:
+    context = server_context(authority, "127.0.0.1")
+    async with serving(echo, tls=context) as address, pool_of(TLS(ca_file=ca_file)) as connections:
+        answer = await connections.request(address, 10, {}, bytes(1 << 20), timeout=30)
+        assert answer.body == bytes(1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("names", "validity", "reason"),
+    [
+        (
+            ["127.0.0.1"],
+            {"not_before": OLD, "not_after": OLD + datetime.timedelta(days=30)},
+            r"its certificate has expired: the server needs a new one .*certificate has expired",
+        ),
+        (
+            ["127.0.0.1"],
+            {"not_before": FAR, "not_after": FAR + datetime.timedelta(days=30)},
+            r"its certificate is not valid yet: compare the clocks",
+        ),
+        (
+            ["broker.example"],
+            {},
+            r"is for another name: .*TLS\(server_name=\.\.\.\) .*not valid for '127\.0\.0\.1'",
+        ),
+    ],
+    ids=["expired", "not yet valid", "another name"],
+)
+async def test_a_wrong_certificate_is_refused_and_the_error_says_what_to_do(
+    authority: trustme.CA, ca_file: Path, names: list[str], validity: dict[str, Any], reason: str
+) -> None:
+    context = server_context(authority, *names, **validity)
+    async with serving(echo, tls=context) as address, pool_of(TLS(ca_file=ca_file)) as connections:
+        with pytest.raises(TLSError, match=f"cannot connect to {address}: TLS: .*{reason}") as caught:
+            await connections.get(address)
+        assert isinstance(caught.value, ConnectError)
+        assert caught.value.delivery is Delivery.NOT_SENT
+        with pytest.raises(TLSError, match=reason):  # not dialled again yet, and told the same
+            await connections.get(address)
+
+
+async def test_an_unknown_authority_is_refused_and_the_error_says_how_to_name_one(
+    authority: trustme.CA,
+) -> None:
+    context = server_context(authority, "127.0.0.1")
+    async with serving(echo, tls=context) as address, pool_of(TLS()) as connections:
+        with pytest.raises(TLSError, match=r"nobody who is trusted vouches .*TLS\(ca_file=\.\.\.\)"):
+            await connections.get(address)
+
+
+async def test_the_name_to_expect_may_differ_from_the_one_that_is_dialled(
+    authority: trustme.CA, ca_file: Path
+) -> None:
+    tls = TLS(ca_file=ca_file, server_name="broker.example")
+    async with (
+        serving(echo, tls=server_context(authority, "broker.example")) as address,
+        pool_of(tls) as connections,
+    ):
+        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+
+
+async def test_verification_is_off_only_when_said(authority: trustme.CA) -> None:
+    context = server_context(authority, "broker.example", not_before=OLD, not_after=OLD)
+    async with serving(echo, tls=context) as address, pool_of(TLS(verify=False)) as connections:
+        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_certificate(
+    authority: trustme.CA, ca_file: Path, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    own = tmp_path / "client.pem"
+    authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
+    context = wanting_certificates(authority, version)
+    tls = TLS(ca_file=ca_file, certificate_file=own)
+    async with serving(echo, tls=context) as address, pool_of(tls) as connections:
+        assert (await connections.request(address, 10, {}, timeout=3)).code == 0
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_server_that_wants_a_client_certificate_and_gets_none(
+    authority: trustme.CA, ca_file: Path, version: ssl.TLSVersion
+) -> None:
+    # In TLS 1.3 the client's handshake is over before the server looks at what it sent.
+    context = wanting_certificates(authority, version)
+    async with serving(echo, tls=context) as address, pool_of(TLS(ca_file=ca_file)) as connections:
+        for _ in range(2):
+            with pytest.raises(
+                (ConnectError, ConnectionLostError), match=r"want a certificate of this client\?"
+            ):
+                await connections.request(address, 10, {}, timeout=3)
+
+
+async def test_a_server_without_tls(ca_file: Path) -> None:
+    async with serving(echo) as address, pool_of(TLS(ca_file=ca_file)) as connections:
+        with pytest.raises(TLSError, match="broke off the handshake: does it speak TLS"):
+            await connections.get(address)
+
+
+async def test_a_server_that_answers_without_tls(ca_file: Path) -> None:
+    async def greet(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await stream.receive_some()
+
+    async with trio.open_nursery() as nursery, pool_of(TLS(ca_file=ca_file)) as connections:
+        (listener,) = await nursery.start(
+            lambda task_status: trio.serve_tcp(greet, 0, host="127.0.0.1", task_status=task_status)
+        )
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(TLSError, match="it does not speak TLS"):
+            await connections.get(f"127.0.0.1:{port}")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_without_tls_is_asked_whether_the_server_wants_it(authority: trustme.CA) -> None:
+    context = server_context(authority, "127.0.0.1")
+    async with serving(echo, tls=context) as address, pool_of() as connections:
+        with pytest.raises(ConnectionLostError, match=r"does it want TLS\?"):
+            await connections.request(address, 10, {}, timeout=3)
+
+
+def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"missing\.pem"):
+        TLS(ca_file=tmp_path / "missing.pem").context()
+
+
+@pytest.fixture
+def encrypted(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate, and its key, which "hush" decrypts."""
+    certificate, key_file = tmp_path / "client.pem", tmp_path / "client.key"
+    issued = authority.issue_cert("client.example")
+    issued.cert_chain_pems[0].write_to_path(str(certificate))
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    key_file.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hush"))
+    )
+    return certificate, key_file
+
+
+def test_an_encrypted_key_wants_its_password(encrypted: tuple[Path, Path]) -> None:
+    certificate, key_file = encrypted
+    TLS(certificate_file=certificate, key_file=key_file, key_password="hush").context()
+    # Not asked for at the terminal.
+    with pytest.raises(ConfigurationError, match=r"client\.key is encrypted; give key_password"):
+        TLS(certificate_file=certificate, key_file=key_file).context()
+    with pytest.raises(ConfigurationError, match=r"client\.key") as caught:
+        TLS(certificate_file=certificate, key_file=key_file, key_password="loud").context()
+    assert "loud" not in str(caught.value)
+
+
+def test_the_password_stays_out_of_sight() -> None:
+    assert "hush" not in repr(TLS(key_password="hush"))
