@@ -308,3 +308,41 @@ async def test_a_timed_message_is_recalled_at_its_broker() -> None:
         (request,) = cluster.brokers["broker-b"].asked(RequestCode.RECALL_MESSAGE)
         header = RecallMessageRequest.from_fields(request.fields)
         assert (header.topic, header.recall_handle, header.producer_group) == ("T", handle, "g")
+
+
+async def test_a_broker_that_stored_it_not_safely_enough_is_not_gone_round() -> None:
+    def unsafe(connection: Connection, request: Command) -> None:
+        code = ResponseCode.SLAVE_NOT_AVAILABLE if request.code == V2 else ResponseCode.SUCCESS
+        connection.respond(request, code, {"msgId": "id", "queueId": "0", "queueOffset": "9"})
+
+    async with (
+        scripted_cluster(unsafe, store) as cluster,
+        Producer(
+            cluster.address, latency_faults="4.x", retry_another_broker_when_not_store_ok=True
+        ) as producer,
+    ):
+        for _ in range(16):
+            await producer.send(MESSAGE)
+        assert producer.statistics.brokers == {}
+        assert len(cluster.brokers["broker-a"].asked(V2)) > 1
+
+
+async def test_waiting_for_room_counts_to_the_try(jumping_clock: trio.testing.MockClock) -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with (
+        listener,  # accepts, and reads nothing
+        scripted_cluster(store, store) as cluster,
+        Producer(cluster.address, max_buffered=1, try_timeout=0.5, latency_faults=True) as producer,
+    ):
+        address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        cluster.brokers["broker-a"].address = address
+        await producer.queues("T")
+        connection = await producer.client.connections.get(address)
+        connection.oneway_nowait(1, {}, bytes(15 << 20))
+        await trio.sleep(0.1)
+        connection.oneway_nowait(1, {}, b"fills the buffer")
+        start = trio.current_time()
+        for _ in range(8):
+            assert (await producer.send(MESSAGE)).queue.broker_name == "broker-b"
+        assert trio.current_time() - start < 1
+        assert list(producer.statistics.brokers) == ["broker-a"]

@@ -10,6 +10,7 @@ import trio.testing
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConnectionLostError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.remoting import Connection, Deadlines, Handler, serve
 from rocketmq_py.remoting.connection import MAX_SILENT_TIMEOUTS, Answer
 
@@ -316,3 +317,62 @@ async def test_an_answer_nobody_asked_for_is_counted() -> None:
         await connection.request(10, {}, timeout=3)
         await connection.request(10, {}, timeout=3)
         assert connection.late_answers >= 1
+
+
+async def frozen_connection(nursery: trio.Nursery) -> tuple[Connection, trio.SocketStream]:
+    """Return a connection whose writer waits for the operating system, and the peer's end of it."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        deadlines = Deadlines()
+        connection = Connection(
+            await trio.testing.open_stream_to_socket_listener(listener),
+            deadlines=deadlines,
+            handler=refuse,
+            max_buffered=1 << 30,
+        )
+        peer = await listener.accept()
+    nursery.start_soon(deadlines.run)
+    nursery.start_soon(connection.run)
+    submit(connection, 1, bytes(15 << 20))
+    await trio.sleep(1)
+    return connection, peer
+
+
+def submit(connection: Connection, code: int, body: bytes = b"") -> None:
+    end = trio.current_time() + 1000
+    connection.submit(code, {}, body, deadline=end, timeout=1000, on_answer=lambda _: None)
+
+
+async def codes_until(peer: trio.SocketStream, last: int) -> list[int]:
+    decoder, codes = FrameDecoder(), []
+    while last not in codes:
+        codes += [command.code for command in decoder.feed(await peer.receive_some(1 << 20))]
+    return codes
+
+
+async def test_what_timed_out_before_it_was_written_is_not_written_later(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        connection, peer = await frozen_connection(nursery)
+        with pytest.raises(RequestTimeoutError) as caught:
+            await connection.request(2, {}, timeout=1)
+        assert caught.value.delivery is Delivery.NOT_SENT
+        submit(connection, 3)
+        assert await codes_until(peer, 3) == [1, 3]
+        nursery.cancel_scope.cancel()
+        await trio.aclose_forcefully(peer)
+
+
+async def test_what_is_cancelled_before_it_was_written_is_not_written_later(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        connection, peer = await frozen_connection(nursery)
+        with trio.move_on_after(1):
+            await connection.request(2, {}, bytes(1000), timeout=10)
+        assert connection.pending == 1
+        submit(connection, 3)
+        assert await codes_until(peer, 3) == [1, 3]
+        nursery.cancel_scope.cancel()
+        await trio.aclose_forcefully(peer)

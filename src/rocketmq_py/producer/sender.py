@@ -26,7 +26,7 @@ from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.fault_detector import FaultDetector, answers
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
-from rocketmq_py.producer.sending import Outcome, Sending
+from rocketmq_py.producer.sending import NotStoreOKError, Outcome, Sending
 from rocketmq_py.producer.statistics import Counters
 from rocketmq_py.remoting.connection import Answer, Connection
 
@@ -90,10 +90,11 @@ class Sender:
                 if sending.stored is not None:
                     return sending.stored
                 raise error
+            sending.begin_try()
             try:
                 queue, connection = self._aim_nowait(sending) or await self._aim(sending)
-                fields = sending.begin(queue, connection.address)
-                timeout = max(sending.end_of_try() - sending.started, 0.0)
+                fields = sending.fields_for(queue, connection.address)
+                timeout = max(sending.end_of_try - trio.current_time(), 0.0)
                 answer = await connection.request(sending.code, fields, sending.body, timeout=timeout)
                 result = sending.result(answer)
             except RocketMQError as failure:
@@ -110,12 +111,13 @@ class Sender:
         Waits only for a route, a connection, and room in its buffer. When cancelled, it is not sent, and
         nobody is told. Raises ClosedError, and what a queue selector raises; all other errors are outcomes.
         """
+        sending.begin_try()
         try:
             queue, connection = self._aim_nowait(sending) or await self._aim(sending)
+            fields = sending.fields_for(queue, connection.address)
             if not connection.has_room:
-                await self.room_before(connection, sending)
-            fields = sending.begin(queue, connection.address)
-            deadline = sending.end_of_try()
+                await self._room_before_end_of_try(connection, sending)
+            deadline = sending.end_of_try
             timeout = sending.timeout if sending.try_timeout is None else sending.try_timeout
             on_answer = partial(self._answered, sending)
             if connection.hooks:
@@ -174,12 +176,13 @@ class Sender:
 
         Raises as :meth:`deliver` for what is known before it is written. When cancelled, it is not sent.
         """
+        sending.begin_try()
         queue, connection = self._aim_nowait(sending) or await self._aim(sending)
+        fields = sending.fields_for(queue, connection.address)
         if connection.has_room:
             await trio.lowlevel.checkpoint()
         else:
-            await self.room_before(connection, sending)
-        fields = sending.begin(queue, connection.address)
+            await self._room_before_end_of_try(connection, sending)
         await connection.oneway(sending.code, fields, sending.body)
         self.counters.oneway += len(sending.messages)
 
@@ -217,9 +220,10 @@ class Sender:
         if waiting.cancelled_caught:
             names = self._client.name_servers.addresses
             raise RequestTimeoutError(names, sending.timeout, Delivery.NOT_SENT)
+        sending.begin_try()  # how long the name server took is not held against the broker
         sending.queue = queue = self._choose(route, sending)
         address = self._client.routes.broker_address(queue.broker_name)
-        connection = await self._client.connections.get_before(address, sending.deadline)
+        connection = await self._client.connections.get_before(address, sending.end_of_try)
         if sending.wants_heartbeat:
             await self._introduce(connection, sending)
         return queue, connection
@@ -231,19 +235,20 @@ class Sender:
 
     async def _introduce(self, connection: Connection, sending: Sending) -> None:
         """Have the broker know this client's groups, and see that it can do what is wanted of it."""
-        await self._client.heartbeats.ensure_heard(connection, timeout=sending.remaining)
+        timeout = max(sending.end_of_try - trio.current_time(), 0.0)
+        await self._client.heartbeats.ensure_heard(connection, timeout=timeout)
         if sending.is_timed and connection.peer_version < FIRST_TIMER_VERSION:
             raise UnsupportedByBrokerError(
                 f"{connection.address} is older than 5.0 and would deliver a message with an exact time at "
                 "once; use delay_level"
             )
 
-    async def room_before(self, connection: Connection, sending: Sending) -> None:
-        """Wait for room in the connection's buffer. Raises RequestTimeoutError at the deadline."""
-        with trio.move_on_at(sending.deadline) as waiting:
+    async def _room_before_end_of_try(self, connection: Connection, sending: Sending) -> None:
+        end = sending.end_of_try
+        with trio.move_on_at(end) as waiting:
             await connection.wait_for_room()
         if waiting.cancelled_caught:
-            raise RequestTimeoutError(connection.address, sending.timeout, Delivery.NOT_SENT)
+            raise RequestTimeoutError(connection.address, end - sending.started, Delivery.NOT_SENT)
 
     # What was learned
 
@@ -258,8 +263,11 @@ class Sender:
         """Learn from a failed try; wait before the next where that helps. False if it was the last."""
         if error.spoils_route:
             self._client.routes.spoil(sending.topic)
-        if self.faults is not None and error.retriable and sending.queue is not None:
-            self.faults.failed(sending.queue.broker_name, reachable=isinstance(error, BrokerError))
+        if self.faults is not None and sending.queue is not None:
+            if isinstance(error, NotStoreOKError):
+                self.faults.record(sending.queue.broker_name, trio.current_time() - sending.started)
+            elif error.retriable:
+                self.faults.failed(sending.queue.broker_name, reachable=isinstance(error, BrokerError))
         back_off = sending.failed(error)
         if back_off is None:
             return False

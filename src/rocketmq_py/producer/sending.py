@@ -57,7 +57,7 @@ class Sending:
         failed_broker: of the last try that failed.
         failures: how many tries failed.
         stored: the result of a try that stored it, though not as safely as wished.
-        started: when the last try was begun, on trio's clock.
+        started: when the last try began, on trio's clock.
         address: the broker of the last try; empty before.
         may_be_compressed: whether the body is large enough for it.
         wants_store_ok: whether a status other than SEND_OK is a reason to try another broker.
@@ -135,17 +135,21 @@ class Sending:
         """Mark what a broker creates for it as a unit's."""
         self._fields["k"] = "true"
 
-    def begin(self, queue: MessageQueue, address: str) -> dict[str, str]:
-        """Begin a try: return the request's fields, for ``queue`` on the broker at ``address``."""
+    def begin_try(self) -> None:
+        """Begin a try: the time that it may take runs from now on."""
+        self.started = trio.current_time()
+
+    def fields_for(self, queue: MessageQueue, address: str) -> dict[str, str]:
+        """Return the request's fields for ``queue``, on the broker at ``address``."""
         self.queue = queue
         self.address = address
-        self.started = trio.current_time()
         self._fields["e"] = str(queue.queue_id)
         self._fields["n"] = queue.broker_name
         return long_named(self._fields) if self.code in _LONG_NAMED else self._fields
 
+    @property
     def end_of_try(self) -> float:
-        """Return when the try that was begun counts as timed out, on trio's clock."""
+        """When the try that was begun counts as timed out, on trio's clock."""
         if self.try_timeout is None or self.failures >= self._retries:
             return self.deadline
         return min(self.deadline, self.started + self.try_timeout)

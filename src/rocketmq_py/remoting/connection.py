@@ -50,7 +50,7 @@ Handler: TypeAlias = "Callable[[Connection, Command], None]"
 class PendingRequest:
     """A request that waits for its answer. ``on_answer`` is called exactly once, unless it is forgotten."""
 
-    __slots__ = ("connection", "on_answer", "opaque", "tick", "timeout", "write_number")
+    __slots__ = ("connection", "on_answer", "opaque", "place", "tick", "timeout", "write_number")
 
     def __init__(
         self, connection: Connection, opaque: int, timeout: float, on_answer: Callable[[Answer], None]
@@ -60,6 +60,7 @@ class PendingRequest:
         self.timeout = timeout
         self.on_answer = on_answer
         self.write_number = connection.write_number
+        self.place = connection.frames_buffered
         self.tick = 0
 
     @property
@@ -179,6 +180,11 @@ class Connection:
     def pending(self) -> int:
         """How many requests wait for an answer."""
         return len(self._pending)
+
+    @property
+    def frames_buffered(self) -> int:
+        """How many frames the writer has not taken yet."""
+        return len(self._outgoing)
 
     @property
     def has_room(self) -> bool:
@@ -362,14 +368,16 @@ class Connection:
     # Answers
 
     def forget(self, pending: PendingRequest) -> None:
-        """Stop waiting for the answer of ``pending``."""
-        self._pending.pop(pending.opaque, None)
-        self._deadlines.remove(pending)
+        """Stop waiting for the answer of ``pending``, and do not send it if it has not been written yet."""
+        if self._pending.pop(pending.opaque, None) is not None:
+            self._deadlines.remove(pending)
+            self._take_back(pending)
 
     def time_out(self, pending: PendingRequest) -> None:
         """Answer ``pending`` with RequestTimeoutError, and break the connection if it has gone silent."""
         if self._pending.pop(pending.opaque, None) is None:
             return
+        self._take_back(pending)
         pending.on_answer(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
         now = trio.current_time()
         if not self._silent_timeouts:
@@ -377,6 +385,14 @@ class Connection:
         self._silent_timeouts += 1
         if self._silent_timeouts >= MAX_SILENT_TIMEOUTS and now - self._silent_since >= MAX_SILENT_SECONDS:
             self.close(f"{self._silent_timeouts} requests timed out and nothing was received")
+
+    def _take_back(self, pending: PendingRequest) -> None:
+        # What is said to be not sent is tried elsewhere, or given up: it must not be sent after all.
+        if pending.delivery is Delivery.NOT_SENT and not self.is_closed:
+            self._buffered -= len(self._outgoing[pending.place])
+            self._outgoing[pending.place] = b""
+            if self.has_room:
+                self._waiting_for_room.unpark_all()
 
     def _answered(self, answer: Command) -> None:
         self.peer_version = answer.version
