@@ -28,6 +28,7 @@ ALLOWED = {
     "producer": BOTTOM | {"protocol", "remoting", "client"},
     "consumer": BOTTOM | {"protocol", "remoting", "client"},
     "broker": BOTTOM | {"protocol", "remoting"},
+    "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer"},
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client"},
     "cli": BOTTOM | {"broker", "remoting", "client", "producer", "consumer", "shared_client", ""},

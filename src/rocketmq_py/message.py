@@ -177,6 +177,8 @@ class SendResult:
         queue_offset: its place in that queue.
         transaction_id: the broker's name for the transaction; of other messages the same as ``message_id``.
         recall_handle: of a timed message on 5.x, else None.
+        region: the broker's region, for trace records.
+        trace_on: whether the broker wants this message traced.
     """
 
     status: SendStatus
@@ -186,6 +188,8 @@ class SendResult:
     queue_offset: int
     transaction_id: str | None = None
     recall_handle: str | None = None
+    region: str = "DefaultRegion"
+    trace_on: bool = True
 
 
 # Not slotted: a frozen class with a __dict__ is built in half the time of a slotted one, and a consumer

@@ -12,6 +12,8 @@ from rocketmq_py.errors import ConfigurationError
 
 DEFAULT_TOPIC = "TBW102"
 """Its route stands in for a topic that a broker may create by itself (AUTO_CREATE_TOPIC_KEY_TOPIC)."""
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Where clients send what they trace (RMQ_SYS_TRACE_TOPIC)."""
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_TOPIC_LENGTH = 127
@@ -24,7 +26,7 @@ SYSTEM_TOPICS = frozenset(
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
+        TRACE_TOPIC,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
@@ -32,7 +34,7 @@ SYSTEM_TOPICS = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
-NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOPIC}
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 

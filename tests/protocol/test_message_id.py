@@ -54,6 +54,24 @@ def test_ids_count_up_and_begin_again() -> None:
     assert len(set(ids[:65_536])) == 65_536
 
 
+def test_ids_that_are_taken_together_are_those_that_would_come_one_by_one() -> None:
+    world = World()
+    generator, same = world.generator(), world.generator()
+    taken = [generator.next(), *generator.take(5_000), generator.next(), *generator.take(62_000)]
+    assert taken == [same.next() for _ in range(67_002)]
+    assert generator.take(0) == []
+
+
+def test_the_clock_is_read_again_while_many_ids_are_taken() -> None:
+    def now_ms() -> int:
+        world.now_ms += 1
+        return world.now_ms
+
+    world = World()
+    generator = UniqueIdGenerator(ADDRESS, process_id=lambda: 1, now_ms=now_ms, random=Random(1))
+    assert len(set(generator.take(200_000))) == 200_000
+
+
 def test_ipv6_makes_a_longer_id() -> None:
     unique_id = World().generator(bytes(range(16))).next()
     assert len(unique_id) == 56

@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -15,7 +16,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * A member of a consumer group: prints {"ready": client id} when it has joined, then every message that it got.
  * It goes on until it is ended; by SIGTERM it says goodbye first.
  * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and as wished --tags EXPRESSION, --from first|last,
- * --orderly, --fail-first (fails the first delivery of each message).
+ * --orderly, --fail-first (fails the first delivery of each message), and those of Access.
  */
 public class Consume {
     private static final Set<String> FAILED = ConcurrentHashMap.newKeySet();
@@ -27,8 +28,8 @@ public class Consume {
 
     private static void consume(Map<String, String> options) throws Exception {
         boolean failFirst = options.containsKey("fail-first");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.get("group"));
-        consumer.setNamesrvAddr(options.get("namesrv"));
+        DefaultMQPushConsumer consumer = Access.to(options, new DefaultMQPushConsumer(
+            options.get("group"), Access.hook(options), new AllocateMessageQueueAveragely()));
         // The default of 30 s is how long a new group of 5.x waits for the route of its retry topic.
         consumer.setPollNameServerInterval(1000);
         consumer.subscribe(options.get("topic"), options.getOrDefault("tags", "*"));

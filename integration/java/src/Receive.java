@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * Reads a topic from its first offsets, without sharing it with a group, and prints every message.
  * Options: --namesrv ADDRESS, --topic TOPIC, and as wished --count N (ends when so many have come),
- * --timeout SECONDS (ends after that, however many have come).
+ * --timeout SECONDS (ends after that, however many have come), --group GROUP, and those of Access.
  */
 public class Receive {
     public static void main(String[] args) {
@@ -21,8 +21,9 @@ public class Receive {
 
     @SuppressWarnings("deprecation") // The lite pull consumer may lose what it pulled while it is told to seek.
     private static void receive(Map<String, String> options) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("java-receive");
-        consumer.setNamesrvAddr(options.get("namesrv"));
+        String group = options.getOrDefault("group", "java-receive");
+        DefaultMQPullConsumer consumer =
+            Access.to(options, new DefaultMQPullConsumer(group, Access.hook(options)));
         consumer.start();
         Map<MessageQueue, Long> offsets = new HashMap<>();
         for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(options.get("topic"))) {

@@ -8,7 +8,8 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * Sends messages one after another and prints each result.
  * Options: --namesrv ADDRESS, --topic TOPIC, --body TEXT or --body-base64 BYTES, and as wished --count N,
- * --tags TAGS, --keys KEYS, --property.NAME VALUE (any number), --delay-level N, --group GROUP.
+ * --tags TAGS, --keys KEYS, --property.NAME VALUE (any number), --delay-level N, --group GROUP,
+ * and those of Access.
  * "{i}" in the text of body and keys is the message's number, from 0.
  */
 public class Send {
@@ -18,8 +19,8 @@ public class Send {
     }
 
     private static void send(Map<String, String> options) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(options.getOrDefault("group", "java-send"));
-        producer.setNamesrvAddr(options.get("namesrv"));
+        String group = options.getOrDefault("group", "java-send");
+        DefaultMQProducer producer = Access.to(options, new DefaultMQProducer(group, Access.hook(options)));
         producer.start();
         int count = Integer.parseInt(options.getOrDefault("count", "1"));
         for (int i = 0; i < count; i++) {

@@ -36,6 +36,11 @@ def _namespace(_: object, __: attrs.Attribute[Any], value: str) -> None:
     check_namespace(value)
 
 
+def _unit_name(_: object, __: attrs.Attribute[Any], value: str) -> None:
+    if not value.isprintable() or " " in value:
+        raise ConfigurationError(f"unit_name {value!r} may hold neither blanks nor control characters")
+
+
 def _credentials(_: object, __: attrs.Attribute[Any], value: object) -> None:
     # Without the value in the text: somebody may have put the secret there.
     if value is not None and not isinstance(value, Credentials):
@@ -66,7 +71,7 @@ class ClientConfig:
     """
 
     instance_name: str | None = None
-    unit_name: str = ""
+    unit_name: str = attrs.field(default="", validator=_unit_name)
     unit_mode: bool = False
     namespace: str = attrs.field(default="", validator=_namespace)
     credentials: Credentials | None = attrs.field(default=None, validator=_credentials)

@@ -14,7 +14,7 @@ from rocketmq_py.protocol.send_body import encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
 
 MAX_BATCHED_MESSAGES = 32_767
-"""Brokers of 5.x count the messages of a batch in 16 bits: of a longer one, the offsets would go backwards."""
+"""Brokers of 5.x count a batch's messages in 16 bits: after a longer one, their offsets go backwards."""
 MAX_BATCHED_PROPERTIES = MAX_ENCODED_SIZE - 1024
 """Bytes of the properties of a message in a batch. Brokers of 4.x append the batch's own and their cluster's
 name, and where that gets too long, they lose the message and others behind it."""
@@ -45,15 +45,13 @@ class EncodedBatch:
         return self.messages[0].wait_store_ok
 
 
-def check_batchable(message: Message) -> None:
-    """Raise InvalidMessageError, with the reason, for a message that brokers do not take in a batch.
-
-    They would take one that is delayed, and deliver it at once.
-    """
+def why_alone(message: Message) -> str | None:
+    """Return why a message cannot be in a batch, or None if it can."""
     if message.delay_level or message.delay or message.deliver_at_ms:
-        raise InvalidMessageError("it is delayed, which a message in a batch cannot be")
+        return "it is delayed, and brokers deliver a batch at once"
     if message.topic.startswith(RETRY_PREFIX):
-        raise InvalidMessageError(f"{message.topic!r} is a retry topic, which takes no batches")
+        return f"{message.topic!r} is a retry topic, and brokers take no batches for those"
+    return None
 
 
 def encode_in_batch(message: Message, unique_id: str) -> bytes:
@@ -72,14 +70,14 @@ def encode_in_batch(message: Message, unique_id: str) -> bytes:
 
 
 def split_batch(
-    messages: Sequence[Message], *, max_size: int, new_unique_id: Callable[[], str]
+    messages: Sequence[Message], *, max_size: int, new_unique_ids: Callable[[int], list[str]]
 ) -> list[EncodedBatch]:
     """Return the messages in as few requests as their order allows.
 
     Args:
         messages: what to send; all of one topic.
         max_size: bytes of a request's body: all that is in it, as brokers count it (maxMessageSize).
-        new_unique_id: makes the id of each message.
+        new_unique_ids: makes so many ids.
 
     Raises:
         InvalidMessageError: the list is empty, or a message does not go with the first, is delayed, or is for
@@ -88,7 +86,7 @@ def split_batch(
     """
     if not messages:
         raise InvalidMessageError("the list of messages is empty")
-    unique_ids = [new_unique_id() for _ in messages]
+    unique_ids = new_unique_ids(len(messages))
     encoded = _encode(messages, unique_ids, max_size)
     return [
         EncodedBatch(tuple(messages[start:end]), tuple(unique_ids[start:end]), b"".join(encoded[start:end]))
@@ -98,29 +96,27 @@ def split_batch(
 
 def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
     first = messages[0]
+    topic, wait_store_ok = first.topic, first.wait_store_ok
     encoded = []
-    for message, unique_id in zip(messages, unique_ids, strict=True):
-        try:
-            _check_goes_with(message, first)
-            check_batchable(message)
+    try:
+        for message, unique_id in zip(messages, unique_ids, strict=True):
+            if message.topic != topic:
+                raise InvalidMessageError(f"its topic is {message.topic!r}, that of the first is {topic!r}")
+            if message.wait_store_ok is not wait_store_ok:
+                raise InvalidMessageError(
+                    f"its wait_store_ok is {message.wait_store_ok}, that of the first is {wait_store_ok}"
+                )
+            if reason := why_alone(message):
+                raise InvalidMessageError(reason)
             one = encode_in_batch(message, unique_id)
             if len(one) > max_size:
                 raise MessageTooLargeError(
                     f"it takes {len(one)} bytes, with its properties; max_message_size is {max_size}"
                 )
-        except InvalidMessageError as error:
-            raise type(error)(f"message {len(encoded)} of the list: {error}") from None
-        encoded.append(one)
+            encoded.append(one)
+    except InvalidMessageError as error:
+        raise type(error)(f"message {len(encoded)} of the list: {error}") from None
     return encoded
-
-
-def _check_goes_with(message: Message, first: Message) -> None:
-    if message.topic != first.topic:
-        raise InvalidMessageError(f"its topic is {message.topic!r}, that of the first is {first.topic!r}")
-    if message.wait_store_ok is not first.wait_store_ok:
-        raise InvalidMessageError(
-            f"its wait_store_ok is {message.wait_store_ok}, that of the first is {first.wait_store_ok}"
-        )
 
 
 def _parts(encoded: Sequence[bytes], max_size: int) -> Iterator[tuple[int, int]]:
@@ -142,6 +138,14 @@ def batch_results(result: SendResult, batch: EncodedBatch) -> list[SendResult]:
         # A topic of the kind BatchCQ may keep a batch as one entry, which has one id.
         offset_ids = [result.offset_message_id] * len(batch.unique_ids)
     return [
-        SendResult(result.status, unique_id, offset_id, result.queue, queue_offset + number)
+        SendResult(
+            result.status,
+            unique_id,
+            offset_id,
+            result.queue,
+            queue_offset + number,
+            region=result.region,
+            trace_on=result.trace_on,
+        )
         for number, (unique_id, offset_id) in enumerate(zip(batch.unique_ids, offset_ids, strict=True))
     ]

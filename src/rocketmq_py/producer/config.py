@@ -45,6 +45,8 @@ class ProducerConfig:
             "4.x" is the table of Java 4.x, "5.x" that of Java 5.x with its detector, and a
             LatencyFaultPolicy one of your own (sendLatencyFaultEnable).
         compression: which bodies are compressed, and how; None for none.
+        trace: True sends a record of each message to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own format, in the
+            background; a text names another topic for them (enableMsgTrace, customizedTraceTopic).
         request_form: "V2" has short field names, "V1" is for brokers before 3.2 (sendSmartMsg).
         max_message_size: bytes of a body (maxMessageSize); brokers refuse more than 4 MiB by default.
         max_in_flight: pipelined sends that may be under way; further ones wait.
@@ -61,6 +63,7 @@ class ProducerConfig:
         default=None, converter=latency_fault_policy
     )
     compression: Compression | None = attrs.field(factory=Compression)
+    trace: bool | str = False
     request_form: RequestForm = attrs.field(default="V2", validator=_request_form)
     max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=positive)
     max_in_flight: int = attrs.field(default=1024, validator=positive)
@@ -77,6 +80,7 @@ class ProducerOptions(ClientOptions, total=False):
     retry_another_broker_when_not_store_ok: bool
     latency_faults: LatencyFaultPolicy | str | bool | None
     compression: Compression | None
+    trace: bool | str
     request_form: RequestForm
     max_message_size: int
     max_in_flight: int

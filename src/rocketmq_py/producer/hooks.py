@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from rocketmq_py.errors import SendForbiddenError
-from rocketmq_py.message import Message, MessageQueue, SendResult
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.sending import Sending
 
 logger = logging.getLogger("rocketmq_py.producer")
@@ -93,7 +93,7 @@ class EndTransactionContext:
         state: ``"commit"``, ``"rollback"`` or ``"unknown"``.
         from_check: whether it answers a broker's check.
         broker_address: the broker that is told.
-        message: the half message, where it is at hand.
+        message: the half message: as it was sent, or as the broker that checks stored it.
         error: why the broker could not be told, else None; known in ``after_end_transaction``.
     """
 
@@ -105,7 +105,7 @@ class EndTransactionContext:
     state: str
     from_check: bool
     broker_address: str
-    message: Message | None = None
+    message: Message | ReceivedMessage | None = None
     error: BaseException | None = None
 
 

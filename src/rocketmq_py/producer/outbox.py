@@ -123,7 +123,7 @@ class Outbox:
         context: SendContext | None = None,
     ) -> list[SendResult]:
         batches = split_batch(
-            messages, max_size=self._config.max_message_size, new_unique_id=self._client.unique_ids.next
+            messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
         )
         results: list[SendResult] = []
         for batch in batches:

@@ -9,9 +9,11 @@ from typing import Unpack
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
+from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer.config import DEFAULT_GROUP, ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.in_flight import InFlight
@@ -21,6 +23,7 @@ from rocketmq_py.producer.requests import Requests, reply_to
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.sending import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
+from rocketmq_py.producer.tracing import TraceHook
 from rocketmq_py.protocol.headers import RecallMessageAnswer, RecallMessageRequest
 from rocketmq_py.protocol.recall_handle import RecallHandle
 
@@ -61,6 +64,11 @@ class Producer(Member):
         self._sender = Sender(self.client, self.config, rng or self.client.rng)
         self._in_flight = InFlight(self.config.max_in_flight, self.config.max_in_flight_bytes)
         self._outbox = Outbox(self.client, self.config, self._sender, self._in_flight)
+        self._tracing: TraceDispatcher | None = None
+        if self.config.trace:
+            topic = TRACE_TOPIC if self.config.trace is True else self.config.trace
+            self._tracing = TraceDispatcher(self.client, group, topic)
+            self._outbox.hooks.add(TraceHook(self._tracing, self.client.now_ms))
         self._requests = Requests(self.client, self._sender, self._in_flight)
 
     async def send(
@@ -295,11 +303,15 @@ class Producer(Member):
         self._sender.open(self.nursery)
         self._outbox.open(self.nursery)
         self._requests.open(self.nursery)
+        if self._tracing is not None:
+            self.nursery.start_soon(self._tracing.run)
         self.client.heartbeats.add_producer(self.config.group)
 
     async def _close(self) -> None:
         self._outbox.close()
         await self._in_flight.all_left()
+        if self._tracing is not None:
+            await self._tracing.flush()
         await self.client.heartbeats.remove_producer(self.config.group)
         await super()._close()
 

@@ -208,7 +208,8 @@ class Sender:
             return None
         queue = self._choose(route, sending)
         address = self._client.routes.master_address_nowait(queue.broker_name)
-        connection = self._client.connections.get_nowait(address) if address else None
+        channel = self._client.brokers.channel(address) if address else None
+        connection = self._client.connections.get_nowait(channel) if channel else None
         if connection is None or (sending.wants_heartbeat and not self._is_introduced(connection, sending)):
             return None
         return queue, connection
@@ -222,7 +223,7 @@ class Sender:
             raise RequestTimeoutError(names, sending.timeout, Delivery.NOT_SENT)
         sending.begin_try()  # how long the name server took is not held against the broker
         sending.queue = queue = self._choose(route, sending)
-        address = self._client.routes.broker_address(queue.broker_name)
+        address = self._client.brokers.channel(self._client.routes.broker_address(queue.broker_name))
         connection = await self._client.connections.get_before(address, sending.end_of_try)
         if sending.wants_heartbeat:
             await self._introduce(connection, sending)

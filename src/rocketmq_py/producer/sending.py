@@ -13,6 +13,7 @@ from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.send_request import long_named
+from rocketmq_py.protocol.trace import DEFAULT_REGION
 
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
@@ -173,6 +174,8 @@ class Sending:
                 int(fields["queueOffset"]),
                 fields.get("transactionId"),
                 fields.get("recallHandle"),
+                fields.get("MSG_REGION") or DEFAULT_REGION,
+                fields.get("TRACE_ON") != "false",
             )
         except (KeyError, ValueError) as error:
             raise ProtocolError(f"{self.address} answered a send without a usable {error}") from error

@@ -12,6 +12,7 @@ MAX_FRAME_SIZE = 16_777_216
 
 _unpack_lengths = struct.Struct(">iI").unpack_from
 _PREFIX_SIZE = 8
+_HTTP = int.from_bytes(b"HTTP", "big")
 
 
 class FrameDecoder:
@@ -76,6 +77,8 @@ class FrameDecoder:
         return commands
 
     def _complaint(self, length: int, header_size: int) -> str:
+        if length == _HTTP:
+            return "it begins with 'HTTP', as the answers of web servers do"
         if length < 4:
             return f"a frame says that {length} bytes follow; its header's length alone takes 4"
         if length > self._max_frame_size - 4:

@@ -62,6 +62,24 @@ class UniqueIdGenerator:
 
     def next(self) -> str:
         """Return a new id."""
+        counter = self._counter
+        self._counter = counter + 1 & 0xFFFF
+        return f"{self._start()}{counter:04X}"
+
+    def take(self, count: int) -> list[str]:
+        """Return new ids, in a fraction of the time that so many calls of :meth:`next` take."""
+        unique_ids: list[str] = []
+        while len(unique_ids) < count:
+            # The counter starts again after 65,536 ids: the clock is read again long before that.
+            first = self._counter
+            end = first + min(count - len(unique_ids), 4096)
+            self._counter = end & 0xFFFF
+            start = self._start()
+            unique_ids += [f"{start}{counter & 0xFFFF:04X}" for counter in range(first, end)]
+        return unique_ids
+
+    def _start(self) -> str:
+        """Return what the next id has before its counter."""
         process_id = self._read_process_id()
         if process_id != self._process_id:
             self._process_id = process_id
@@ -70,9 +88,7 @@ class UniqueIdGenerator:
         now = self._now_ms()
         if not self._month_start_ms <= now < self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_around(now, self._time_zone)
-        counter = self._counter
-        self._counter = counter + 1 & 0xFFFF
-        return f"{self._prefix}{now - self._month_start_ms:08X}{counter:04X}"
+        return f"{self._prefix}{now - self._month_start_ms:08X}"
 
 
 def unique_id_time_ms(unique_id: str, now_ms: int, time_zone: tzinfo | None = None) -> int:

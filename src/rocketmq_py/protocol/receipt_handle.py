@@ -171,12 +171,15 @@ class PoppedOffsets:
     @property
     def order_count_info(self) -> str:
         """The field of that name."""
-        messages = [
-            f"{mark} qo{queue_id}%{offset} {count}"
-            for ((mark, queue_id), offset), count in self.counts.items()
-        ]
-        queues = [f"{mark} {queue_id} {count}" for (mark, queue_id), count in self.queue_counts.items()]
-        return ";".join(messages + queues)
+        entries = []
+        for queue in dict.fromkeys([*self.queue_counts, *[queue for queue, _ in self.counts]]):
+            mark, queue_id = queue
+            for (counted, offset), count in self.counts.items():
+                if counted == queue:
+                    entries.append(f"{mark} qo{queue_id}%{offset} {count}")
+            if queue in self.queue_counts:
+                entries.append(f"{mark} {queue_id} {self.queue_counts[queue]}")
+        return ";".join(entries)
 
     def count(self, queue: QueueMark, offset: int) -> int:
         """Return how often the message at ``offset`` was taken before; 0 unless it was popped in order."""

@@ -81,7 +81,7 @@ class AckMessageRequest(Request):
 
     Attributes:
         consumer_group: the group.
-        topic: the topic that was asked for, also where the message was in a retry topic.
+        topic: the topic that the message is in: a retry topic, where its handle's mark says so.
         queue_id: the message's queue.
         extra_info: its receipt handle.
         offset: its offset in that queue.
@@ -104,7 +104,7 @@ class ChangeInvisibleTimeRequest(Request):
 
     Attributes:
         consumer_group: the group.
-        topic: the topic that was asked for, also where the message was in a retry topic.
+        topic: the topic that the message is in: a retry topic, where its handle's mark says so.
         queue_id: the message's queue.
         extra_info: its receipt handle, which holds no longer after this.
         offset: its offset in that queue.

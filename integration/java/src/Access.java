@@ -1,0 +1,32 @@
+import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.remoting.RPCHook;
+
+/**
+ * How every program here reaches its cluster. Options: --namesrv ADDRESS, and as wished --namespace NAMESPACE,
+ * --access-key KEY with --secret-key KEY and --security-token TOKEN.
+ */
+final class Access {
+    private Access() {
+    }
+
+    /** Returns what signs the requests, or null where no access key is given. */
+    static RPCHook hook(Map<String, String> options) {
+        if (!options.containsKey("access-key")) {
+            return null;
+        }
+        return new AclClientRPCHook(new SessionCredentials(
+            options.get("access-key"), options.get("secret-key"), options.get("security-token")));
+    }
+
+    @SuppressWarnings("deprecation") // 5.x has a second kind of namespace beside this one.
+    static <T extends ClientConfig> T to(Map<String, String> options, T client) {
+        client.setNamesrvAddr(options.get("namesrv"));
+        if (options.containsKey("namespace")) {
+            client.setNamespace(options.get("namespace"));
+        }
+        return client;
+    }
+}

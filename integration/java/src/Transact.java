@@ -1,0 +1,62 @@
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * A producer of transactions: prints {"ready": group} when it has started, then what it sent, and then every half
+ * message that a broker asks about. It goes on until it is ended.
+ * Options: --namesrv ADDRESS, --group GROUP, and as wished --topic TOPIC with --body TEXT (sends this message) and
+ * --outcome STATE (what its local transaction says), --check STATE (what brokers are answered), and those of Access.
+ * A STATE is one of LocalTransactionState, by default UNKNOW.
+ */
+public class Transact {
+    public static void main(String[] args) {
+        Map<String, String> options = Terminal.options(args);
+        Terminal.run(() -> transact(options));
+    }
+
+    private static void transact(Map<String, String> options) throws Exception {
+        TransactionMQProducer producer = Access.to(options,
+            new TransactionMQProducer(options.get("group"), Access.hook(options)));
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return state(options, "outcome");
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                Terminal.print(
+                    "asked", message.getTransactionId(),
+                    "topic", message.getTopic(),
+                    "body", Base64.getEncoder().encodeToString(message.getBody()),
+                    "tags", message.getTags(),
+                    "queueId", message.getQueueId());
+                return state(options, "check");
+            }
+        });
+        producer.start();
+        Terminal.print("ready", options.get("group"));
+        if (options.containsKey("body")) {
+            byte[] body = options.get("body").getBytes(StandardCharsets.UTF_8);
+            Message message = new Message(options.get("topic"), "TagT", body);
+            TransactionSendResult result = producer.sendMessageInTransaction(message, null);
+            Terminal.print(
+                "msgId", result.getMsgId(),
+                "queueId", result.getMessageQueue().getQueueId(),
+                "state", result.getLocalTransactionState().name());
+        }
+        new CountDownLatch(1).await();
+    }
+
+    private static LocalTransactionState state(Map<String, String> options, String name) {
+        return LocalTransactionState.valueOf(options.getOrDefault(name, "UNKNOW"));
+    }
+}

@@ -1,0 +1,117 @@
+"""Sending trace records to the trace topic, in the background. Java: ``AsyncTraceDispatcher``."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.names import TRACE_TOPIC
+from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.trace import TraceRecord, encode_record, keys_of
+
+logger = logging.getLogger("rocketmq_py.trace")
+
+MOST_BUFFERED = 2048
+"""Records that wait to be sent; further ones are dropped and counted (as Java does)."""
+MOST_IN_A_MESSAGE = 20
+MOST_BYTES_IN_A_MESSAGE = 128_000
+FLUSH_INTERVAL = 5.0
+"""Seconds that a record waits for others."""
+_TRIES = 2
+_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
+
+
+class TraceDispatcher:
+    """Collects the trace records of one producer or consumer, and sends them in the background.
+
+    A record is lost when the trace topic cannot be reached, or when too many wait: tracing must neither
+    stop nor slow down what it looks at. Both are logged and counted.
+
+    Args:
+        client: how brokers are reached.
+        group: whose records they are.
+        topic: where they go; brokers keep RMQ_SYS_TRACE_TOPIC for it.
+
+    Attributes:
+        topic: where they go.
+        dropped: how many records were lost.
+    """
+
+    def __init__(self, client: ClientInstance, group: str, topic: str = TRACE_TOPIC) -> None:
+        self._client = client
+        self._group = f"{_GROUP_PREFIX}-{group}"[:120]
+        self._records: deque[TraceRecord] = deque()
+        self._counter = itertools.count(client.rng.randrange(1024))
+        self._enough = trio.Event()
+        self.topic = topic
+        self.dropped = 0
+
+    def append(self, record: TraceRecord) -> None:
+        """Have a record sent soon."""
+        if len(self._records) >= MOST_BUFFERED:
+            self.dropped += 1
+            return
+        self._records.append(record)
+        if len(self._records) >= MOST_IN_A_MESSAGE:
+            self._enough.set()
+
+    async def run(self) -> None:
+        """Send what has come together, at least every FLUSH_INTERVAL seconds, until cancelled."""
+        while True:
+            with trio.move_on_after(FLUSH_INTERVAL):
+                await self._enough.wait()
+            self._enough = trio.Event()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send all that has come together until now. When cancelled, the rest is lost."""
+        while self._records:
+            records: list[TraceRecord] = []
+            texts: list[str] = []
+            size = 0
+            while self._records and len(records) < MOST_IN_A_MESSAGE and size < MOST_BYTES_IN_A_MESSAGE:
+                record = self._records.popleft()
+                records.append(record)
+                texts.append(encode_record(record))
+                size += len(texts[-1])
+            await self._send(
+                Message(self.topic, "".join(texts).encode(), keys=keys_of(records)), len(records)
+            )
+
+    async def _send(self, message: Message, count: int) -> None:
+        failure: RocketMQError | None = None
+        for _ in range(_TRIES):
+            try:
+                route = await self._client.routes.get(self.topic, for_sending=True)
+                await self._send_to(self._choose(route.write_queues), message)
+            except RocketMQError as error:
+                failure = error
+                if error.spoils_route:
+                    self._client.routes.spoil(self.topic)
+            else:
+                return
+        self.dropped += count
+        logger.warning("%d trace records lost: %s", count, failure)
+
+    def _choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        return queues[next(self._counter) % len(queues)]
+
+    async def _send_to(self, queue: MessageQueue, message: Message) -> None:
+        client = self._client
+        fields = send_fields(
+            message,
+            attrs.evolve(queue, topic=client.namespace.wrap_topic(queue.topic)),
+            producer_group=self._group,
+            unique_id=client.unique_ids.next(),
+            born_time_ms=client.now_ms(),
+            default_topic_queues=client.config.default_topic_queues,
+        )
+        await client.brokers.send(queue, fields, message.body)

@@ -1,0 +1,80 @@
+"""Trace records of sends and of the ends of transactions. Java: ``SendMessageTraceHookImpl`` and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketmq_py.client.tracing import TraceDispatcher
+from rocketmq_py.message import Message, ReceivedMessage, SendStatus
+from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext
+from rocketmq_py.protocol.trace import DEFAULT_REGION, EndTransactionTrace, PublishTrace, TracedType
+
+_STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown": "UNKNOW"}
+
+
+class TraceHook(ProducerHook):
+    """Writes a record for each message that a broker acknowledged and wants traced.
+
+    As in Java, nothing is written of what failed, nor of oneway messages: there is no answer that says
+    whether the broker wants it. Of a batch there is a record for each message.
+    """
+
+    def __init__(self, dispatcher: TraceDispatcher, now_ms: Callable[[], int]) -> None:
+        self._dispatcher = dispatcher
+        self._now_ms = now_ms
+
+    def after_send(self, context: SendContext) -> None:
+        """Write the records of a send."""
+        cost_ms = round(context.seconds * 1000) // max(len(context.messages), 1)
+        for message, result in zip(context.messages, context.results, strict=False):
+            if not result.trace_on or message.topic == self._dispatcher.topic:
+                continue
+            self._dispatcher.append(
+                PublishTrace(
+                    timestamp_ms=context.started_ms,
+                    region=result.region,
+                    group=context.producer_group,
+                    topic=message.topic,
+                    message_id=result.message_id,
+                    tags=message.tags,
+                    keys=message.keys,
+                    store_host=context.broker_address,
+                    body_size=len(message.body),
+                    cost_ms=cost_ms,
+                    traced_type=_type_of(message, is_half=context.is_half),
+                    offset_message_id=result.offset_message_id,
+                    success=result.status is SendStatus.SEND_OK,
+                )
+            )
+
+    def after_end_transaction(self, context: EndTransactionContext) -> None:
+        """Write the record of a transaction's end."""
+        message = context.message
+        if context.error is None:
+            self._dispatcher.append(
+                EndTransactionTrace(
+                    timestamp_ms=self._now_ms(),
+                    region=DEFAULT_REGION,
+                    group=context.producer_group,
+                    topic=context.topic,
+                    message_id=context.message_id,
+                    tags=message.tags if message else "",
+                    keys=_keys_of(message) if message else "",
+                    store_host=context.broker_address,
+                    transaction_id=context.transaction_id or "",
+                    state=_STATES[context.state],
+                    from_check=context.from_check,
+                )
+            )
+
+
+def _keys_of(message: Message | ReceivedMessage) -> str:
+    return message.keys if isinstance(message, Message) else " ".join(message.keys)
+
+
+def _type_of(message: Message, *, is_half: bool) -> TracedType:
+    if is_half:
+        return TracedType.TRANSACTION_HALF
+    if message.delay_level or message.is_timed:
+        return TracedType.DELAY
+    return TracedType.NORMAL

@@ -1,0 +1,242 @@
+r"""Records of what happened to messages, in RocketMQ's own format. Java: ``TraceDataEncoder``.
+
+A record is a text of fields with ``\x01`` between, ended with ``\x02``; the body of a message for the trace
+topic holds one or more of them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import attrs
+
+_FIELD_END = "\x01"
+_RECORD_END = "\x02"
+_NO_KEYS = "null"
+"""Java's reader drops empty fields at a record's end, and then misses them."""
+
+DEFAULT_REGION = "DefaultRegion"
+"""The region of a broker that is told of none (Java: ``MixAll.DEFAULT_TRACE_REGION_ID``)."""
+
+
+class TracedType(enum.IntEnum):
+    """What kind of message was sent. Java: ``MessageType``."""
+
+    NORMAL = 0
+    TRANSACTION_HALF = 1
+    TRANSACTION_COMMIT = 2
+    DELAY = 3
+    ORDER = 4
+
+
+@attrs.frozen(kw_only=True)
+class PublishTrace:
+    """A message was sent. Java: the ``Pub`` record.
+
+    Attributes:
+        timestamp_ms: when sending began, epoch milliseconds.
+        region: the broker's region.
+        group: the producer group.
+        topic: the message's topic.
+        message_id: the id that the sender gave it.
+        tags: its tags.
+        keys: its business keys, with blanks between.
+        store_host: the broker's ``host:port``.
+        body_size: bytes of its body.
+        cost_ms: how long sending took.
+        traced_type: its kind.
+        offset_message_id: the id that the broker gave it.
+        success: whether it was stored as safely as the broker should.
+    """
+
+    timestamp_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tags: str
+    keys: str
+    store_host: str
+    body_size: int
+    cost_ms: int
+    traced_type: TracedType
+    offset_message_id: str
+    success: bool
+
+    def fields(self) -> tuple[object, ...]:
+        """Return what stands in the record."""
+        return (
+            "Pub", self.timestamp_ms, self.region, self.group, self.topic, self.message_id, self.tags,
+            self.keys, self.store_host, self.body_size, self.cost_ms, int(self.traced_type),
+            self.offset_message_id, _boolean(self.success),
+        )  # fmt: skip
+
+
+@attrs.frozen(kw_only=True)
+class ConsumeStartTrace:
+    """A consumer was given a message. Java: the ``SubBefore`` record.
+
+    Attributes:
+        timestamp_ms: when, epoch milliseconds.
+        region: the broker's region.
+        group: the consumer group.
+        request_id: what the two records of one call have in common.
+        message_id: the message's id.
+        retries: how often its group failed on it before.
+        keys: its business keys, with blanks between.
+    """
+
+    timestamp_ms: int
+    region: str
+    group: str
+    request_id: str
+    message_id: str
+    retries: int
+    keys: str
+
+    def fields(self) -> tuple[object, ...]:
+        """Return what stands in the record."""
+        return (
+            "SubBefore", self.timestamp_ms, self.region, self.group, self.request_id, self.message_id,
+            self.retries, self.keys or _NO_KEYS,
+        )  # fmt: skip
+
+
+class ConsumeReturn(enum.IntEnum):
+    """How a consumer's call ended. Java: ``ConsumeReturnType``."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURN_NULL = 3
+    FAILED = 4
+
+
+@attrs.frozen(kw_only=True)
+class ConsumeEndTrace:
+    """A consumer is done with a message. Java: the ``SubAfter`` record.
+
+    Attributes:
+        request_id: what the two records of one call have in common.
+        message_id: the message's id.
+        cost_ms: how long the call took, shared among its messages.
+        success: whether it was consumed.
+        keys: its business keys, with blanks between.
+        returned: how the call ended.
+        timestamp_ms: when the call began, epoch milliseconds.
+        group: the consumer group.
+    """
+
+    request_id: str
+    message_id: str
+    cost_ms: int
+    success: bool
+    keys: str
+    returned: ConsumeReturn
+    timestamp_ms: int
+    group: str
+
+    def fields(self) -> tuple[object, ...]:
+        """Return what stands in the record."""
+        return (
+            "SubAfter", self.request_id, self.message_id, self.cost_ms, _boolean(self.success), self.keys,
+            int(self.returned), self.timestamp_ms, self.group,
+        )  # fmt: skip
+
+
+@attrs.frozen(kw_only=True)
+class EndTransactionTrace:
+    """A broker was told what became of a transaction. Java: the ``EndTransaction`` record.
+
+    Attributes:
+        timestamp_ms: when, epoch milliseconds.
+        region: the broker's region.
+        group: the producer group.
+        topic: the message's topic.
+        message_id: the id that its sender gave it.
+        tags: its tags.
+        keys: its business keys, with blanks between.
+        store_host: the broker's ``host:port``.
+        transaction_id: the transaction's id.
+        state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
+        from_check: whether it answered a broker's check.
+    """
+
+    timestamp_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tags: str
+    keys: str
+    store_host: str
+    transaction_id: str
+    state: str
+    from_check: bool
+
+    def fields(self) -> tuple[object, ...]:
+        """Return what stands in the record."""
+        return (
+            "EndTransaction", self.timestamp_ms, self.region, self.group, self.topic, self.message_id,
+            self.tags, self.keys, self.store_host, int(TracedType.TRANSACTION_COMMIT), self.transaction_id,
+            self.state, _boolean(self.from_check),
+        )  # fmt: skip
+
+
+@attrs.frozen(kw_only=True)
+class RecallTrace:
+    """A timed message was taken back. Java: the ``Recall`` record of 5.x.
+
+    Attributes:
+        timestamp_ms: when, epoch milliseconds.
+        region: the broker's region.
+        group: the producer group.
+        topic: the message's topic.
+        message_id: the id that its sender gave it.
+        success: whether the broker did it.
+        keys: always empty: a recall does not know them.
+    """
+
+    timestamp_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    success: bool
+    keys: str = ""
+
+    def fields(self) -> tuple[object, ...]:
+        """Return what stands in the record."""
+        return (
+            "Recall", self.timestamp_ms, self.region, self.group, self.topic, self.message_id,
+            _boolean(self.success),
+        )  # fmt: skip
+
+
+TraceRecord: TypeAlias = (
+    PublishTrace | ConsumeStartTrace | ConsumeEndTrace | EndTransactionTrace | RecallTrace
+)
+
+
+def encode_record(record: TraceRecord) -> str:
+    """Return the wire form of a record."""
+    return _FIELD_END.join(map(str, record.fields())) + _RECORD_END
+
+
+def keys_of(records: Iterable[TraceRecord]) -> Sequence[str]:
+    """Return the keys by which a message with these records is found: ids and business keys, each once."""
+    keys: dict[str, None] = {}
+    for record in records:
+        keys.update(dict.fromkeys((record.message_id, *record.keys.split())))
+    return list(keys)
+
+
+def read_records(body: bytes) -> list[list[str]]:
+    """Return the fields of each record in the body of a message of the trace topic; the first is its kind."""
+    return [record.split(_FIELD_END) for record in body.decode(errors="replace").split(_RECORD_END) if record]
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"

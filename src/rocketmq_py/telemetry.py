@@ -1,0 +1,120 @@
+"""OpenTelemetry spans around sends, with their context in the messages' properties.
+
+It needs the extra ``opentelemetry``; where the spans go is the application's affair, as ever with that API.
+The names follow OpenTelemetry's semantic conventions for messaging, and for RocketMQ.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import Message
+from rocketmq_py.producer import EndTransactionContext, ProducerHook, SendContext, SendMode
+
+try:
+    from opentelemetry import propagate, trace
+except ImportError:
+    raise ConfigurationError(
+        "OpenTelemetry spans need an extra: install rocketmq-py[opentelemetry]"
+    ) from None
+
+
+class TelemetryProducerHook(ProducerHook):
+    """A span of kind PRODUCER for each send, all its tries together, and for each end of a transaction.
+
+    ::
+
+        producer.add_hook(TelemetryProducerHook())
+
+    The span's context goes along in the messages' properties (``traceparent`` and what else the
+    application's propagators write), so that consumers can go on with it. A property of the message's own
+    with that name is replaced.
+
+    Args:
+        tracer_provider: makes the spans; None for the global one.
+    """
+
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer("rocketmq_py", tracer_provider=tracer_provider)
+
+    def before_send(self, context: SendContext) -> None:
+        """Begin a span, and put its context into the messages."""
+        message = context.messages[0]
+        span = self._tracer.start_span(
+            f"send {message.topic}", kind=trace.SpanKind.PRODUCER, attributes=_attributes_of(context)
+        )
+        context.state[self] = span
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span))
+        if carrier:
+            context.messages = [
+                attrs.evolve(one, properties={**one.properties, **carrier}) for one in context.messages
+            ]
+
+    def after_send(self, context: SendContext) -> None:
+        """End the span, with what became of the send."""
+        span: trace.Span | None = context.state.pop(self, None)
+        if span is None:
+            return
+        if len(context.message_ids) == 1:
+            span.set_attribute("messaging.message.id", context.message_ids[0])
+        if context.queue is not None:
+            span.set_attribute("messaging.destination.partition.id", str(context.queue.queue_id))
+            span.set_attribute("server.address", context.broker_address)
+        _end(span, context.error)
+
+    def after_end_transaction(self, context: EndTransactionContext) -> None:
+        """Make the span of a transaction's end."""
+        span = self._tracer.start_span(
+            f"settle {context.topic}",
+            kind=trace.SpanKind.CLIENT,
+            attributes={
+                "messaging.system": "rocketmq",
+                "messaging.operation.name": context.state,
+                "messaging.operation.type": "settle",
+                "messaging.destination.name": context.topic,
+                "messaging.client.id": context.client_id,
+                "messaging.message.id": context.message_id,
+                "server.address": context.broker_address,
+            },
+        )
+        _end(span, context.error)
+
+
+def _attributes_of(context: SendContext) -> dict[str, str | int | list[str]]:
+    message = context.messages[0]
+    attributes: dict[str, str | int | list[str]] = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "send_oneway" if context.mode is SendMode.ONEWAY else "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": message.topic,
+        "messaging.client.id": context.client_id,
+        "messaging.message.body.size": sum(len(one.body) for one in context.messages),
+        "messaging.rocketmq.message.type": _type_of(message, is_half=context.is_half),
+    }
+    if len(context.messages) > 1:
+        attributes["messaging.batch.message_count"] = len(context.messages)
+    elif message.tags:
+        attributes["messaging.rocketmq.message.tag"] = message.tags
+    keys = [key for one in context.messages for key in one.keys.split()]
+    if keys:
+        attributes["messaging.rocketmq.message.keys"] = keys
+    if message.delay_level:
+        attributes["messaging.rocketmq.message.delay_time_level"] = message.delay_level
+    if message.deliver_at_ms:
+        attributes["messaging.rocketmq.message.delivery_timestamp"] = message.deliver_at_ms
+    return attributes
+
+
+def _type_of(message: Message, *, is_half: bool) -> str:
+    if is_half:
+        return "transaction"
+    return "delay" if message.delay_level or message.is_timed else "normal"
+
+
+def _end(span: trace.Span, error: BaseException | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(trace.Status(trace.StatusCode.ERROR, str(error)))
+    span.end()

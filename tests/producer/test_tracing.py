@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import tracing
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.message import Message
+from rocketmq_py.names import TRACE_TOPIC
+from rocketmq_py.producer import Producer
+from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.trace import read_records
+from rocketmq_py.remoting import Connection
+from tests.producer.test_ways_of_sending import store_batch
+from tests.scripted import ScriptedCluster, scripted_cluster, store
+
+TOPICS = ["T", "TBW102", TRACE_TOPIC]
+
+
+def traces(cluster: ScriptedCluster, topic: str = TRACE_TOPIC) -> list[Command]:
+    sends = cluster.brokers["broker-a"].asked(RequestCode.SEND_MESSAGE_V2)
+    return [request for request in sends if request.fields["b"] == topic]
+
+
+def records(cluster: ScriptedCluster) -> list[list[str]]:
+    return [fields for request in traces(cluster) for fields in read_records(request.body)]
+
+
+async def test_each_message_that_was_stored_has_a_record() -> None:
+    async with scripted_cluster(store_batch, topics=TOPICS) as cluster:
+        async with Producer(cluster.address, group="g", trace=True) as producer:
+            result = await producer.send(Message("T", b"12345", tags="A", keys="k1 k2"))
+            await (await producer.send_soon(Message("T", b"x", delay_level=3)))
+            await producer.send_batch([Message("T", b"a", keys="k3"), Message("T", b"b")])
+            await producer.send_oneway(Message("T", b"x"))
+        first, delayed, *batched = records(cluster)
+        assert first[0] == "Pub"
+        assert first[2:10] == [
+            "DefaultRegion", "g", "T", result.message_id, "A", "k1 k2",
+            cluster.brokers["broker-a"].address, "5",
+        ]  # fmt: skip
+        assert first[11:] == ["0", result.offset_message_id, "true"]
+        assert delayed[11] == "3"
+        assert [fields[7] for fields in batched] == ["k3", ""]
+        (request,) = traces(cluster)
+        keys = decode_properties(request.fields["i"])["KEYS"].split()
+        assert {result.message_id, "k1", "k2", "k3"} <= set(keys)
+
+
+async def test_a_broker_that_wants_no_traces_gets_none() -> None:
+    def no_traces(connection: Connection, request: Command) -> None:
+        fields = {"msgId": "id", "queueId": "0", "queueOffset": "1", "TRACE_ON": "false"}
+        connection.respond(request, ResponseCode.SUCCESS, fields)
+
+    async with scripted_cluster(no_traces, topics=TOPICS) as cluster:
+        async with Producer(cluster.address, trace=True) as producer:
+            await producer.send(Message("T", b"x"))
+        assert traces(cluster) == []
+
+
+async def test_records_are_sent_together_in_the_background(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store, topics=[*TOPICS, "mine"]) as cluster:
+        async with Producer(cluster.address, trace="mine") as producer:
+            for _ in range(tracing.MOST_IN_A_MESSAGE - 1):
+                await producer.send(Message("T", b"x"))
+            assert traces(cluster, "mine") == []
+            await trio.sleep(tracing.FLUSH_INTERVAL + 0.1)
+            assert len(traces(cluster, "mine")) == 1
+            for _ in range(tracing.MOST_IN_A_MESSAGE):
+                await producer.send(Message("T", b"x"))
+            await trio.sleep(0.1)
+            assert len(traces(cluster, "mine")) == 2
+
+
+async def test_a_trace_topic_that_fails_disturbs_nobody(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse_traces(connection: Connection, request: Command) -> None:
+        if request.fields.get("b") == TRACE_TOPIC:
+            connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="full")
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(refuse_traces, topics=TOPICS) as cluster:
+        async with Producer(cluster.address, trace=True) as producer:
+            await producer.send(Message("T", b"x"))
+        assert len(traces(cluster)) == 2
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "1 trace records lost" in warning.message
+    assert "full" in warning.message
+
+
+async def test_records_that_nobody_can_send_are_bounded() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address, trace=True) as producer:
+        dispatcher = tracing.TraceDispatcher(producer.client, "g")
+        record = object()
+        for _ in range(tracing.MOST_BUFFERED + 5):
+            dispatcher.append(record)  # type: ignore[arg-type]  # it is not looked at
+        assert dispatcher.dropped == 5

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_py.protocol.trace import (
+    ConsumeEndTrace,
+    ConsumeReturn,
+    ConsumeStartTrace,
+    EndTransactionTrace,
+    PublishTrace,
+    RecallTrace,
+    TracedType,
+    TraceRecord,
+    encode_record,
+    keys_of,
+    read_records,
+)
+
+PUBLISH = PublishTrace(
+    timestamp_ms=1_700_000_000_000,
+    region="DefaultRegion",
+    group="g",
+    topic="T",
+    message_id="ID1",
+    tags="A",
+    keys="k1 k2",
+    store_host="127.0.0.1:10911",
+    body_size=5,
+    cost_ms=3,
+    traced_type=TracedType.DELAY,
+    offset_message_id="OFF",
+    success=True,
+)
+CASES: list[tuple[TraceRecord, str]] = [
+    (PUBLISH, "Pub|1700000000000|DefaultRegion|g|T|ID1|A|k1 k2|127.0.0.1:10911|5|3|3|OFF|true"),
+    (
+        ConsumeStartTrace(
+            timestamp_ms=1, region="R", group="g", request_id="Q", message_id="ID1", retries=2, keys=""
+        ),
+        "SubBefore|1|R|g|Q|ID1|2|null",
+    ),
+    (
+        ConsumeEndTrace(
+            request_id="Q", message_id="ID1", cost_ms=4, success=False, keys="k", timestamp_ms=1, group="g",
+            returned=ConsumeReturn.FAILED,
+        ),
+        "SubAfter|Q|ID1|4|false|k|4|1|g",
+    ),
+    (
+        EndTransactionTrace(
+            timestamp_ms=1, region="R", group="g", topic="T", message_id="ID1", tags="", keys="",
+            store_host="h:1", transaction_id="TX", state="COMMIT_MESSAGE", from_check=True,
+        ),
+        "EndTransaction|1|R|g|T|ID1|||h:1|2|TX|COMMIT_MESSAGE|true",
+    ),
+    (
+        RecallTrace(timestamp_ms=1, region="R", group="g", topic="T", message_id="ID1", success=True),
+        "Recall|1|R|g|T|ID1|true",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "text"), CASES)
+def test_a_record_is_what_java_writes(record: TraceRecord, text: str) -> None:
+    assert encode_record(record) == text.replace("|", "\x01") + "\x02"
+    assert read_records(encode_record(record).encode()) == [text.split("|")]
+
+
+def test_records_follow_one_another_and_share_their_keys() -> None:
+    body = "".join(encode_record(record) for record, _ in CASES).encode()
+    assert [fields[0] for fields in read_records(body)] == [
+        "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall",
+    ]  # fmt: skip
+    assert keys_of(record for record, _ in CASES) == ["ID1", "k1", "k2", "k"]
