@@ -1,0 +1,55 @@
+"""Requests and replies: ask over a topic, and wait for the answer of whoever consumes it.
+
+    python examples/request_reply.py [NAMESRV]
+
+NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+127.0.0.1:9876.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+
+TOPIC = "RequestTest"
+
+
+async def answer(address: str | None, *, task_status: trio.TaskStatus[None]) -> None:
+    """Be the service: reply to each request with its text in capitals."""
+    async with (
+        Client(address) as client,
+        client.producer("example-repliers") as producer,
+        client.push_consumer("example-service", consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+
+        async def handle(request: ReceivedMessage) -> None:
+            await producer.reply(request, request.body.upper())
+
+        consumer.subscribe(TOPIC)
+        task_status.started()
+        await consumer.run(handle)
+
+
+async def main(address: str | None) -> None:
+    """Ask once and wait; then ask ten times at the same time."""
+    async with trio.open_nursery() as nursery, Client(address) as client:
+        async with client.producer("example-askers") as producer:
+            # The timeout covers both ways; without an answer in time it is a ReplyTimeoutError.
+            # `await producer.request(…)` is the same, and waits at once.
+            first = await producer.request_soon(Message(TOPIC, b"are you there?"), timeout=30)
+            await nursery.start(answer, address)
+            print((await first).body.decode())
+
+            pending = [
+                await producer.request_soon(Message(TOPIC, b"question %d" % number), timeout=30)
+                for number in range(10)
+            ]
+            print(", ".join([(await one).body.decode() for one in pending]))
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1] if len(sys.argv) > 1 else None)
