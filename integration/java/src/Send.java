@@ -3,14 +3,15 @@ import java.util.Base64;
 import java.util.Map;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 
 /**
  * Sends messages one after another and prints each result.
  * Options: --namesrv ADDRESS, --topic TOPIC, --body TEXT or --body-base64 BYTES, and as wished --count N,
  * --tags TAGS, --keys KEYS, --property.NAME VALUE (any number), --delay-level N, --group GROUP,
- * and those of Access.
- * "{i}" in the text of body and keys is the message's number, from 0.
+ * --sharding-key KEY (chooses the queue by its hash), and those of Access.
+ * "{i}" in the text of body, keys and sharding key is the message's number, from 0.
  */
 public class Send {
     public static void main(String[] args) {
@@ -24,7 +25,7 @@ public class Send {
         producer.start();
         int count = Integer.parseInt(options.getOrDefault("count", "1"));
         for (int i = 0; i < count; i++) {
-            SendResult result = producer.send(message(options, Integer.toString(i)));
+            SendResult result = send(producer, options, Integer.toString(i));
             Terminal.print(
                 "msgId", result.getMsgId(),
                 "offsetMsgId", result.getOffsetMsgId(),
@@ -34,6 +35,14 @@ public class Send {
                 "status", result.getSendStatus().name());
         }
         producer.shutdown();
+    }
+
+    private static SendResult send(DefaultMQProducer producer, Map<String, String> options, String number)
+        throws Exception {
+        String key = options.get("sharding-key");
+        return key == null
+            ? producer.send(message(options, number))
+            : producer.send(message(options, number), new SelectMessageQueueByHash(), key.replace("{i}", number));
     }
 
     private static Message message(Map<String, String> options, String number) {
