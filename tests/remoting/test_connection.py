@@ -11,8 +11,8 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConnectionLostError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.remoting import Connection, Deadlines, Handler, serve
-from rocketmq_py.remoting.connection import MAX_SILENT_TIMEOUTS, Answer
+from rocketmq_py.remoting import Answer, Connection, Deadlines, Handler, serve
+from rocketmq_py.remoting.connection import MAX_SILENT_TIMEOUTS
 
 
 def echo(connection: Connection, request: Command) -> None:

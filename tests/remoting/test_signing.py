@@ -9,8 +9,7 @@ from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.signature import signature
-from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.connection import Answer
+from rocketmq_py.remoting import Answer, Connection
 from tests.remoting.serving import pool_of, serving
 
 CREDENTIALS = Credentials("key", "secret")

@@ -28,7 +28,7 @@ from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFault
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
 from rocketmq_py.producer.sending import NotStoreOKError, Outcome, Sending
 from rocketmq_py.producer.statistics import Counters
-from rocketmq_py.remoting.connection import Answer, Connection
+from rocketmq_py.remoting import Answer, Connection
 
 FIRST_TIMER_VERSION = 412
 """Brokers keep exact times from 5.0.0 on (Java: the ordinal of ``MQVersion.V5_0_0_SNAPSHOT``)."""

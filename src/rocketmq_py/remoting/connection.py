@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
@@ -22,17 +21,17 @@ from rocketmq_py.errors import (
 from rocketmq_py.protocol.command import Command, Serialization, encode_request, encode_response
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.signature import signed
-from rocketmq_py.remoting.address import format_address, pack_address
+from rocketmq_py.remoting.address import pack_address
 from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.pending_request import Answer, PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
-from rocketmq_py.remoting.tls import tls_reason
+from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
+from rocketmq_py.remoting.writer import Writer
 
 logger = logging.getLogger("rocketmq_py.remoting")
 
 DEFAULT_MAX_BUFFERED = 4 * 1024 * 1024
 """Bytes that may pile up for one connection before senders wait."""
-READ_SIZE = 256 * 1024
-"""Bytes asked for at once: about what one answer to a pull holds."""
 MAX_SILENT_TIMEOUTS = 3
 MAX_SILENT_SECONDS = 2.0
 """So many time-outs with nothing received in between, and so many seconds after the first of them, and the
@@ -41,40 +40,9 @@ are: a slow broker is not a dead one, and closing the connection fails whatever 
 FLUSH_SECONDS = 1.0
 """How long a closing connection tries to write what is still buffered."""
 
-Answer: TypeAlias = "Command | RocketMQError"
 Handler: TypeAlias = "Callable[[Connection, Command], None]"
 """Called in the reader's task for every request of the peer: it must not block. It answers with
 :meth:`Connection.respond`, at once or later; what it raises is logged and answered as SYSTEM_ERROR."""
-
-
-class PendingRequest:
-    """A request that waits for its answer. ``on_answer`` is called exactly once, unless it is forgotten."""
-
-    __slots__ = ("connection", "on_answer", "opaque", "place", "tick", "timeout", "write_number")
-
-    def __init__(
-        self, connection: Connection, opaque: int, timeout: float, on_answer: Callable[[Answer], None]
-    ) -> None:
-        self.connection = connection
-        self.opaque = opaque
-        self.timeout = timeout
-        self.on_answer = on_answer
-        self.write_number = connection.write_number
-        self.place = connection.frames_buffered
-        self.tick = 0
-
-    @property
-    def delivery(self) -> Delivery:
-        """Whether any byte of the request can have left this process."""
-        return Delivery.UNKNOWN if self.write_number < self.connection.write_number else Delivery.NOT_SENT
-
-    def expire(self) -> None:
-        """Answer with a time-out (called by Deadlines)."""
-        self.connection.time_out(self)
-
-    def forget(self) -> None:
-        """Stop waiting: an answer that still comes is dropped."""
-        self.connection.forget(self)
 
 
 class Connection:
@@ -108,7 +76,7 @@ class Connection:
         has_received: whether the peer ever sent anything.
         peer_version: the peer's version as its answers have it, an ordinal of Java's ``MQVersion``; 0
             before the first answer.
-        write_number: how many times the writer has taken what had piled up.
+        writer: writes what is sent.
     """
 
     def __init__(
@@ -125,33 +93,25 @@ class Connection:
         max_frame_size: int = MAX_FRAME_SIZE,
         read_waits_for_room: bool = False,
     ) -> None:
-        self._stream = stream
+        self._wire = wire = Wire(stream)
         self._deadlines = deadlines
         self._handler = handler
         self._serialization = serialization
         self._credentials = credentials
         self.hooks = RpcHooks() if hooks is None else hooks
-        self._max_buffered = max_buffered
         self._read_waits_for_room = read_waits_for_room
         self._decoder = FrameDecoder(max_frame_size)
-        socket = _socket_of(stream)
-        self.peer_address = format_address(socket.getpeername())
-        self.local_address = format_address(socket.getsockname())
-        self.address = address or self.peer_address
+        self.writer = Writer(wire, max_buffered)
+        self.peer_address = wire.peer_address
+        self.local_address = wire.local_address
+        self.address = address or wire.peer_address
         self.draining = False
         self.late_answers = 0
         self.has_received = False
         self.peer_version = 0
-        self.write_number = 0
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
-        self._outgoing: list[bytes] = []
-        self._buffered = 0
-        self._writing = False
-        self._writer_idle = False
-        self._writer_parked = trio.lowlevel.ParkingLot()
-        self._waiting_for_room = trio.lowlevel.ParkingLot()
-        self._flushed = trio.lowlevel.ParkingLot()
+        self._is_one_at_a_time = False
         self._silent_timeouts = 0
         self._silent_since = 0.0
         self._closed_because: str | None = None
@@ -182,14 +142,9 @@ class Connection:
         return len(self._pending)
 
     @property
-    def frames_buffered(self) -> int:
-        """How many frames the writer has not taken yet."""
-        return len(self._outgoing)
-
-    @property
     def has_room(self) -> bool:
         """Whether the buffer takes another request without growing past its bound."""
-        return self._buffered < self._max_buffered
+        return self.writer.has_room
 
     # Sending
 
@@ -285,7 +240,12 @@ class Connection:
         pending = PendingRequest(self, opaque, timeout, on_answer)
         self._pending[opaque] = pending
         self._deadlines.add(pending, deadline)
-        self._put(frame)
+        if self._is_one_at_a_time:
+            # Who asks for one thing after the other gains nothing from the writer's turn.
+            self._is_one_at_a_time = False
+            self.writer.put_alone(frame)
+        else:
+            self.writer.put(frame)
         return pending
 
     async def submit_with_hooks(
@@ -331,7 +291,9 @@ class Connection:
         if self._credentials is not None:
             fields = signed(fields, body, self._credentials)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        self._put(encode_request(code, opaque, fields, body, oneway=True, serialization=self._serialization))
+        self.writer.put(
+            encode_request(code, opaque, fields, body, oneway=True, serialization=self._serialization)
+        )
 
     def respond(
         self,
@@ -343,27 +305,19 @@ class Connection:
     ) -> None:
         """Answer a request of the peer. Nothing happens if it was oneway or the connection is closed."""
         if not request.is_oneway and not self.is_closed:
-            self._put(encode_response(request, code, fields, body, remark))
+            self.writer.put(encode_response(request, code, fields, body, remark))
 
     async def wait_for_room(self) -> None:
         """Wait until the buffer is below its bound. Does not yield to others when it already is.
 
         Raises ConnectionLostError when the connection is or gets closed.
         """
-        while not self.has_room and not self.is_closed:
-            await self._waiting_for_room.park()
+        await self.writer.wait_for_room()
         self._check_open()
 
     def _check_open(self) -> None:
         if self._closed_because is not None:
             raise ConnectionLostError(self.address, self._closed_because, Delivery.NOT_SENT)
-
-    def _put(self, frame: bytes) -> None:
-        self._outgoing.append(frame)
-        self._buffered += len(frame)
-        if self._writer_idle:
-            self._writer_idle = False
-            self._writer_parked.unpark()
 
     # Answers
 
@@ -371,13 +325,13 @@ class Connection:
         """Stop waiting for the answer of ``pending``, and do not send it if it has not been written yet."""
         if self._pending.pop(pending.opaque, None) is not None:
             self._deadlines.remove(pending)
-            self._take_back(pending)
+            pending.take_back()
 
     def time_out(self, pending: PendingRequest) -> None:
         """Answer ``pending`` with RequestTimeoutError, and break the connection if it has gone silent."""
         if self._pending.pop(pending.opaque, None) is None:
             return
-        self._take_back(pending)
+        pending.take_back()
         pending.on_answer(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
         now = trio.current_time()
         if not self._silent_timeouts:
@@ -385,14 +339,6 @@ class Connection:
         self._silent_timeouts += 1
         if self._silent_timeouts >= MAX_SILENT_TIMEOUTS and now - self._silent_since >= MAX_SILENT_SECONDS:
             self.close(f"{self._silent_timeouts} requests timed out and nothing was received")
-
-    def _take_back(self, pending: PendingRequest) -> None:
-        # What is said to be not sent is tried elsewhere, or given up: it must not be sent after all.
-        if pending.delivery is Delivery.NOT_SENT and not self.is_closed:
-            self._buffered -= len(self._outgoing[pending.place])
-            self._outgoing[pending.place] = b""
-            if self.has_room:
-                self._waiting_for_room.unpark_all()
 
     def _answered(self, answer: Command) -> None:
         self.peer_version = answer.version
@@ -429,7 +375,7 @@ class Connection:
                 nursery.start_soon(self._read)
         finally:
             self.close("closed here")
-            await trio.aclose_forcefully(self._stream)
+            await self._wire.aclose()
 
     def close(self, reason: str = "closed here") -> None:
         """Close at once: what is buffered is dropped, and every waiting request is told why."""
@@ -441,80 +387,50 @@ class Connection:
         for pending in pending_requests:
             self._deadlines.remove(pending)
             pending.on_answer(ConnectionLostError(self.address, reason, pending.delivery))
-        self._waiting_for_room.unpark_all()
-        self._flushed.unpark_all()
-        self._outgoing.clear()
-        self._buffered = 0
+        self.writer.close()
         self._scope.cancel()
 
     async def aclose(self) -> None:
         """Write what is buffered, for at most FLUSH_SECONDS, then close. When cancelled, close at once."""
         try:
             with trio.move_on_after(FLUSH_SECONDS):
-                while (self._outgoing or self._writing) and not self.is_closed:
-                    await self._flushed.park()
+                await self.writer.flush()
         finally:
             self.close()
 
     async def _write(self) -> None:
-        stream = self._stream
         try:
-            while True:
-                if not self._outgoing:
-                    self._writer_idle = True
-                    await self._writer_parked.park()
-                    continue
-                frames = self._outgoing
-                self._outgoing = []
-                self._buffered = 0
-                self.write_number += 1
-                self._writing = True
-                self._waiting_for_room.unpark_all()
-                await stream.send_all(frames[0] if len(frames) == 1 else b"".join(frames))
-                self._writing = False
-                if not self._outgoing:
-                    self._flushed.unpark_all()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError) as error:
-            self.close(_reason(error))
+            await self.writer.run()
+        except WIRE_ERRORS as error:
+            self.close(reason_of(error))
 
     def _closed_unheard(self) -> str:
-        wish = "a certificate of this client" if isinstance(self._stream, trio.SSLStream) else "TLS"
+        wish = "a certificate of this client" if self._wire.is_encrypted else "TLS"
         return f"the peer closed it before it said anything: does it want {wish}?"
 
     async def _read(self) -> None:
-        stream, decoder = self._stream, self._decoder
+        decoder = self._decoder
         try:
             while True:
-                data = await stream.receive_some(READ_SIZE)
+                data = await self._wire.receive()
                 if not data:
                     self.close("the peer closed it" if self.has_received else self._closed_unheard())
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
-                for command in decoder.feed(data):
+                commands = decoder.feed(data)
+                self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1
+                for command in commands:
                     if command.is_response:
                         self._answered(command)
                     else:
                         self._asked(command)
                 if self._read_waits_for_room:
                     await self.wait_for_room()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError) as error:
-            self.close(_reason(error))
+        except WIRE_ERRORS as error:
+            self.close(reason_of(error))
         except ConnectionLostError:
             return  # closed while waiting for room
         except ProtocolError as error:
             logger.warning("%s: not RocketMQ's protocol: %s", self.address, error)
             self.close(f"it sent what is not RocketMQ's protocol: {error}")
-
-
-def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType:
-    transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-    assert isinstance(transport, trio.SocketStream)
-    return transport.socket
-
-
-def _reason(error: BaseException) -> str:
-    cause = error.__cause__ or error
-    if isinstance(cause, ssl.SSLError):
-        return tls_reason(cause)
-    return str(cause) or type(cause).__name__

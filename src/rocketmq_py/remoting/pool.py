@@ -192,7 +192,7 @@ class Connections:
             dial.reason = f"no connection within {self._connect_timeout:g} s"
             self._failed(address, dial.reason)
         except (OSError, ValueError, trio.BrokenResourceError) as error:
-            # (ValueError: name servers may name what is no address, or a host that no resolver can be asked for.)
+            # ValueError: a name server may name what is no address, or a host that nobody could resolve.
             dial.reason = _reason(error)
             self._failed(address, dial.reason)
         except TLSError as error:

@@ -1,0 +1,78 @@
+"""The bytes of a connection, coming in and going out."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+import trio
+
+from rocketmq_py.remoting.address import format_address
+from rocketmq_py.remoting.tls import tls_reason
+
+READ_SIZE = 256 * 1024
+"""Bytes asked for at once: about what one answer to a pull holds."""
+
+WIRE_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError)
+"""What reading and writing raise when the connection is broken, or closed here."""
+
+
+class Wire:
+    """A connected socket, plain or with TLS.
+
+    A plain one is read from and, for single frames, written to directly: trio's stream tries to read before
+    it waits, mostly in vain and at the price of an exception, and yields to other tasks after it has written.
+
+    Attributes:
+        is_encrypted: whether it is TLS.
+        peer_address: ``host:port`` of the other end.
+        local_address: ``host:port`` of this end.
+    """
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self.is_encrypted = isinstance(stream, trio.SSLStream)
+        transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+        assert isinstance(transport, trio.SocketStream)
+        self._socket = transport.socket
+        self._is_direct = os.name == "posix" and not self.is_encrypted
+        self.peer_address = format_address(self._socket.getpeername())
+        self.local_address = format_address(self._socket.getsockname())
+
+    async def receive(self) -> bytes | bytearray:
+        """Wait for bytes, and return some; none at the end. Raises WIRE_ERRORS."""
+        if not self._is_direct:
+            return await self._stream.receive_some(READ_SIZE)
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                return os.read(self._socket.fileno(), READ_SIZE)
+            except BlockingIOError:
+                continue  # woken for nothing
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+
+    def send_nowait(self, data: bytes) -> int:
+        """Write what can be written without waiting; return how many bytes. 0 if it cannot be done so."""
+        if not self._is_direct:
+            return 0
+        try:
+            return os.write(self._socket.fileno(), data)
+        except OSError:
+            return 0  # there is no room, or it is broken: whoever waits for it will be told
+
+    async def send(self, data: bytes) -> None:
+        """Write all of it. Raises WIRE_ERRORS."""
+        await self._stream.send_all(data)
+
+    async def aclose(self) -> None:
+        """Close it at once."""
+        await trio.aclose_forcefully(self._stream)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return in words why the wire raised this."""
+    cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLError):
+        return tls_reason(cause)
+    return str(cause) or type(cause).__name__

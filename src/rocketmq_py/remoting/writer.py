@@ -1,0 +1,103 @@
+"""Writing frames: all that has piled up goes in one system call."""
+
+from __future__ import annotations
+
+import trio
+
+from rocketmq_py.remoting.wire import Wire
+
+
+class Writer:
+    """Frames that wait for the wire. Whoever sends leaves its frame here; :meth:`run` writes them.
+
+    Args:
+        wire: what they are written to.
+        max_buffered: bytes that may wait before senders should.
+
+    Attributes:
+        turn: how many times waiting frames have been taken to be written. A frame that was put in the
+            present turn has not left this process.
+    """
+
+    def __init__(self, wire: Wire, max_buffered: int) -> None:
+        self._wire = wire
+        self._max_buffered = max_buffered
+        self._frames: list[bytes] = []
+        self._buffered = 0
+        self._is_idle = False
+        self._is_writing = False
+        self._is_closed = False
+        self._parked = trio.lowlevel.ParkingLot()
+        self._waiting_for_room = trio.lowlevel.ParkingLot()
+        self._flushed = trio.lowlevel.ParkingLot()
+        self.turn = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another frame may wait without growing past the bound."""
+        return self._buffered < self._max_buffered
+
+    @property
+    def next_place(self) -> int:
+        """Where the next frame that is put will be, in the present turn."""
+        return len(self._frames)
+
+    def put(self, frame: bytes) -> None:
+        """Have a frame written, together with those that wait already."""
+        self._frames.append(frame)
+        self._buffered += len(frame)
+        if self._is_idle:
+            self._is_idle = False
+            self._parked.unpark()
+
+    def put_alone(self, frame: bytes) -> None:
+        """As :meth:`put`, but write it at once where nothing waits: nothing is expected to join it."""
+        written = self._wire.send_nowait(frame) if self._is_idle else 0
+        if written:
+            self.turn += 1
+        if written < len(frame):
+            self.put(frame[written:] if written else frame)
+
+    def take_back(self, turn: int, place: int) -> None:
+        """Do not write the frame that was put at ``place`` in ``turn``, unless it has been taken."""
+        if turn == self.turn and not self._is_closed:
+            self._buffered -= len(self._frames[place])
+            self._frames[place] = b""
+            if self.has_room:
+                self._waiting_for_room.unpark_all()
+
+    async def wait_for_room(self) -> None:
+        """Wait until there is room, or it is closed. Does not yield to others if that is so already."""
+        while not self.has_room and not self._is_closed:
+            await self._waiting_for_room.park()
+
+    async def flush(self) -> None:
+        """Wait until everything has been written, or it is closed."""
+        while (self._frames or self._is_writing) and not self._is_closed:
+            await self._flushed.park()
+
+    def close(self) -> None:
+        """Drop what waits, and take nothing more."""
+        self._is_closed = True
+        self._waiting_for_room.unpark_all()
+        self._flushed.unpark_all()
+        self._frames.clear()
+        self._buffered = 0
+
+    async def run(self) -> None:
+        """Write until cancelled. Raises what the wire raises."""
+        while True:
+            if not self._frames:
+                self._is_idle = True
+                await self._parked.park()
+                continue
+            frames = self._frames
+            self._frames = []
+            self._buffered = 0
+            self.turn += 1
+            self._is_writing = True
+            self._waiting_for_room.unpark_all()
+            await self._wire.send(frames[0] if len(frames) == 1 else b"".join(frames))
+            self._is_writing = False
+            if not self._frames:
+                self._flushed.unpark_all()
