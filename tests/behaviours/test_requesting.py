@@ -20,7 +20,7 @@ async def answer_in_capitals(
     times: int = 1,
     task_status: trio.TaskStatus[Client],
 ) -> None:
-    """Consume requests and reply to each."""
+    """Consume, and reply to each request."""
     async with (
         Client(cluster.address) as client,
         client.producer(f"{group}-replies") as producer,
@@ -28,7 +28,7 @@ async def answer_in_capitals(
     ):
 
         async def reply(message: ReceivedMessage) -> None:
-            for _ in range(times):
+            for _ in range(times if "CORRELATION_ID" in message.properties else 0):
                 await producer.reply(message, message.body.upper())
 
         consumer.subscribe(topic)
@@ -74,6 +74,21 @@ async def test_repeated_and_late_replies_are_dropped_and_counted(
             while producer.statistics.late_replies < 5:  # 3 to the one that gave up, 2 more to the other
                 await trio.sleep(0.02)
         assert producer.in_flight == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_replies_still_come_when_another_producer_of_the_client_has_left(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    async with trio.open_nursery() as nursery, client.producer("askers") as producer:
+        async with client.producer("leaving") as leaving:
+            await leaving.send(Message(topic, b"no question"))
+            await nursery.start(answer_in_capitals, cluster, topic, unique)
+            with trio.fail_after(PATIENCE):
+                await producer.request(Message(topic, b"before"), timeout=PATIENCE)
+        with trio.fail_after(PATIENCE):
+            reply = await producer.request(Message(topic, b"after"), timeout=PATIENCE)
+        assert reply.body == b"AFTER"
         nursery.cancel_scope.cancel()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import typing
+from typing import Any
 
 import attrs
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rocketmq_py.client import ClientConfig, ClientInstance, ClientOptions
 from rocketmq_py.client.config import field_names, name_servers
 from rocketmq_py.client.identity import new_client_id, outgoing_address
+from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer import ProducerConfig, ProducerOptions
 
@@ -52,6 +54,33 @@ def test_the_own_address_is_the_one_towards_the_peer() -> None:
     assert outgoing_address("127.0.0.1:9876") == "127.0.0.1"
     assert outgoing_address("[::1]:9876") == "::1"
     assert outgoing_address("a-name-for-a-resolver:9876").count(".") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"namespace": "a%b"}, "namespace 'a%b' may hold only letters"),
+        ({"unit_name": "two units"}, "unit_name 'two units' may hold neither blanks"),
+        ({"unit_name": "a\n"}, "may hold neither blanks nor control characters"),
+        ({"name_server_refresh_interval": 0}, "name_server_refresh_interval is 0"),
+        ({"credentials": ("key", "the-secret")}, r"credentials must be Credentials\(\.\.\.\), not tuple"),
+    ],
+)
+def test_what_an_option_cannot_be(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        ClientInstance(**options)
+    assert "the-secret" not in str(caught.value)
+
+
+def test_a_unit_ends_the_clients_id() -> None:
+    assert ClientInstance(unit_name="blue").client_id.endswith("@blue")
+    assert ClientInstance().client_id.count("@") == 1
+
+
+def test_settings_show_no_secret() -> None:
+    config = ClientConfig(credentials=Credentials("key", "the-secret", "the-token"))
+    assert "the-secret" not in repr(config)
+    assert "the-token" not in repr(config)
 
 
 def test_a_wrong_address_fails_where_it_is_written() -> None:

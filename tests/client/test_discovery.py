@@ -274,7 +274,25 @@ async def test_a_url_that_fails_at_first_is_asked_again_when_needed() -> None:
     ):
         with pytest.raises(NameServerError, match=f"{server.url} does not name them: it answered 503"):
             await client.routes.get("T")
-        assert (await client.routes.get("T")).write_queues
+        with trio.fail_after(10):
+            while client.name_servers.addresses != cluster.address:
+                await trio.sleep(0.02)
+                with suppress(NameServerError):
+                    await client.routes.get("T")
+
+
+async def test_many_who_ask_share_a_question_and_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketmq_py.client.name_servers.DISCOVERY_BACK_OFF", 60)
+
+    async def ask() -> None:
+        with pytest.raises(NameServerError, match="it answered 503"):
+            await client.name_servers.cluster_info()
+
+    async with web_server(page("", "503 Busy")) as server, ClientInstance(server.url) as client:
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(ask)
+        assert len(server.paths) == 1
 
 
 async def test_a_cancelled_question_leaves_the_next_one_alone() -> None:

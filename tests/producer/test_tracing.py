@@ -63,17 +63,19 @@ async def test_a_broker_that_wants_no_traces_gets_none() -> None:
 
 
 async def test_records_are_sent_together_in_the_background(jumping_clock: trio.testing.MockClock) -> None:
-    async with scripted_cluster(store, topics=[*TOPICS, "mine"]) as cluster:
-        async with Producer(cluster.address, trace="mine") as producer:
-            for _ in range(tracing.MOST_IN_A_MESSAGE - 1):
-                await producer.send(Message("T", b"x"))
-            assert traces(cluster, "mine") == []
-            await trio.sleep(tracing.FLUSH_INTERVAL + 0.1)
-            assert len(traces(cluster, "mine")) == 1
-            for _ in range(tracing.MOST_IN_A_MESSAGE):
-                await producer.send(Message("T", b"x"))
-            await trio.sleep(0.1)
-            assert len(traces(cluster, "mine")) == 2
+    async with (
+        scripted_cluster(store, topics=[*TOPICS, "mine"]) as cluster,
+        Producer(cluster.address, trace="mine") as producer,
+    ):
+        for _ in range(tracing.MOST_IN_A_MESSAGE - 1):
+            await producer.send(Message("T", b"x"))
+        assert traces(cluster, "mine") == []
+        await trio.sleep(tracing.FLUSH_INTERVAL + 0.1)
+        assert len(traces(cluster, "mine")) == 1
+        for _ in range(tracing.MOST_IN_A_MESSAGE):
+            await producer.send(Message("T", b"x"))
+        await trio.sleep(0.1)
+        assert len(traces(cluster, "mine")) == 2
 
 
 async def test_a_trace_topic_that_fails_disturbs_nobody(

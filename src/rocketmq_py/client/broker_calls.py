@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
 
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
@@ -10,7 +12,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
-from rocketmq_py.protocol.bodies import ConsumerList
+from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     ConsumerSendMsgBackRequest,
@@ -18,10 +20,12 @@ from rocketmq_py.protocol.headers import (
     GetConsumerListByGroupRequest,
     GetMaxOffsetRequest,
     GetMinOffsetRequest,
+    LockBatchMqRequest,
     OffsetAnswer,
     PullMessageRequest,
     QueryConsumerOffsetRequest,
     SearchOffsetRequest,
+    UnlockBatchMqRequest,
     UpdateConsumerOffsetRequest,
 )
 from rocketmq_py.protocol.headers.fields import Request
@@ -142,6 +146,24 @@ class BrokerCalls:
         address = self._routes.broker_address(broker_name, any_id=True)
         return ConsumerList.decode((await self.call(address, header)).body).consumer_id_list
 
+    async def lock(
+        self, group: str, client_id: str, broker_name: str, queues: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        """Lock queues of one broker for a client, or renew its locks; return those that it has now.
+
+        Only a master has locks.
+        """
+        address = self._routes.broker_address(broker_name)
+        answer = await self.call(address, LockBatchMqRequest(), self._lock(group, client_id, queues))
+        return {self._unwrapped(queue) for queue in LockedQueues.decode(answer.body).queues}
+
+    async def unlock(
+        self, group: str, client_id: str, broker_name: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        """Give back the locks that a client has on queues of one broker."""
+        address = self._routes.broker_address(broker_name)
+        await self.call(address, UnlockBatchMqRequest(), self._lock(group, client_id, queues))
+
     async def send_back(
         self, message: ReceivedMessage, group: str, *, delay_level: int, max_reconsume_times: int
     ) -> None:
@@ -199,6 +221,14 @@ class BrokerCalls:
             topic_sys_flag=0,
         )
         await self.call(address, header)
+
+    def _lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
+        wrap = self._namespace.wrap_topic
+        wrapped = [attrs.evolve(queue, topic=wrap(queue.topic)) for queue in queues]
+        return QueueLock.of(self._namespace.wrap_group(group), client_id, wrapped).encode()
+
+    def _unwrapped(self, queue: MessageQueue) -> MessageQueue:
+        return attrs.evolve(queue, topic=self._namespace.unwrap_topic(queue.topic))
 
     def _master(self, queue: MessageQueue) -> str:
         return self._routes.broker_address(queue.broker_name, any_id=True)

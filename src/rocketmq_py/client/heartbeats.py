@@ -57,6 +57,7 @@ class Heartbeats:
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._wanted = trio.Event()
         self._groups_changed = 0
+        self._expects_replies = False
         self._heard: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
     def add_producer(self, group: str) -> None:
@@ -70,11 +71,17 @@ class Heartbeats:
         self._consumers[group] = describe
 
     async def remove_producer(self, group: str) -> None:
-        """Stop announcing a producer group, and tell the brokers if it was its last producer."""
+        """Stop announcing a producer group, and tell the brokers if it was its last producer.
+
+        A broker that is told so hands no reply to this client any more, whatever its other groups are. Where
+        replies are expected, the group stays until the client's last producer leaves.
+        """
         self._producers[group] -= 1
-        if self._producers[group] == 0:
-            del self._producers[group]
-            await self._unregister(UnregisterClientRequest(client_id=self._client_id, producer_group=group))
+        if self._expects_replies and any(self._producers.values()):
+            return
+        for left in [group for group, count in self._producers.items() if not count]:
+            del self._producers[left]
+            await self._unregister(UnregisterClientRequest(client_id=self._client_id, producer_group=left))
 
     async def remove_consumer(self, group: str) -> None:
         """Stop announcing a consumer group, and tell the brokers, who tell its other members."""
@@ -84,6 +91,10 @@ class Heartbeats:
     def has_consumer(self, group: str) -> bool:
         """Whether a consumer of ``group`` is being announced."""
         return group in self._consumers
+
+    def expect_replies(self) -> None:
+        """Take care from now on that brokers can hand replies to this client."""
+        self._expects_replies = True
 
     def is_heard_on(self, connection: Connection) -> bool:
         """Whether the broker has heard of all of this client's groups over this connection."""

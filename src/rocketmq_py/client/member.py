@@ -14,8 +14,8 @@ class Member(Lifespan):
     """Has a ClientInstance: given an open one it shares that, else it opens and closes its own.
 
     Args:
-        client: an open ClientInstance, or name servers as ``host:port;host:port``; None reads
-            NAMESRV_ADDR, else 127.0.0.1:9876.
+        client: an open ClientInstance, or name servers as ``host:port;host:port``, or a URL that says
+            where they are; None reads NAMESRV_ADDR, else 127.0.0.1:9876.
         rng: the source of randomness of a client of its own.
         options: fields of ClientConfig, for a client of its own only.
     """

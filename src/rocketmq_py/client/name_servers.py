@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,9 @@ from rocketmq_py.protocol.headers import GetRouteInfoRequest
 from rocketmq_py.remoting import Connections
 
 logger = logging.getLogger("rocketmq_py.client")
+
+DISCOVERY_BACK_OFF = 0.1
+"""Seconds after a question to the URL that failed: many ask for their first route at the same time."""
 
 
 class NameServers:
@@ -49,6 +53,8 @@ class NameServers:
         self._rng = rng
         self._discovery = addresses if isinstance(addresses, Discovery) else None
         self._discovering = trio.Lock()
+        self._undiscoverable: Mapping[str, str] = {}
+        self._undiscoverable_until = -math.inf
         self._addresses: list[str] = []
         if not isinstance(addresses, Discovery):
             self._take_over(addresses)
@@ -122,10 +128,19 @@ class NameServers:
 
     async def _discover(self) -> None:
         """Ask the URL for the first time. Several who need an address share one question."""
-        if self._discovery is not None and not self._addresses:
-            async with self._discovering:
-                if not self._addresses:  # another task may have asked while this one waited
-                    self._take_over(await self._discovery.fetch())
+        if self._discovery is None or self._addresses:
+            return
+        async with self._discovering:
+            if self._addresses:  # another task has asked while this one waited
+                return
+            if trio.current_time() < self._undiscoverable_until:  # and in vain
+                raise NameServerError(self._undiscoverable)
+            try:
+                self._take_over(await self._discovery.fetch())
+            except NameServerError as error:
+                self._undiscoverable = error.reasons
+                self._undiscoverable_until = trio.current_time() + DISCOVERY_BACK_OFF
+                raise
 
     def _take_over(self, addresses: Sequence[str]) -> None:
         """Use these and no others, beginning with those that are in use already."""

@@ -96,6 +96,7 @@ class Requests:
         self._waiting[pending.correlation_id] = waiting
         self._deadlines.add(waiting, sending.deadline)
         sending.wants_heartbeat = True
+        self._client.heartbeats.expect_replies()
         sending.on_done = partial(self._sent, pending, on_sent)
         try:
             await self._greet_brokers(sending)
