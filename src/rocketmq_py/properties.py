@@ -60,12 +60,16 @@ TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
 """On a note that takes a timed message back: which one."""
 SHARDING_KEY = "__SHARDINGKEY"
 """What a sender chose the queue by."""
+PRIORITY = "_SYS_MSG_PRIORITY_"
+"""Which queue a broker takes, where its sender leaves that to the message's priority (5.5)."""
 BORN_TIME = "BORN_TIMESTAMP"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 POP_CHECKPOINT = "POP_CK"
 """A popped message's receipt handle."""
 FIRST_POP_TIME = "1ST_POP_TIME"
 """When a message was popped first, epoch milliseconds."""
+ORIGIN_GROUP = "ORIGIN_GROUP"
+"""Of a popped message that came again: the group that did not acknowledge it."""
 INNER_NUMBER = "INNER_NUM"
 DEAD_LETTER_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DEAD_LETTER_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
@@ -88,7 +92,7 @@ SYSTEM_PROPERTIES = frozenset(
         "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "EXTEND_UNIQ_INFO",
         POP_CHECKPOINT, FIRST_POP_TIME, "CONSUME_START_TIME", "POP_CK_OFFSET",
         "DUP_INFO", "INNER_MULTI_QUEUE_OFFSET", "__BORNHOST", "__CRC32#",
-        "ORIGIN_GROUP", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC",
+        PRIORITY, ORIGIN_GROUP, "__LITE_TOPIC",
     }
 )  # fmt: skip
 """Names that RocketMQ sets itself and refuses from users (Java: ``MessageConst.STRING_HASH_SET``)."""

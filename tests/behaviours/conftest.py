@@ -47,7 +47,9 @@ async def cluster(cluster_name: str, real_address: str | None) -> AsyncIterator[
     if real_address is not None:
         yield ClusterUnderTest(cluster_name, real_address)
     else:
-        async with EmbeddedBroker(message_delay_level=RETRY_DELAYS) as broker:
+        async with EmbeddedBroker(
+            message_delay_level=RETRY_DELAYS, transaction_time_out=0.5, transaction_check_interval=0.5
+        ) as broker:
             yield ClusterUnderTest(cluster_name, broker.name_server_address)
 
 

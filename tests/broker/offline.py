@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import cast
 
@@ -14,9 +14,10 @@ from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.core import Broker
 from rocketmq_py.broker.dispatch import Dispatch
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.codes import RequestCode
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ConnectionLostError, Delivery, RocketMQError
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.command import RESPONSE_FLAG, Command
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.address import pack_address
@@ -39,6 +40,20 @@ class Answer:
     @property
     def messages(self) -> list[ReceivedMessage]:
         return decode_messages(self.body, "broker-a")
+
+
+@attrs.frozen
+class Asked:
+    """What the broker asked a client."""
+
+    code: int
+    fields: Mapping[str, str]
+    body: bytes
+    deadline: float
+    on_answer: Callable[[Command | RocketMQError], None]
+
+    def answer(self, code: int = ResponseCode.SUCCESS) -> None:
+        self.on_answer(Command(code, 0, RESPONSE_FLAG))
 
 
 class OfflineBroker:
@@ -71,6 +86,9 @@ class OfflineClient:
         self.is_closed = False
         self.answers: list[Answer] = []
         self.notices: list[tuple[int, dict[str, str]]] = []
+        self.noticed_bodies: list[bytes] = []
+        self.asked: list[Asked] = []
+        self.has_room = True
 
     # What the broker calls
 
@@ -86,6 +104,21 @@ class OfflineClient:
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         self.notices.append((code, dict(fields)))
+        self.noticed_bodies.append(body)
+
+    def submit(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        deadline: float,
+        timeout: float,
+        on_answer: Callable[[Command | RocketMQError], None],
+    ) -> None:
+        if self.is_closed:
+            raise ConnectionLostError(self.address, "closed", Delivery.NOT_SENT)
+        self.asked.append(Asked(code, fields, body, deadline, on_answer))
 
     def close(self, reason: str = "") -> None:
         self.is_closed = True
@@ -93,7 +126,7 @@ class OfflineClient:
 
     # What a test calls
 
-    def submit(self, code: int, fields: Mapping[str, str], body: bytes = b"", *, version: int = 513) -> int:
+    def hand_in(self, code: int, fields: Mapping[str, str], body: bytes = b"", *, version: int = 513) -> int:
         """Hand in a request, which may be answered later."""
         opaque = next(self._opaques)
         request = Command(code, opaque, 0, dict(fields), body, language=0, version=version)
@@ -103,7 +136,7 @@ class OfflineClient:
     def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"", *, version: int = 513) -> Answer:
         """Return the answer to a request, which must come at once."""
         before = len(self.answers)
-        self.submit(code, fields, body, version=version)
+        self.hand_in(code, fields, body, version=version)
         (answer,) = self.answers[before:]
         return answer
 
@@ -138,6 +171,6 @@ class OfflineClient:
 
     def hold_pull(self, topic: str, offset: int = 0, /, **changes: str) -> int:
         """Pull, to be held while there is nothing."""
-        return self.submit(
+        return self.hand_in(
             RequestCode.PULL_MESSAGE, self.pull_fields(topic, offset, **{"sysFlag": "6", **changes})
         )

@@ -34,6 +34,12 @@ def test_delay_levels_know_days() -> None:
         {"max_store_bytes": 0},
         {"channel_expired_timeout": 0},
         {"short_polling_time": -1},
+        {"broker_permission": 8},
+        {"timer_max_delay_sec": 0},
+        {"transaction_time_out": -1},
+        {"transaction_check_interval": 0},
+        {"transaction_check_max": -1},
+        {"default_message_request_mode": "PUSH"},
     ],
     ids=lambda settings: next(iter(settings)),
 )

@@ -13,11 +13,18 @@ from hypothesis import strategies as st
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import encode_request
-from rocketmq_py.protocol.headers import PullMessageRequest, SendMessageRequest, SendMessageRequestV2
+from rocketmq_py.protocol.headers import (
+    EndTransactionRequest,
+    PullMessageRequest,
+    RecallMessageRequest,
+    SendMessageRequest,
+    SendMessageRequestV2,
+)
+from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import OfflineBroker, OfflineClient
 
-PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+MAY_BE_SILENT = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.END_TRANSACTION)
 
 
 @pytest.mark.parametrize("code", list(RequestCode))
@@ -42,7 +49,13 @@ async def test_an_unknown_request_is_refused(client: OfflineClient) -> None:
 _NAMES = sorted(
     {
         name
-        for header in (SendMessageRequest, SendMessageRequestV2, PullMessageRequest)
+        for header in (
+            SendMessageRequest,
+            SendMessageRequestV2,
+            PullMessageRequest,
+            EndTransactionRequest,
+            RecallMessageRequest,
+        )
         for _, name, _ in header._writing
     }
     | {"offset", "group", "delayLevel", "clientID", "key", "maxNum", "timestamp", "perm", "attributes"}
@@ -52,6 +65,10 @@ _VALUES = st.one_of(
     st.integers(-(2**70), 2**70).map(str),
     st.text(max_size=20),
     st.sampled_from(["DELAY\x011\x02", "DELAY\x01x\x02", "\x01\x02", "TAGS\x01A", "UNIQ_KEY\x01\x02"]),
+    st.sampled_from(
+        ["TRAN_MSG\x01true\x02", "TIMER_DELAY_MS\x011\x02", "TIMER_OUT_MS\x01²\x02", "REAL_TOPIC\x01t\x02"]
+    ),
+    st.just(RecallHandle("t", "broker-a", "²", "U").encode()),
 )
 _BODIES = st.one_of(
     st.binary(max_size=60),
@@ -76,9 +93,9 @@ def test_any_fields_and_bodies_are_answered_or_held(
     async def ask_all() -> None:
         client = OfflineBroker(BrokerConfig()).connect()
         for code, fields, body in requests:
-            opaque = client.submit(code, fields, body)
+            opaque = client.hand_in(code, fields, body)
             answers = [answer.opaque for answer in client.answers].count(opaque)
-            assert answers == 1 or (answers == 0 and code in PULLS)
+            assert answers == 1 or (answers == 0 and code in MAY_BE_SILENT)
         assert client.send("afterwards").code == ResponseCode.SUCCESS
         client.close()
 

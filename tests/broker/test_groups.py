@@ -206,12 +206,67 @@ async def test_the_members_and_subscriptions_of_a_group_can_be_seen(client: Offl
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "code"), [("TAG", ResponseCode.SUCCESS), ("SQL92", ResponseCode.SYSTEM_ERROR)]
-)
-async def test_a_subscription_can_be_checked(client: OfflineClient, kind: str, code: int) -> None:
-    checked = {**subscription(), "expressionType": kind}
+def check(client: OfflineClient, expression: str, kind: str) -> Answer:
+    checked = {**subscription(), "subString": expression, "expressionType": kind}
     body = {"clientId": "one@x", "group": "g", "subscriptionData": checked}
-    answer = client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}, json.dumps(body).encode())
-    assert answer.code == code
+    return client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "code"),
+    [
+        ("A", "TAG", ResponseCode.SUCCESS),
+        ("a > 1", "SQL92", ResponseCode.SUCCESS),
+        ("a >", "SQL92", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("a > 1", "SQL93", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+async def test_a_subscription_can_be_checked(
+    client: OfflineClient, expression: str, kind: str, code: int
+) -> None:
+    assert check(client, expression, kind).code == code
     assert client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}).code == ResponseCode.SUCCESS
+
+
+async def test_no_condition_is_taken_where_none_is_evaluated(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
+    client = open_broker(enable_property_filter=False).connect()
+    answer = check(client, "a > 1", "SQL92")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "The broker does not support consumer to filter message by SQL92",
+    )
+    assert check(client, "A", "TAG").code == ResponseCode.SUCCESS
+
+
+async def test_pulls_go_by_the_conditions_of_heartbeats(client: OfflineClient) -> None:
+    client.send("t", b"one", size="1")
+    client.send("t", b"two", size="2")
+
+    def condition(expression: str, version: int) -> dict[str, Any]:
+        return {**subscription(version=version), "subString": expression, "expressionType": "SQL92"}
+
+    def pull(version: int) -> Answer:
+        return client.pull("t", consumerGroup="g", sysFlag="0", subVersion=str(version))
+
+    beat(client, "one@x", condition("size > 1", 2))
+    assert [message.body for message in pull(2).messages] == [b"two"]
+    beat(client, "one@x", condition("size < 2", 3))
+    assert [message.body for message in pull(3).messages] == [b"one"]
+    beat(client, "one@x", condition("size <", 4))
+    answer = pull(4)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        "The broker's consumer filter data is not exist!Your expression may be wrong!",
+    )
+
+
+async def test_a_condition_of_a_group_that_is_gone_still_counts(client: OfflineClient) -> None:
+    condition = {**subscription(version=5), "subString": "a > 1", "expressionType": "SQL92"}
+    beat(client, "one@x", condition)
+    client.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "one@x", "consumerGroup": "g"})
+    client.send("t")
+    beat(client, "one@x", {**condition, "subVersion": 4})
+    answer = client.pull("t", consumerGroup="g", sysFlag="0", subVersion="4")
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY

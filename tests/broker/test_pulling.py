@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.filtering import Wanted
 from rocketmq_py.broker.pulling import SCANNED_MESSAGES, look
 from rocketmq_py.broker.store import OVERHEAD, ConsumeQueue, MessageStore
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -16,6 +17,10 @@ from tests.broker.offline import OfflineBroker, OfflineClient
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 A, B = tag_code("A"), tag_code("B")
+
+
+def tagged(*codes: int) -> Wanted:
+    return lambda message: message.tags_code in codes
 
 
 def queue_of(tags: str, *, body: bytes = b"x", kept: int = 10_000) -> ConsumeQueue:
@@ -49,23 +54,21 @@ def test_where_a_pull_may_begin(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "codes", "offsets", "next_offset"),
+    ("count", "wanted", "offsets", "next_offset"),
     [
         (32, None, [0, 1, 2, 3], 4),
         (2, None, [0, 1], 2),
         (0, None, [0], 1),
         (-1, None, [0], 1),
-        (32, frozenset({A}), [0, 2], 4),
-        (1, frozenset({B}), [1], 2),
-        (2, frozenset({B}), [1, 3], 4),
-        (32, frozenset({A, B}), [0, 1, 2, 3], 4),
-        (32, frozenset({7}), [], 4),
+        (32, tagged(A), [0, 2], 4),
+        (1, tagged(B), [1], 2),
+        (2, tagged(B), [1, 3], 4),
+        (32, tagged(A, B), [0, 1, 2, 3], 4),
+        (32, tagged(7), [], 4),
     ],
 )
-def test_what_a_pull_finds(
-    wanted: int, codes: frozenset[int] | None, offsets: list[int], next_offset: int
-) -> None:
-    found = look(queue_of("ABAB"), 0, wanted, codes, BrokerConfig())
+def test_what_a_pull_finds(count: int, wanted: Wanted, offsets: list[int], next_offset: int) -> None:
+    found = look(queue_of("ABAB"), 0, count, wanted, BrokerConfig())
     assert [message.queue_offset for message in found.messages] == offsets
     assert found.next_offset == next_offset
     assert found.code == (ResponseCode.SUCCESS if offsets else ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -83,7 +86,7 @@ def test_one_answer_has_256_kib_at_the_most_but_always_a_message() -> None:
 
 
 def test_a_filter_looks_only_so_far() -> None:
-    found = look(queue_of("A" * (SCANNED_MESSAGES + 50)), 0, 32, frozenset({B}), BrokerConfig())
+    found = look(queue_of("A" * (SCANNED_MESSAGES + 50)), 0, 32, tagged(B), BrokerConfig())
     assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", SCANNED_MESSAGES)
 
 
@@ -121,7 +124,10 @@ async def test_a_lite_pull_is_a_pull(client: OfflineClient) -> None:
         ("B", "TAG", ResponseCode.PULL_RETRY_IMMEDIATELY),
         ("||", "TAG", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ("", "SQL92", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
-        ("a > 1", "SQL92", ResponseCode.SYSTEM_ERROR),
+        ("TAGS = 'A'", "SQL92", ResponseCode.SUCCESS),
+        ("TAGS = 'B'", "SQL92", ResponseCode.PULL_RETRY_IMMEDIATELY),
+        ("TAGS =", "SQL92", ResponseCode.SUCCESS),
+        ("TAGS = 'B'", "SQL93", ResponseCode.SUCCESS),
     ],
 )
 async def test_a_pull_may_bring_its_filter(
@@ -131,7 +137,23 @@ async def test_a_pull_may_bring_its_filter(
     assert client.pull("t", subscription=expression, expressionType=kind).code == code
 
 
-async def test_sql_filters_are_refused_in_the_words_of_real_brokers(client: OfflineClient) -> None:
+async def test_a_condition_is_on_properties_that_have_a_value(client: OfflineClient) -> None:
+    client.send("t", b"one", size="1")
+    client.send("t", b"two", colour="1")
+    client.send("t", b"three", size="")
+
+    def bodies(condition: str) -> list[bytes]:
+        pulled = client.pull("t", subscription=condition, expressionType="SQL92")
+        return [message.body for message in pulled.messages]
+
+    assert bodies("size = 1") == [b"one"]
+    assert bodies("size IS NULL") == [b"two", b"three"]
+
+
+async def test_conditions_may_be_refused_in_the_words_of_real_brokers(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
+    client = open_broker(enable_property_filter=False).connect()
     client.send("t")
     answer = client.pull("t", subscription="a > 1", expressionType="SQL92")
     assert answer.remark == "The broker does not support consumer to filter message by SQL92"
@@ -300,6 +322,21 @@ async def test_a_held_pull_waits_for_a_message_that_it_wants(
     (answer,) = waiting.answers
     assert [message.body for message in answer.messages] == [b"wanted"]
     assert answer.fields["nextBeginOffset"] == "2"
+
+
+async def test_a_held_pull_waits_for_a_message_that_its_condition_is_true_of(
+    client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
+) -> None:
+    client.send("t", queue_id=1)
+    waiting = broker.connect()
+    waiting.hold_pull("t", subscription="size > 1", expressionType="SQL92")
+    client.send("t", size="1")
+    await trio.sleep(0.1)
+    assert waiting.answers == []
+    client.send("t", b"wanted", size="2")
+    await trio.sleep(0.1)
+    (answer,) = waiting.answers
+    assert [message.body for message in answer.messages] == [b"wanted"]
 
 
 async def test_the_pulls_of_a_closed_connection_are_forgotten(

@@ -201,6 +201,7 @@ ANSWER_BODIES: Mapping[int, Callable[[bytes], None]] = {
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: body_of(bodies.ConsumerOffsets),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: body_of(bodies.ConsumerOffsets),
     RequestCode.QUERY_CONSUME_TIME_SPAN: body_of(bodies.ConsumeTimeSpans),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: body_of(bodies.GroupList),
     RequestCode.QUERY_ASSIGNMENT: body_of(bodies.QueueAssignments),
     RequestCode.POP_MESSAGE: check_messages,
     RequestCode.PULL_MESSAGE: check_messages,

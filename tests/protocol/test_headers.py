@@ -87,6 +87,7 @@ NAMES = {
     headers.GetConsumerConnectionListRequest: "consumerGroup! bname ns nsd",
     headers.GetConsumeStatsRequest: "consumerGroup! topic topicList bname ns nsd",
     headers.QueryConsumeTimeSpanRequest: "topic! group! bname ns nsd",
+    headers.QueryTopicConsumeByWhoRequest: "topic! bname ns nsd",
     headers.PopMessageRequest: "consumerGroup! topic! queueId! maxMsgNums! invisibleTime! pollTime! bornTime!"
     " initMode! expType exp order attemptId bname ns nsd",
     headers.PopMessageAnswer: "popTime! invisibleTime! reviveQid! restNum! startOffsetInfo msgOffsetInfo"

@@ -17,6 +17,9 @@ import org.apache.rocketmq.common.message.MessageExt;
  * A STATE is one of LocalTransactionState, by default UNKNOW.
  */
 public class Transact {
+    // The class with the codes has another place in each version. 5.x tries again by itself.
+    private static final int SYSTEM_BUSY = 2;
+
     public static void main(String[] args) {
         Map<String, String> options = Terminal.options(args);
         Terminal.run(() -> transact(options));
@@ -42,6 +45,7 @@ public class Transact {
                 return state(options, "check");
             }
         });
+        producer.addRetryResponseCode(SYSTEM_BUSY);
         producer.start();
         Terminal.print("ready", options.get("group"));
         if (options.containsKey("body")) {

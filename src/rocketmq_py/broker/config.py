@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_topic
+from rocketmq_py.protocol.bodies import RequestMode
 
 _SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -30,6 +31,22 @@ def _name(_: object, attribute: attrs.Attribute[str], value: str) -> None:
 
 def _delay_levels(_: object, attribute: attrs.Attribute[str], value: str) -> None:
     parse_delay_levels(value)
+
+
+def _permission(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if value not in range(8):
+        raise ConfigurationError(f"{attribute.name} is {value}; 0 to 7 are allowed: readable 4, writable 2")
+
+
+def _request_mode(_: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if value not in list(RequestMode):
+        raise ConfigurationError(f"{attribute.name} is {value!r}; there are {' and '.join(RequestMode)}")
+
+
+def _access_keys(_: object, attribute: attrs.Attribute[Any], value: Mapping[str, str]) -> None:
+    # No value in the text: each may be a secret.
+    if not all(isinstance(key, str) and key for pair in value.items() for key in pair):
+        raise ConfigurationError(f"{attribute.name}: every access key and every secret key is a text")
 
 
 def parse_delay_levels(text: str) -> tuple[float, ...]:
@@ -62,8 +79,34 @@ class BrokerConfig:
         auto_create_topic_enable: whether a send to an unknown topic creates it (autoCreateTopicEnable).
         auto_create_subscription_group: whether an unknown consumer group is created when it first asks
             for something (autoCreateSubscriptionGroup).
+        broker_permission: bits of what all its topics are for at most: 4 readable, 2 writable
+            (brokerPermission). Routes tell it, and pulls are refused by it; but as real brokers do, this
+            one takes messages that come all the same, unless they are for a topic with ``order``.
+        access_keys: secret keys by access keys (5.x: users and their passwords). With any, the broker
+            answers signed requests only; the name server answers all (authenticationEnabled).
         max_message_size: bytes of one message's body, or of a whole batch (maxMessageSize).
         message_delay_level: the times of the delay levels (messageDelayLevel).
+        timer_wheel_enable: whether messages may ask for the time of their delivery (timerWheelEnable).
+        timer_max_delay_sec: seconds until that time at most (timerMaxDelaySec).
+        recall_message_enable: whether such a message can be taken back (recallMessageEnable). On real
+            brokers it is off by default; here it is on, as tests want to try it.
+        reject_transaction_message: whether half messages are refused (rejectTransactionMessage).
+        transaction_time_out: seconds for which nobody is asked about a half message (transactionTimeOut).
+        transaction_check_interval: seconds between two looks for those to be asked about
+            (transactionCheckInterval).
+        transaction_check_max: how often the sender is asked before a half message is given up
+            (transactionCheckMax).
+        store_reply_message_enable: whether replies are kept, too (storeReplyMessageEnable).
+        enable_property_filter: whether consumers may filter by SQL92 conditions (enablePropertyFilter). On
+            real brokers it is off by default; here it is on, as tests want to try it.
+        enable_retry_topic_v2: whether the retry topics of pop are called ``%RETRY%group+topic``, which
+            cannot be taken for another group's, instead of ``%RETRY%group_topic`` (enableRetryTopicV2).
+        default_message_request_mode: PULL or POP: how consumers that leave their queues to the broker get
+            messages, unless SET_MESSAGE_REQUEST_MODE said it (defaultMessageRequestMode).
+        default_pop_share_queue_num: how many of the consumers that follow a consumer pop from its queues
+            too; with 0 or less all pop from all queues (defaultPopShareQueueNum).
+        use_server_side_reset_offset: whether the broker keeps the offsets that a tool sets a group back to,
+            as 5.x does, or tells the group's members, as 4.x does (useServerSideResetOffset).
         long_polling_enable: whether a pull that finds nothing is held for as long as it asks to be
             (longPollingEnable); without it, it is held for ``short_polling_time``.
         short_polling_time: seconds (shortPollingTimeMills).
@@ -89,10 +132,25 @@ class BrokerConfig:
     default_topic_queue_nums: int = attrs.field(default=8, validator=_at_least(1))
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
+    broker_permission: int = attrs.field(default=6, validator=_permission)
+    access_keys: Mapping[str, str] = attrs.field(factory=dict, repr=False, hash=False, validator=_access_keys)
     max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=_at_least(1))
     message_delay_level: str = attrs.field(
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", validator=_delay_levels
     )
+    timer_wheel_enable: bool = True
+    timer_max_delay_sec: int = attrs.field(default=3 * 24 * 3600, validator=_at_least(1))
+    recall_message_enable: bool = True
+    reject_transaction_message: bool = False
+    transaction_time_out: float = attrs.field(default=6.0, validator=_at_least(0))
+    transaction_check_interval: float = attrs.field(default=30.0, validator=_at_least(0.001))
+    transaction_check_max: int = attrs.field(default=15, validator=_at_least(0))
+    store_reply_message_enable: bool = True
+    enable_property_filter: bool = True
+    enable_retry_topic_v2: bool = False
+    default_message_request_mode: str = attrs.field(default="PULL", validator=_request_mode)
+    default_pop_share_queue_num: int = -1
+    use_server_side_reset_offset: bool = True
     long_polling_enable: bool = True
     short_polling_time: float = attrs.field(default=1.0, validator=_at_least(0))
     channel_expired_timeout: float = attrs.field(default=120.0, validator=_at_least(0.001))

@@ -9,23 +9,35 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from rocketmq_py.broker.administration import Administration
+from rocketmq_py.broker.admission import Admission
+from rocketmq_py.broker.assignment import Assignments
+from rocketmq_py.broker.authentication import Authentication
 from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.filtering import Conditions
 from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offsets import OffsetRequests, OffsetTable
+from rocketmq_py.broker.pop import PopService
 from rocketmq_py.broker.pulling import Pulling
 from rocketmq_py.broker.queries import Queries
+from rocketmq_py.broker.recalling import Recalling
+from rocketmq_py.broker.relaying import Relaying
+from rocketmq_py.broker.replying import Replying
+from rocketmq_py.broker.resetting import Resetting
 from rocketmq_py.broker.retrying import Retrying
 from rocketmq_py.broker.schedule import Schedule
 from rocketmq_py.broker.sending import Sending
 from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
+from rocketmq_py.broker.timers import Timers
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
+from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import pack_address
+from rocketmq_py.remoting.address import pack_address, split_address
 
 REGISTER_SECONDS = 30.0
 """How often the broker tells the name server of its topics (registerNameServerPeriod)."""
@@ -44,7 +56,8 @@ class Broker:
 
     Attributes:
         dispatch: answers requests, once :meth:`open` has been called.
-        tasks: must be under way for held pulls, delayed messages and silent clients to be looked after.
+        tasks: must be under way for held pulls, delayed messages, open transactions and silent clients to
+            be looked after.
     """
 
     def __init__(
@@ -56,7 +69,7 @@ class Broker:
         self._rng = rng
         self._born_hosts: dict[Connection, bytes] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
-        self.dispatch = Dispatch()
+        self.dispatch = Dispatch(Authentication(config.access_keys).check if config.access_keys else None)
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 
     def open(self, address: str) -> None:
@@ -73,28 +86,76 @@ class Broker:
         consumers = ConsumerGroups()
         offsets = OffsetTable()
         locks = QueueLocks()
-        schedule = Schedule(config, store)
-        clients = Clients(config, topics, subscription_groups, consumers, ProducerGroups())
-        pulling = Pulling(config, store, topics, offsets, consumers, subscription_groups)
+        conditions = Conditions()
+        timers = Timers(config, store, now_ms=self._now_ms)
+        schedule = Schedule(config, store, timers)
+        producers = ProducerGroups()
+        clients = Clients(config, topics, subscription_groups, consumers, producers, conditions)
+        broker_ip = split_address(address)[0]
+        pulling = Pulling(
+            config,
+            store,
+            topics,
+            offsets,
+            consumers,
+            subscription_groups,
+            conditions,
+            broker_ip=broker_ip,
+        )
         unique_ids = UniqueIdGenerator(
             packed[:-4], process_id=os.getpid, now_ms=self._now_ms, random=self._rng
         )
+        admission = Admission(config, topics, broker_ip=broker_ip, rng=self._rng)
+        transactions = Transactions(
+            config, topics, store, schedule, producers, address=packed, now_ms=self._now_ms
+        )
         sending = Sending(
             config,
+            admission,
             topics,
             subscription_groups,
             locks,
             store,
             schedule,
+            transactions,
             new_unique_id=unique_ids.next,
             born_host=self._born_host,
+        )
+        replying = Replying(
+            config,
+            admission,
+            producers,
+            store,
+            schedule,
+            address=address,
+            born_host=self._born_host,
+            now_ms=self._now_ms,
+        )
+        recalling = Recalling(config, topics, schedule, born_host=self._born_host, now_ms=self._now_ms)
+        retrying = Retrying(admission, topics, subscription_groups, store, schedule, rng=self._rng)
+        pop = PopService(
+            config,
+            store,
+            topics,
+            subscription_groups,
+            offsets,
+            schedule,
+            address=address,
+            now_ms=self._now_ms,
             rng=self._rng,
         )
-        retrying = Retrying(topics, subscription_groups, store, schedule, rng=self._rng)
         administration = Administration(config, topics, subscription_groups, store, offsets, consumers, locks)
         for handlers in (
             sending.handlers(),
+            transactions.handlers(),
+            replying.handlers(),
+            recalling.handlers(),
             pulling.handlers(),
+            pop.handlers(),
+            Relaying(config, consumers, store, topics, subscription_groups).handlers(),
+            Resetting(config, store, topics, subscription_groups, offsets, consumers).handlers(),
+            Consumption(config, topics, store, offsets, consumers, now_ms=self._now_ms).handlers(),
+            Assignments(config, topics, subscription_groups, consumers).handlers(),
             clients.handlers(),
             OffsetRequests(offsets, store, topics, subscription_groups).handlers(),
             Queries(store).handlers(),
@@ -102,14 +163,22 @@ class Broker:
             administration.handlers(),
         ):
             self.dispatch.add(handlers)
-        self._on_closed += [clients.forget, pulling.held.drop]
+        self._on_closed += [clients.forget, pulling.held.drop, pop.forget]
 
         async def register_topics() -> None:
             while True:
                 await trio.sleep(REGISTER_SECONDS)
                 self._name_server.register(topics)
 
-        self.tasks += [schedule.run, pulling.held.run, clients.drop_silent, register_topics]
+        self.tasks += [
+            schedule.run,
+            timers.run,
+            transactions.run,
+            pulling.held.run,
+            *pop.tasks,
+            clients.drop_silent,
+            register_topics,
+        ]
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that has ended."""

@@ -18,6 +18,8 @@ RequestHandler: TypeAlias = Callable[[Connection, Command], None]
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What Java's servers append to some of their remarks."""
+UNSET_REMARK = "not set any response code"
+"""The remark of Java's answers that were made without one; some of them are successes."""
 
 
 class Refusal(Exception):  # noqa: N818 - no error of the broker: a request is answered with it
@@ -40,9 +42,13 @@ class Dispatch:
     """The table of handlers of one server.
 
     A feature is one more module with a mapping of codes to handlers, given to :meth:`add`.
+
+    Args:
+        check: raises Refusal for a request that is not to be handled; None lets all of them in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[Command], None] | None = None) -> None:
+        self._check = check
         self._handlers: dict[int, RequestHandler] = {}
 
     def add(self, handlers: Mapping[int, RequestHandler]) -> None:
@@ -52,7 +58,12 @@ class Dispatch:
 
     def __call__(self, connection: Connection, request: Command) -> None:
         """Have a request answered: what ``serve`` calls for each. Never raises."""
-        answer_with(self._handlers.get(request.code, _refuse), connection, request)
+        answer_with(self._handle, connection, request)
+
+    def _handle(self, connection: Connection, request: Command) -> None:
+        if self._check is not None:
+            self._check(request)
+        self._handlers.get(request.code, _refuse)(connection, request)
 
 
 def answer_with(handler: RequestHandler, connection: Connection, request: Command) -> None:

@@ -8,7 +8,8 @@ from functools import lru_cache
 import attrs
 
 from rocketmq_py import properties as names
-from rocketmq_py.broker.store import MessageStore, StoredMessage
+from rocketmq_py.broker.put_status import NotStored, PutStatus
+from rocketmq_py.broker.store import ConsumeQueue, MessageStore, StoredMessage
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
@@ -52,6 +53,14 @@ def delay_level_of(properties: Mapping[str, str]) -> int:
         raise ProtocolError(f"property {names.DELAY_LEVEL} is {level!r}, which is no number") from None
 
 
+def number_or_minus_one(text: str) -> int:
+    """Return the number that a property says, -1 if it is none: so does Java here and there."""
+    try:
+        return int(text)
+    except ValueError:
+        return -1
+
+
 # Not slotted: it is built faster so, and one is built for each message that is sent.
 @attrs.frozen(slots=False, eq=False)
 class Draft:
@@ -88,7 +97,10 @@ class Draft:
 
     @property
     def is_open_transaction(self) -> bool:
-        """Whether it is a half message, or the note that one was rolled back: neither is ever delayed."""
+        """Whether it says that it is a half message, or one that was rolled back: neither is ever read.
+
+        Clients' half messages do not: the broker takes that away and keeps them by itself.
+        """
         return self.system_flag & TRANSACTION_BITS not in (0, TRANSACTION_COMMIT)
 
     @classmethod
@@ -112,11 +124,15 @@ class Draft:
             message.prepared_transaction_offset,
         )
 
-    def store_in(self, store: MessageStore) -> StoredMessage | None:
-        """Store it at once; None if it is too large, or a number in it does not fit."""
+    def store_in(self, store: MessageStore) -> StoredMessage:
+        """Store it at once. Raises NotStored if it is too large, or a number in it does not fit."""
+        if self.is_open_transaction:
+            queue = ConsumeQueue(self.topic, self.queue_id)  # one that nobody can ask for
+        else:
+            queue = store.queue(self.topic, self.queue_id)
         try:
             return store.append(
-                store.queue(self.topic, self.queue_id),
+                queue,
                 self.body,
                 names.encode_properties(self.properties).encode(),
                 tags_code_of(self.properties),
@@ -128,4 +144,4 @@ class Draft:
                 self.prepared_transaction_offset,
             )
         except InvalidMessageError:
-            return None
+            raise NotStored(PutStatus.MESSAGE_ILLEGAL) from None

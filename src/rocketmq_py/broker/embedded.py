@@ -27,7 +27,8 @@ class EmbeddedBroker:
 
     Clients of any language talk to it as to a real one. It keeps everything in memory: what it holds is
     gone when it ends, and beyond ``BrokerConfig.max_store_bytes`` the oldest messages are dropped. There
-    is one broker, a master; transactional messages, timers, SQL92 filters and access control are refused::
+    is one broker, a master. Who may ask can be limited (``BrokerConfig.access_keys``), not who may do what;
+    and topics are of the usual kind only, not lite, compacted or of batches::
 
         async with EmbeddedBroker() as broker:
             async with Producer(broker.name_server_address, group="orders") as producer:

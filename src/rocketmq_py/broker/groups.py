@@ -12,6 +12,8 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
+from rocketmq_py.broker.filtering import Conditions, condition_of, is_tag_expression
+from rocketmq_py.broker.sql92 import ConditionError
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -31,7 +33,6 @@ from rocketmq_py.protocol.headers import (
     NotifyConsumerIdsChangedRequest,
     UnregisterClientRequest,
 )
-from rocketmq_py.protocol.subscription import TAG
 from rocketmq_py.remoting import Connection
 
 SCAN_SECONDS = 10.0
@@ -130,6 +131,10 @@ class ConsumerGroups:
         """Return the names of the groups that have a member on this connection."""
         return [name for name, group in self._groups.items() if connection in group.members]
 
+    def subscribed_to(self, topic: str) -> list[str]:
+        """Return the names of the groups that subscribe a topic."""
+        return [name for name, group in self._groups.items() if topic in group.subscriptions]
+
     def silent_since(self, time: float) -> set[Connection]:
         """Return the connections of members without a heartbeat since ``time``, on trio's clock."""
         return {
@@ -150,21 +155,46 @@ class ConsumerGroups:
 
 
 class ProducerGroups:
-    """All producer groups with members."""
+    """All producer groups with members, and where each client is that has joined one."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, Member]] = {}
+        self._clients: dict[str, Connection] = {}
+        self._turn = 0
+        self.find = self._clients.get
+        """Returns a client's connection by its id, None if no such client has joined a group.
+
+        As on a real broker a client that leaves one of its groups is not found either, until it joins
+        another one.
+        """
 
     def beat(self, name: str, connection: Connection, member: Member) -> None:
         """Note a member's heartbeat."""
-        self._groups.setdefault(name, {})[connection] = member
+        members = self._groups.setdefault(name, {})
+        if connection not in members:
+            self._clients[member.client_id] = connection
+        members[connection] = member
 
     def leave(self, name: str, connection: Connection) -> None:
         """Forget a member."""
         members = self._groups.get(name, {})
-        members.pop(connection, None)
+        member = members.pop(connection, None)
+        if member is not None and self._clients.get(member.client_id) is connection:
+            del self._clients[member.client_id]
         if not members:
             self._groups.pop(name, None)
+
+    def choose(self, name: str) -> Connection | None:
+        """Return a member that can be asked something, another one each time; None if there is none."""
+        ready = [
+            connection
+            for connection in self._groups.get(name, {})
+            if not connection.is_closed and connection.has_room
+        ]
+        if not ready:
+            return None
+        self._turn += 1
+        return ready[self._turn % len(ready)]
 
     def forget(self, connection: Connection) -> None:
         """Forget the members of a connection that is closed."""
@@ -190,6 +220,7 @@ class Clients:
         subscription_groups: the settings of groups.
         consumers: the consumer groups.
         producers: the producer groups.
+        conditions: take over the SQL92 conditions of heartbeats.
     """
 
     def __init__(
@@ -199,12 +230,14 @@ class Clients:
         subscription_groups: SubscriptionGroupTable,
         consumers: ConsumerGroups,
         producers: ProducerGroups,
+        conditions: Conditions,
     ) -> None:
         self._config = config
         self._topics = topics
         self._subscription_groups = subscription_groups
         self._consumers = consumers
         self._producers = producers
+        self._conditions = conditions
         self._fingerprints: dict[str, int] = {}
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -251,6 +284,7 @@ class Clients:
                 with_subscriptions=not heartbeat.without_sub,
                 notify=settings.notify_consumer_ids_changed_enable,
             )
+            self._conditions.register(data.group_name, data.subscription_data_set)
         for producer in heartbeat.producer_data_set:
             self._producers.beat(producer.group_name, connection, member)
         # A client without a fingerprint always sends its subscriptions: to it they count as changed.
@@ -284,15 +318,18 @@ class Clients:
 
     def _check_subscription(self, connection: Connection, request: Command) -> None:
         if request.body:
-            kind = ClientCheck.decode(request.body).subscription_data.expression_type
-            if not is_tag_expression(kind):
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"The broker does not support consumer to filter message by {kind}",
-                )
+            self._check_expression(ClientCheck.decode(request.body).subscription_data)
         connection.respond(request, ResponseCode.SUCCESS)
 
-
-def is_tag_expression(kind: str | None) -> bool:
-    """Tell whether a subscription's expression is one of tags: nothing said means that it is."""
-    return not kind or kind == TAG
+    def _check_expression(self, subscription: SubscriptionData) -> None:
+        kind = subscription.expression_type
+        if is_tag_expression(kind):
+            return
+        if not self._config.enable_property_filter:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+            )
+        try:
+            condition_of(kind, subscription.sub_string)
+        except ConditionError as error:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None

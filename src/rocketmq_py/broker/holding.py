@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import trio
 
+from rocketmq_py.broker.filtering import Wanted
 from rocketmq_py.broker.store import ConsumeQueue, StoredMessage
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
@@ -26,14 +27,13 @@ class HeldPull:
         request: the pull as it came.
         header: its header.
         queue: the queue that it waits for.
-        codes: the tag hashes that it wants; None for all messages.
+        wanted: its filter.
         expires_at: when its time is up, on trio's clock.
         on_ready: answers it: a message that it wants has come, or its time is up.
     """
 
     __slots__ = (
         "_on_ready",
-        "codes",
         "connection",
         "expires_at",
         "header",
@@ -41,6 +41,7 @@ class HeldPull:
         "request",
         "seen",
         "tick",
+        "wanted",
     )
 
     def __init__(
@@ -49,7 +50,7 @@ class HeldPull:
         request: Command,
         header: PullMessageRequest,
         queue: ConsumeQueue,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         expires_at: float,
         on_ready: Callable[[HeldPull], None],
     ) -> None:
@@ -57,7 +58,7 @@ class HeldPull:
         self.request = request
         self.header = header
         self.queue = queue
-        self.codes = codes
+        self.wanted = wanted
         self.seen = queue.end
         self.expires_at = expires_at
         self.tick = 0
@@ -69,8 +70,8 @@ class HeldPull:
 
     def wants_any(self, messages: list[StoredMessage]) -> bool:
         """Tell whether its filter lets any of the messages through."""
-        codes = self.codes
-        return any(codes is None or message.tags_code in codes for message in messages)
+        wanted = self.wanted
+        return any(wanted is None or wanted(message) for message in messages)
 
 
 class HeldPulls:
@@ -97,12 +98,12 @@ class HeldPulls:
         request: Command,
         header: PullMessageRequest,
         queue: ConsumeQueue,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         seconds: float,
     ) -> None:
         """Keep a pull until a message that it wants arrives, for ``seconds`` at the most."""
         expires_at = trio.current_time() + seconds
-        held = HeldPull(connection, request, header, queue, codes, expires_at, self._release)
+        held = HeldPull(connection, request, header, queue, wanted, expires_at, self._release)
         waiting = self._of_queue.get(queue)
         if waiting is None:
             waiting = self._of_queue[queue] = set()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
-from rocketmq_py.broker.topics import TopicConfig
+from rocketmq_py.broker.topics import PERM_READ, PERM_WRITE, TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import (
     MASTER_ID,
@@ -45,9 +45,15 @@ class NameServer:
                 broker_name=self._config.broker_name,
                 read_queue_nums=topic.read_queue_nums,
                 write_queue_nums=topic.write_queue_nums,
-                perm=topic.perm,
+                perm=self._perm(topic.perm),
                 topic_sys_flag=topic.topic_sys_flag,
             )
+
+    def _perm(self, perm: int) -> int:
+        # As in Java, only a broker that may not do everything takes the inherited bit away.
+        everything = PERM_READ | PERM_WRITE
+        allowed = self._config.broker_permission
+        return perm if allowed & everything == everything else perm & allowed
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""

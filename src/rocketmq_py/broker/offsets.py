@@ -22,6 +22,7 @@ class OffsetTable:
 
     def __init__(self) -> None:
         self._committed: dict[tuple[str, str], dict[int, int]] = {}
+        self._reset: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -33,9 +34,31 @@ class OffsetTable:
         self._pulled.setdefault((topic, group), {})[queue_id] = offset
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the committed offset, None if there is none."""
+        """Return the committed offset, or the one that it was reset to; None if there is none."""
+        reset = self._reset.get((topic, group))
+        if reset is not None and queue_id in reset:
+            return reset[queue_id]
         offsets = self._committed.get((topic, group))
         return None if offsets is None else offsets.get(queue_id)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Have the group go on from ``offset``: its next pull or pop is told so."""
+        self._reset.setdefault((topic, group), {})[queue_id] = offset
+        self.commit(group, topic, queue_id, offset)
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Tell whether the group has yet to be told of a reset: until then its commits do not count."""
+        return queue_id in self._reset.get((topic, group), {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return where the group shall go on, None where that was not changed; it is told with this."""
+        offsets = self._reset.get((topic, group))
+        if offsets is None:
+            return None
+        offset = offsets.pop(queue_id, None)
+        if not offsets:
+            del self._reset[topic, group]
+        return offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return where the next pull begins, None if the group has neither pulled nor committed."""
@@ -47,9 +70,13 @@ class OffsetTable:
         """Return the topics for which the group has committed offsets."""
         return [topic for topic, committing in self._committed if committing == group]
 
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have committed offsets for the topic."""
+        return [group for committed, group in self._committed if committed == topic]
+
     def forget_topic(self, topic: str) -> None:
         """Forget all offsets of a topic."""
-        for table in (self._committed, self._pulled):
+        for table in (self._committed, self._reset, self._pulled):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]
 
@@ -105,5 +132,10 @@ class OffsetRequests:
             )
         if self._topics.get(header.topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        place = header.consumer_group, header.topic, header.queue_id
+        if self._offsets.is_reset(*place):
+            # What a consumer commits before it knows must not undo what a tool has asked for.
+            connection.respond(request, ResponseCode.SUCCESS, remark="Offset has been previously reset")
+            return
+        self._offsets.commit(*place, header.commit_offset)
         connection.respond(request, ResponseCode.SUCCESS)

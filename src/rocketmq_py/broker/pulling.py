@@ -8,12 +8,21 @@ from typing import NamedTuple
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
-from rocketmq_py.broker.groups import ConsumerGroups, is_tag_expression
+from rocketmq_py.broker.filtering import (
+    Conditions,
+    Wanted,
+    condition_of,
+    is_tag_expression,
+    wanted_by,
+    wanted_by_tags,
+)
+from rocketmq_py.broker.groups import ConsumerGroups
 from rocketmq_py.broker.holding import HeldPull, HeldPulls
 from rocketmq_py.broker.offsets import OffsetTable
+from rocketmq_py.broker.sql92 import ConditionError
 from rocketmq_py.broker.store import ConsumeQueue, MessageStore, StoredMessage
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
-from rocketmq_py.broker.topics import TopicConfig, TopicTable
+from rocketmq_py.broker.topics import PERM_READ, TopicConfig, TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import SubscriptionData, SubscriptionGroupConfig
@@ -35,6 +44,7 @@ MAX_SCANNED_MESSAGES = 10_000
 class _Forbidden(enum.IntEnum):
     """Why a pull may not be; the answer's field ``forbiddenType``. Java: ``ForbiddenType``."""
 
+    BROKER = 1
     GROUP = 2
     TOPIC = 3
     BROADCASTING = 4
@@ -56,16 +66,14 @@ class Found(NamedTuple):
     messages: list[StoredMessage]
 
 
-def look(
-    queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None, config: BrokerConfig
-) -> Found:
+def look(queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, config: BrokerConfig) -> Found:
     """Look for messages of a queue from ``offset`` on. Java: ``DefaultMessageStore.getMessage``.
 
     Args:
         queue: the queue.
         offset: the first one wanted.
         max_count: how many are wanted; at least one is found if there is one.
-        codes: the tag hashes that are wanted; None for all messages.
+        wanted: the filter.
         config: has the bounds on one answer.
     """
     start, end = queue.start, queue.end
@@ -79,7 +87,7 @@ def look(
     if offset > end:
         return Found(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", end, [])
     count = max(1, min(max_count, config.max_transfer_count_on_message_in_memory))
-    scanned = count if codes is None else max(SCANNED_MESSAGES, min(max_count, MAX_SCANNED_MESSAGES))
+    scanned = count if wanted is None else max(SCANNED_MESSAGES, min(max_count, MAX_SCANNED_MESSAGES))
     size = 0
     messages: list[StoredMessage] = []
     for message in queue.slice(offset, min(end, offset + scanned)):
@@ -87,7 +95,7 @@ def look(
         if messages and (len(messages) == count or size > config.max_transfer_bytes_on_message_in_memory):
             break
         offset += 1
-        if codes is None or message.tags_code in codes:
+        if wanted is None or wanted(message):
             messages.append(message)
         else:
             size -= len(message.data)
@@ -107,13 +115,18 @@ class Pulling:
         offsets: OffsetTable,
         groups: ConsumerGroups,
         subscription_groups: SubscriptionGroupTable,
+        conditions: Conditions,
+        *,
+        broker_ip: str,
     ) -> None:
         self._config = config
+        self._broker_ip = broker_ip
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._groups = groups
         self._subscription_groups = subscription_groups
+        self._conditions = conditions
         self.held = HeldPulls(self._answer_held)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -132,6 +145,8 @@ class Pulling:
     def _answer(
         self, connection: Connection, request: Command, header: PullMessageRequest, *, may_hold: bool
     ) -> None:
+        if not self._config.broker_permission & PERM_READ:
+            raise _forbidden(_Forbidden.BROKER, f"the broker[{self._broker_ip}] pulling message is forbidden")
         group = self._consuming_group(header)
         topic = self._readable_topic(header)
         if not 0 <= header.queue_id < topic.read_queue_nums:
@@ -140,9 +155,9 @@ class Pulling:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
                 f"[{topic.read_queue_nums}] consumer:[/{connection.address}]",
             )
-        codes = self._wanted_codes(header, group)
+        wanted = self._wanted(header, group)
         queue = self._store.queue(header.topic, header.queue_id)
-        found = look(queue, header.queue_offset, header.max_msg_nums, codes, self._config)
+        found = self._look(queue, header, wanted)
         self._note_offsets(header, found.next_offset, may_commit=may_hold)
         if found.code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & SUSPEND_FLAG:
             config = self._config
@@ -151,7 +166,7 @@ class Pulling:
                 if config.long_polling_enable
                 else config.short_polling_time
             )
-            self.held.hold(connection, request, header, queue, codes, seconds)
+            self.held.hold(connection, request, header, queue, wanted, seconds)
             return
         fields = {
             "nextBeginOffset": str(found.next_offset),
@@ -163,6 +178,12 @@ class Pulling:
         }
         body = b"".join([message.data for message in found.messages])
         connection.respond(request, found.code, fields, body, found.status)
+
+    def _look(self, queue: ConsumeQueue, header: PullMessageRequest, wanted: Wanted) -> Found:
+        reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset is not None:
+            return Found(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, [])
+        return look(queue, header.queue_offset, header.max_msg_nums, wanted, self._config)
 
     def _consuming_group(self, header: PullMessageRequest) -> SubscriptionGroupConfig:
         group = self._subscription_groups.find(header.consumer_group)
@@ -185,21 +206,36 @@ class Pulling:
             raise _forbidden(_Forbidden.TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
         return topic
 
-    def _wanted_codes(
-        self, header: PullMessageRequest, group: SubscriptionGroupConfig
-    ) -> frozenset[int] | None:
-        if header.sys_flag & SUBSCRIPTION_FLAG:
+    def _wanted(self, header: PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
+        brings_subscription = header.sys_flag & SUBSCRIPTION_FLAG
+        if brings_subscription:
             subscription = _parse_subscription(header)
         else:
             subscription = self._registered_subscription(header, group)
-        if not is_tag_expression(subscription.expression_type):
+        kind = subscription.expression_type
+        if is_tag_expression(kind):
+            return wanted_by_tags(subscription)
+        wanted = (
+            _brought_condition(subscription) if brings_subscription else self._registered_condition(header)
+        )
+        if not self._config.enable_property_filter:
             raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
-        if subscription.class_filter_mode or subscription.sub_string == "*":
-            return None
-        return frozenset(subscription.code_set)
+        return wanted
+
+    def _registered_condition(self, header: PullMessageRequest) -> Wanted:
+        registered = self._conditions.find(header.topic, header.consumer_group)
+        if registered is None:
+            raise Refusal(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if registered.version < header.sub_version:
+            raise Refusal(
+                ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
+            )
+        return wanted_by(registered.condition)
 
     def _registered_subscription(
         self, header: PullMessageRequest, group: SubscriptionGroupConfig
@@ -239,6 +275,13 @@ def _parse_subscription(header: PullMessageRequest) -> SubscriptionData:
     except ConfigurationError:
         pass
     raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+
+
+def _brought_condition(subscription: SubscriptionData) -> Wanted:
+    try:
+        return wanted_by(condition_of(subscription.expression_type, subscription.sub_string))
+    except ConditionError:
+        return None  # so do real brokers: what cannot be read lets all messages through
 
 
 def _forbidden(kind: _Forbidden, remark: str) -> Refusal:

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 import attrs
 
 from rocketmq_py import properties as names
+from rocketmq_py.broker.admission import Admission
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.draft import Draft
+from rocketmq_py.broker.put_status import NotStored
 from rocketmq_py.broker.schedule import Schedule
 from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
@@ -33,6 +35,7 @@ class Retrying:
 
     def __init__(
         self,
+        admission: Admission,
         topics: TopicTable,
         subscription_groups: SubscriptionGroupTable,
         store: MessageStore,
@@ -40,6 +43,7 @@ class Retrying:
         *,
         rng: random.Random,
     ) -> None:
+        self._admission = admission
         self._topics = topics
         self._subscription_groups = subscription_groups
         self._store = store
@@ -58,6 +62,8 @@ class Retrying:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group} {FAQ}",
             )
+        if not self._admission.is_writable:
+            raise Refusal(ResponseCode.NO_PERMISSION, self._admission.forbidden("sending message"))
         if group.retry_queue_nums > 0:
             self._store_again(header, group)
         connection.respond(request, ResponseCode.SUCCESS)
@@ -91,5 +97,7 @@ class Retrying:
             properties=properties,
             reconsume_times=failed.reconsume_times + 1,
         )
-        if self._schedule.put(again) is None:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
+        try:
+            self._schedule.put(again)
+        except NotStored as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, error.status.name) from None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 
-import attrs
-
 from rocketmq_py import properties as names
+from rocketmq_py.broker.admission import Admission, Send, read_long_form, read_short_form
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.draft import (
@@ -15,43 +13,28 @@ from rocketmq_py.broker.draft import (
     Draft,
     decode_properties,
     delay_level_of,
+    number_or_minus_one,
     tags_code_of,
 )
 from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.put_status import NotStored, PutStatus, explain
 from rocketmq_py.broker.schedule import Schedule
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.store import MessageStore, StoredMessage
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
-from rocketmq_py.broker.topics import TopicConfig, TopicTable, is_sendable, topic_fault
+from rocketmq_py.broker.timers import WISHES
+from rocketmq_py.broker.topics import TopicConfig, TopicTable
+from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import ProtocolError
-from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX, dead_letter_topic
+from rocketmq_py.names import RETRY_PREFIX, dead_letter_topic
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import SendMessageRequest
+from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
-POP_CHECKPOINT = "POP_CK"
-_TIMER_PROPERTIES = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"})
-_FEATURE_PROPERTIES = _TIMER_PROPERTIES | {names.INNER_NUMBER, names.TRANSACTION_PREPARED}
+_TIMED = WISHES | {names.TIMER_OUT_MS}
+_UNLIKE_PRIORITY = WISHES | {names.DELAY_LEVEL, names.SHARDING_KEY}
 _MAX_BATCH_TOPIC_LENGTH = 127
-
-
-@attrs.frozen(slots=False, eq=False)
-class _Send:
-    """The header of a send, of either form."""
-
-    topic: str
-    queue_id: int
-    system_flag: int
-    born_time_ms: int
-    flag: int
-    properties: str
-    reconsume_times: int
-    max_reconsume_times: int | None
-    is_batch: bool
-    default_topic: str
-    default_topic_queue_nums: int
 
 
 class Sending:
@@ -59,46 +42,42 @@ class Sending:
 
     Args:
         config: the broker's settings.
-        topics: the broker's topics; a send may add one.
+        admission: checks what comes.
+        topics: the broker's topics; a message that is given up may add one.
         subscription_groups: the settings of consumer groups.
         locks: tell which groups consume in order.
         store: keeps batches.
         schedule: keeps single messages, delayed or not.
+        transactions: keeps half messages.
         new_unique_id: makes the id of a message whose sender gave it none.
         born_host: gives a connection's peer in packed form.
-        rng: chooses a queue when a send leaves that to the broker.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
+        admission: Admission,
         topics: TopicTable,
         subscription_groups: SubscriptionGroupTable,
         locks: QueueLocks,
         store: MessageStore,
         schedule: Schedule,
+        transactions: Transactions,
         *,
         new_unique_id: Callable[[], str],
         born_host: Callable[[Connection], bytes],
-        rng: random.Random,
     ) -> None:
         self._config = config
+        self._admission = admission
         self._topics = topics
         self._subscription_groups = subscription_groups
         self._locks = locks
         self._store = store
         self._schedule = schedule
+        self._transactions = transactions
         self._new_unique_id = new_unique_id
         self._born_host = born_host
-        self._rng = rng
-        self._marks = {
-            names.MESSAGE_REGION: config.region_id,
-            names.TRACE_SWITCH: "true" if config.trace_on else "false",
-        }
-        self._too_large = (
-            "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
-            f"{config.max_message_size}B, msg properties length limit 32KB."
-        )
+        self._marks = admission.marks
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""
@@ -109,104 +88,40 @@ class Sending:
         }
 
     def _send(self, connection: Connection, request: Command) -> None:
-        header = SendMessageRequest.from_fields(request.fields)
-        send = _Send(
-            header.topic,
-            header.queue_id,
-            header.sys_flag,
-            header.born_timestamp,
-            header.flag,
-            header.properties or "",
-            header.reconsume_times or 0,
-            header.max_reconsume_times,
-            bool(header.batch),
-            header.default_topic,
-            header.default_topic_queue_nums,
-        )
-        self._take(connection, request, send)
+        self._take(connection, request, read_long_form(request))
 
     def _send_v2(self, connection: Connection, request: Command) -> None:
-        # The hot path: the names of SendMessageRequestV2, read without building one.
-        fields = request.fields
-        try:
-            most = fields.get("l")
-            send = _Send(
-                fields["b"],
-                int(fields["e"]),
-                int(fields["f"]),
-                int(fields["g"]),
-                int(fields["h"]),
-                fields.get("i", ""),
-                int(fields.get("j", 0)),
-                int(most) if most is not None else None,
-                fields.get("m") == "true",
-                fields.get("c", DEFAULT_TOPIC),
-                int(fields.get("d", 0)),
-            )
-        except KeyError as error:
-            raise ProtocolError(f"SendMessageRequestV2: field {error} is missing") from None
-        except ValueError as error:
-            raise ProtocolError(f"SendMessageRequestV2: {error}") from None
-        self._take(connection, request, send)
+        self._take(connection, request, read_short_form(request))
 
-    def _take(self, connection: Connection, request: Command, send: _Send) -> None:
-        topic = self._topics.get(send.topic)
-        if topic is None or not is_sendable(send.topic):
-            topic = self._new_topic(send)
-        queue_id = send.queue_id
-        queues = max(topic.write_queue_nums, topic.read_queue_nums)
-        if queue_id >= queues:
-            raise self._refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.address}",
-            )
-        if not request.body:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "the request has no body: a message needs one")
-        if queue_id < 0:
-            queue_id = self._rng.randrange(max(1, topic.write_queue_nums))
+    def _take(self, connection: Connection, request: Command, send: Send) -> None:
+        topic, queue_id = self._admission.admit(connection, request, send)
         if send.is_batch:
             self._store_batch(connection, request, send, queue_id)
         else:
-            self._store_one(connection, request, send, queue_id)
-
-    def _new_topic(self, send: _Send) -> TopicConfig:
-        fault = topic_fault(send.topic)
-        if fault is not None:
-            raise self._refusal(ResponseCode.INVALID_PARAMETER, fault)
-        if not is_sendable(send.topic):
-            raise self._refusal(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{send.topic}] is forbidden."
-            )
-        topic = self._topics.create_for_send(send.topic, send.default_topic, send.default_topic_queue_nums)
-        if topic is None and send.topic.startswith(RETRY_PREFIX):
-            topic = self._topics.create_for_send_back(send.topic, 1)
-        if topic is None:
-            raise self._refusal(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{send.topic}] not exist, apply first please!{FAQ}"
-            )
-        return topic
-
-    def _refusal(self, code: int, remark: str) -> Refusal:
-        return Refusal(code, remark, self._marks)
+            self._store_one(connection, request, send, topic, queue_id)
 
     # One message
 
-    def _store_one(self, connection: Connection, request: Command, send: _Send, queue_id: int) -> None:
+    def _store_one(
+        self, connection: Connection, request: Command, send: Send, topic: TopicConfig, queue_id: int
+    ) -> None:
         properties = decode_properties(send.properties)
         properties.update(self._marks)
-        properties.pop(POP_CHECKPOINT, None)
-        topic, stored_queue_id = send.topic, queue_id
-        if topic.startswith(RETRY_PREFIX) and self._is_given_up(send):
+        properties.pop(names.POP_CHECKPOINT, None)
+        stored_topic, stored_queue_id = send.topic, queue_id
+        if stored_topic.startswith(RETRY_PREFIX) and self._is_given_up(send):
             properties[names.DELAY_LEVEL] = "-1"
-            topic = dead_letter_topic(topic.removeprefix(RETRY_PREFIX))
+            stored_topic = dead_letter_topic(stored_topic.removeprefix(RETRY_PREFIX))
             stored_queue_id = 0
-            self._topics.create_for_send_back(topic, 1)
+            self._topics.create_for_send_back(stored_topic, 1)
+        elif names.PRIORITY in properties:
+            queue_id = stored_queue_id = _queue_by_priority(properties, topic, queue_id)
         unique_id = properties.get(names.UNIQUE_KEY)
         if not unique_id:
             unique_id = properties[names.UNIQUE_KEY] = self._new_unique_id()
         properties[names.CLUSTER] = self._config.cluster_name
         draft = Draft(
-            topic,
+            stored_topic,
             stored_queue_id,
             request.body,
             properties,
@@ -216,11 +131,10 @@ class Sending:
             self._born_host(connection),
             send.reconsume_times,
         )
-        if not _FEATURE_PROPERTIES.isdisjoint(properties) or send.system_flag & INNER_BATCH_FLAG:
-            self._check_features(draft)
-        stored = self._schedule.put(draft)
-        if stored is None:
-            raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, self._too_large)
+        try:
+            stored = self._put(draft)
+        except NotStored as error:
+            raise self._admission.refusal(*explain(error.status, self._config)) from None
         fields = {
             names.MESSAGE_REGION: self._marks[names.MESSAGE_REGION],
             names.TRACE_SWITCH: self._marks[names.TRACE_SWITCH],
@@ -229,39 +143,46 @@ class Sending:
             "queueOffset": str(stored.queue_offset),
             "transactionId": unique_id,
         }
+        if not _TIMED.isdisjoint(properties):
+            self._add_recall_handle(fields, stored)
         connection.respond(request, ResponseCode.SUCCESS, fields)
 
-    def _is_given_up(self, send: _Send) -> bool:
+    def _is_given_up(self, send: Send) -> bool:
         name = send.topic.removeprefix(RETRY_PREFIX)
         group = self._subscription_groups.find(name)
         if group is None:
-            raise self._refusal(
+            raise self._admission.refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}"
             )
         most = group.retry_max_times if send.max_reconsume_times is None else send.max_reconsume_times
         # Who consumes in order has tried again in place; what still comes here is given up.
         return send.reconsume_times > most or self._locks.holds_any(name)
 
-    def _check_features(self, draft: Draft) -> None:
+    def _put(self, draft: Draft) -> StoredMessage:
         properties = draft.properties
         if names.INNER_NUMBER in properties or draft.system_flag & INNER_BATCH_FLAG:
-            raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, self._too_large)
-        if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true" and not (
-            draft.reconsume_times > 0 and draft.delay_level > 0
-        ):
-            raise self._refusal(
-                ResponseCode.NO_PERMISSION,
-                "this broker has no transactional messages: sending transaction message is forbidden",
+            raise NotStored(PutStatus.MESSAGE_ILLEGAL)
+        if names.TRANSACTION_PREPARED not in properties or not _is_half(draft):
+            return self._schedule.put(draft)
+        if self._config.reject_transaction_message:
+            raise self._admission.refusal(
+                ResponseCode.NO_PERMISSION, self._admission.forbidden("sending transaction message")
             )
-        if draft.delay_level <= 0 and not _TIMER_PROPERTIES.isdisjoint(properties):
-            raise self._refusal(
-                ResponseCode.SYSTEM_ERROR,
-                "accurate timer message is not enabled, timerWheelEnable is false",
-            )
+        return self._transactions.prepare(draft)
+
+    def _add_recall_handle(self, fields: dict[str, str], stored: StoredMessage) -> None:
+        properties = Draft.of(stored).properties
+        topic, slot = properties.get(names.REAL_TOPIC), properties.get(names.TIMER_OUT_MS)
+        if topic is None or slot is None or topic.startswith(RETRY_PREFIX):
+            return
+        # One beyond the begin of the second that the message is in: what takes it back must be in it, too.
+        time_ms = str(number_or_minus_one(slot) + 1)
+        handle = RecallHandle(topic, self._config.broker_name, time_ms, fields["transactionId"])
+        fields["recallHandle"] = handle.encode()
 
     # A batch
 
-    def _store_batch(self, connection: Connection, request: Command, send: _Send, queue_id: int) -> None:
+    def _store_batch(self, connection: Connection, request: Command, send: Send, queue_id: int) -> None:
         self._check_batch(send)
         if len(request.body) > self._config.max_message_size:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "message body size exceeded")
@@ -293,14 +214,35 @@ class Sending:
             fields["transactionId"] = unique_id
         connection.respond(request, ResponseCode.SUCCESS, fields)
 
-    def _check_batch(self, send: _Send) -> None:
+    def _check_batch(self, send: Send) -> None:
         if len(send.topic) > _MAX_BATCH_TOPIC_LENGTH:
-            raise self._refusal(
+            raise self._admission.refusal(
                 ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(send.topic)}"
             )
         if send.topic.startswith(RETRY_PREFIX):
-            raise self._refusal(
+            raise self._admission.refusal(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {send.topic}"
             )
         if send.system_flag & TRANSACTION_BITS or delay_level_of(decode_properties(send.properties)) > 0:
-            raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, self._too_large)
+            raise self._admission.refusal(*explain(PutStatus.MESSAGE_ILLEGAL, self._config))
+
+
+def _is_half(draft: Draft) -> bool:
+    """Tell whether a message is a half message; one that comes again after a failure is none any more."""
+    is_wished = draft.properties[names.TRANSACTION_PREPARED].lower() == "true"
+    return is_wished and not (draft.reconsume_times > 0 and draft.delay_level > 0)
+
+
+def _queue_by_priority(properties: dict[str, str], topic: TopicConfig, queue_id: int) -> int:
+    """Return the queue of a message with a priority (5.5.0): the priority is the queue.
+
+    Messages that are something else beside that lose it. Java: ``TopicMessageType``.
+    """
+    priority = number_or_minus_one(properties[names.PRIORITY])
+    if priority < 0:
+        return queue_id
+    is_half = properties.get(names.TRANSACTION_PREPARED, "").lower() == "true"
+    if is_half or not _UNLIKE_PRIORITY.isdisjoint(properties):
+        del properties[names.PRIORITY]
+        return queue_id
+    return max(0, min(priority, topic.write_queue_nums - 1))

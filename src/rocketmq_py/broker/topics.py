@@ -18,12 +18,15 @@ PERM_INHERIT = 1
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 SCHEDULE_TOPIC_QUEUES = 18
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+GIVEN_UP_HALF_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _NOT_SENDABLE = frozenset(
     {
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
+        HALF_TOPIC,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        GIVEN_UP_HALF_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }
@@ -129,9 +132,13 @@ class TopicTable:
             TopicConfig(SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUES, SCHEDULE_TOPIC_QUEUES),
             TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1),
             TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{config.broker_name}", 1, 1, PERM_INHERIT),
-            TopicConfig("RMQ_SYS_TRANS_HALF_TOPIC", 1, 1),
+            TopicConfig(HALF_TOPIC, 1, 1),
             TopicConfig("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, 1),
+            TopicConfig("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 1, 1),
+            TopicConfig("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1, 1),
         ]
+        if config.timer_wheel_enable:
+            topics.append(TopicConfig(TIMER_TOPIC, 1, 1))
         if config.auto_create_topic_enable:
             topics.append(TopicConfig(DEFAULT_TOPIC, queues, queues, everything))
         return topics

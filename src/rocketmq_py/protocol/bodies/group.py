@@ -107,6 +107,12 @@ class ConsumerList(Body, frozen=True, kw_only=True):
     consumer_id_list: tuple[str, ...] = ()
 
 
+class GroupList(Body, frozen=True, kw_only=True):
+    """The groups that consume a topic: the answer to QUERY_TOPIC_CONSUME_BY_WHO. Java: ``GroupList``."""
+
+    group_list: tuple[str, ...] = ()
+
+
 class QueueLock(Body, frozen=True, kw_only=True):
     """The queues of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ.
 

@@ -68,15 +68,19 @@ class MessageQueueAssignment(Body, frozen=True, kw_only=True):
         attachments: what else the broker says of it.
     """
 
-    message_queue: BodyQueue | None = None
+    message_queue: BodyQueue
     mode: RequestMode = RequestMode.PULL
     attachments: dict[str, str] | None = None
 
 
 class QueueAssignments(Body, frozen=True, kw_only=True):
-    """The queues of one consumer: the answer to QUERY_ASSIGNMENT. Java: ``QueryAssignmentResponseBody``."""
+    """The queues of one consumer: the answer to QUERY_ASSIGNMENT. Java: ``QueryAssignmentResponseBody``.
 
-    message_queue_assignments: tuple[MessageQueueAssignment, ...] = ()
+    Attributes:
+        message_queue_assignments: its queues; None if the broker cannot tell, and it keeps those it has.
+    """
+
+    message_queue_assignments: tuple[MessageQueueAssignment, ...] | None = None
 
 
 class BatchAck(Body, frozen=True, kw_only=True):

@@ -110,6 +110,16 @@ class ResetOffsets:
         """Return the body in fastjson's dialect."""
         return msgspec.json.encode({"offsetTable": write_queue_table(self.offset_table)})
 
+    def encode_as_list(self) -> bytes:
+        """Return the body as standard JSON: a list of queues, each with its offset in it."""
+        entries = [
+            _QueueWithOffset(
+                topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset
+            )
+            for queue, offset in self.offset_table.items()
+        ]
+        return msgspec.json.encode({"offsetTable": entries})
+
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds in any of its forms, or raise ProtocolError.

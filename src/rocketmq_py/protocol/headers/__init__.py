@@ -15,6 +15,7 @@ from rocketmq_py.protocol.headers.admin import (
     GetConsumeStatsRequest,
     GetTopicStatsInfoRequest,
     QueryConsumeTimeSpanRequest,
+    QueryTopicConsumeByWhoRequest,
 )
 from rocketmq_py.protocol.headers.client import (
     ConsumeMessageDirectlyRequest,
@@ -112,6 +113,7 @@ __all__ = [
     "QueryConsumerOffsetRequest",
     "QueryMessageAnswer",
     "QueryMessageRequest",
+    "QueryTopicConsumeByWhoRequest",
     "RecallMessageAnswer",
     "RecallMessageRequest",
     "Request",

@@ -108,3 +108,12 @@ class QueryConsumeTimeSpanRequest(Request):
 
     topic: str
     group: str
+
+
+@attrs.frozen(kw_only=True)
+class QueryTopicConsumeByWhoRequest(Request):
+    """Ask which groups consume a topic: a ``GroupList``. Java: ``QueryTopicConsumeByWhoRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+
+    topic: str

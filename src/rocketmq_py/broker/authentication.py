@@ -1,0 +1,43 @@
+"""Who may ask anything: those who sign their requests with a key that is known here.
+
+Java: ``DefaultAuthenticationHandler`` of 5.x; users have no rights of their own, each may do everything.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from rocketmq_py.broker.dispatch import Refusal
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.signature import ACCESS_KEY, SIGNATURE, signature
+
+
+class Authentication:
+    """Checks the signatures of requests.
+
+    Args:
+        access_keys: the secret key of each access key.
+    """
+
+    def __init__(self, access_keys: Mapping[str, str]) -> None:
+        self._access_keys = access_keys
+
+    def check(self, request: Command) -> None:
+        """Raise Refusal if the request is not signed, or not as it should be."""
+        fields = request.fields
+        access_key = fields.get(ACCESS_KEY)
+        if not access_key:
+            raise _refusal("username cannot be null.")
+        secret_key = self._access_keys.get(access_key)
+        if secret_key is None:
+            raise _refusal(f"User:{access_key} is not found.")
+        expected = signature(secret_key, fields, request.body)
+        given = fields.get(SIGNATURE, "")
+        if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
+            raise _refusal("check signature failed.")
+
+
+def _refusal(remark: str) -> Refusal:
+    return Refusal(ResponseCode.NO_PERMISSION, remark)

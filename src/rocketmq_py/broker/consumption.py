@@ -1,0 +1,88 @@
+"""Who consumes a topic, and how far behind a group is in time (Java: ``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.dispatch import Refusal, RequestHandler
+from rocketmq_py.broker.groups import ConsumerGroups
+from rocketmq_py.broker.offsets import OffsetTable
+from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.topics import TopicTable
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.bodies import BodyQueue, ConsumeTimeSpans, GroupList, QueueTimeSpan
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import QueryConsumeTimeSpanRequest, QueryTopicConsumeByWhoRequest
+from rocketmq_py.remoting import Connection
+
+
+class Consumption:
+    """Answers questions of tools; changes nothing.
+
+    Args:
+        config: the broker's settings.
+        topics: the broker's topics.
+        store: the broker's messages.
+        offsets: how far groups have come.
+        consumers: the members of groups.
+        now_ms: the time, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        store: MessageStore,
+        offsets: OffsetTable,
+        consumers: ConsumerGroups,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._store = store
+        self._offsets = offsets
+        self._consumers = consumers
+        self._now_ms = now_ms
+
+    def handlers(self) -> Mapping[int, RequestHandler]:
+        """Return the handler of each request's code."""
+        return {
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_spans,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups,
+        }
+
+    def _groups(self, connection: Connection, request: Command) -> None:
+        topic = QueryTopicConsumeByWhoRequest.from_fields(request.fields).topic
+        groups = dict.fromkeys([*self._consumers.subscribed_to(topic), *self._offsets.groups_of(topic)])
+        body = GroupList(group_list=tuple(groups))
+        connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+    def _time_spans(self, connection: Connection, request: Command) -> None:
+        header = QueryConsumeTimeSpanRequest.from_fields(request.fields)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        spans = [self._time_span(header, queue_id) for queue_id in range(topic.write_queue_nums)]
+        body = ConsumeTimeSpans(consume_time_span_set=tuple(spans))
+        connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+    def _time_span(self, header: QueryConsumeTimeSpanRequest, queue_id: int) -> QueueTimeSpan:
+        queue = self._store.queue(header.topic, queue_id)
+
+        def time_of(offset: int) -> int:
+            return queue[offset].store_time_ms if queue.start <= offset < queue.end else -1
+
+        committed = self._offsets.committed(header.group, header.topic, queue_id)
+        consumed = -1 if committed is None else committed
+        first_ms = time_of(queue.start)
+        return QueueTimeSpan(
+            message_queue=BodyQueue(
+                topic=header.topic, broker_name=self._config.broker_name, queue_id=queue_id
+            ),
+            min_time_ms=first_ms,
+            max_time_ms=time_of(queue.end - 1),
+            consume_time_ms=time_of(consumed - 1) if consumed > 0 else first_ms,
+            delay_ms=self._now_ms() - time_of(consumed) if consumed < queue.end else 0,
+        )

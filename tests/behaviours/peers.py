@@ -1,0 +1,89 @@
+"""Clients whose every request a test writes itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from rocketmq_py import Client
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import Request
+from rocketmq_py.remoting import Connection, Connections
+
+TIMEOUT = 30.0
+"""Seconds for one request: longer than any that a test lets a broker hold."""
+
+
+@attrs.define(eq=False)
+class Peer:
+    """One connection to a broker.
+
+    Attributes:
+        address: the broker's.
+        broker_name: its name.
+        requests: what the broker has asked and told, in order.
+        bodies: what the broker's requests are answered with, by code; others are refused.
+    """
+
+    address: str
+    broker_name: str
+    requests: list[Command] = attrs.field(factory=list)
+    bodies: dict[int, Callable[[Command], bytes]] = attrs.field(factory=dict)
+    _connections: Connections | None = None
+
+    async def ask(self, header: Request, body: bytes = b"", *, code: int | None = None) -> Command:
+        """Return the broker's answer, whatever its code is."""
+        return await self.send(header.code if code is None else code, header.to_fields(), body)
+
+    async def send(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
+        """Do the same with a header that is written by hand."""
+        assert self._connections is not None
+        return await self._connections.request(self.address, code, fields, body, timeout=TIMEOUT)
+
+    def _answer(self, connection: Connection, request: Command) -> None:
+        self.requests.append(request)
+        body = self.bodies.get(request.code)
+        if request.is_oneway:
+            return
+        if body is None:
+            connection.respond(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        else:
+            connection.respond(request, ResponseCode.SUCCESS, None, body(request))
+
+    def asked(self, code: int) -> list[Command]:
+        """Return the broker's requests of this code."""
+        return [request for request in self.requests if request.code == code]
+
+    async def until_asked(self, code: int) -> Command:
+        """Wait for a request of this code, and return the first."""
+        with trio.fail_after(TIMEOUT):
+            while not self.asked(code):
+                await trio.sleep(0.02)
+        return self.asked(code)[0]
+
+
+@asynccontextmanager
+async def open_peers(client: Client) -> AsyncIterator[Callable[[], Peer]]:
+    """Return what connects a peer to the one broker of the client's cluster, as long as the block runs."""
+    info = await client.name_servers.cluster_info()
+    ((name, broker),) = info.broker_addr_table.items()
+    async with trio.open_nursery() as nursery:
+
+        def connect() -> Peer:
+            peer = Peer(broker.broker_addrs[0], name)
+            peer._connections = Connections(nursery, peer._answer)
+            return peer
+
+        yield connect
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_peer(client: Client) -> AsyncIterator[Peer]:
+    """Connect one peer."""
+    async with open_peers(client) as connect:
+        yield connect()
