@@ -1,15 +1,36 @@
-"""TLS on real servers: they make a certificate of their own, which nobody vouches for, at every start."""
+"""TLS on real servers: with the certificate that they make up when they have none, and with real ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import attrs
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from integration.clusters.cluster import Cluster
+from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
 from rocketmq_py import TLS, Client, Message, SendStatus
-from rocketmq_py.errors import NameServerError
+from rocketmq_py.errors import NameServerError, TLSError
+from tests.behaviours.conftest import create_topic
+from tests.behaviours.reading import read_all
+
+TLS_PROPERTIES = """
+tls.test.mode.enable=false
+tls.server.certPath={home}/conf/server.pem
+tls.server.keyPath={home}/conf/server.key
+tls.server.trustCertPath={home}/conf/ca.pem
+tls.server.authClient=true
+tls.server.need.client.auth=require
+"""
 
 
 @pytest.fixture(params=VERSIONS)
@@ -21,10 +42,82 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_othe
     real: Cluster, unique: str
 ) -> None:
     async with Client(real.name_servers, tls=TLS()) as client, client.producer("senders") as producer:
-        with pytest.raises(NameServerError, match="certificate verify failed"):
+        with pytest.raises(NameServerError, match=r"nobody who is trusted vouches .*TLS\(ca_file=\.\.\.\)"):
             await producer.send(Message(unique, b"x"))
+        with pytest.raises(TLSError, match="certificate verify failed"):
+            await client.connections.get(real.name_servers)
     async with (
         Client(real.name_servers, tls=TLS(verify=False)) as client,
         client.producer("senders", send_timeout=15) as producer,
     ):
         assert (await producer.send(Message(unique, b"x"))).status is SendStatus.SEND_OK
+
+
+@attrs.frozen
+class Certified:
+    """A cluster with a certificate of ``ca_file``'s authority, which wants such certificates of clients.
+
+    ``own`` and ``foreign`` are a client's, of that authority and of another one.
+    """
+
+    cluster: Cluster
+    ca_file: Path
+    own: Path
+    foreign: Path
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def certified(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Certified]:
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA(key_type=trustme.KeyType.RSA)
+    server = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
+    # The form that Java's servers read keys in.
+    key = load_pem_private_key(server.private_key_pem.bytes(), None)
+    pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    ca_file, own, foreign = folder / "ca.pem", folder / "own.pem", folder / "foreign.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
+    trustme.CA().issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(foreign))
+    files = {
+        "conf/tls.properties": TLS_PROPERTIES,
+        "conf/server.pem": b"".join(one.bytes() for one in server.cert_chain_pems).decode(),
+        "conf/server.key": pkcs8.decode(),
+        "conf/ca.pem": authority.cert_pem.bytes().decode(),
+    }
+    jvm = ["-Dtls.config.file={home}/conf/tls.properties"]
+    with start_own_cluster(request.param, files=files, jvm=jvm) as cluster:
+        yield Certified(cluster, ca_file, own, foreign)
+
+
+async def test_certificates_of_both_sides(certified: Certified, unique: str) -> None:
+    tls = TLS(ca_file=certified.ca_file, certificate_file=certified.own)
+    async with (
+        Client(certified.cluster.name_servers, tls=tls) as client,
+        client.producer("senders") as producer,
+    ):
+        await create_topic(client, unique, queues=1)
+        result = await producer.send(Message(unique, b"x" * 1_000_000))
+        (received,) = await read_all(client, unique, count=1)
+        assert received.message_id == result.message_id
+
+
+@pytest.mark.parametrize("certificate", ["none", "foreign"])
+async def test_a_client_without_a_certificate_that_is_trusted_there_is_told(
+    certified: Certified, certificate: str
+) -> None:
+    file = None if certificate == "none" else certified.foreign
+    tls = TLS(ca_file=certified.ca_file, certificate_file=file)
+    async with Client(certified.cluster.name_servers, tls=tls) as client:
+        for _ in range(2):  # the first on the connection that breaks, the second without dialling
+            with pytest.raises(NameServerError, match="certificate of this client") as caught:
+                await client.name_servers.cluster_info()
+            assert certified.cluster.name_servers in str(caught.value)
+
+
+async def test_a_server_of_another_name_is_refused(certified: Certified) -> None:
+    tls = TLS(ca_file=certified.ca_file, certificate_file=certified.own, server_name="other.example")
+    async with Client(certified.cluster.name_servers, tls=tls) as client:
+        with pytest.raises(NameServerError, match=r"its certificate is for another name.*'other\.example'"):
+            await client.name_servers.cluster_info()

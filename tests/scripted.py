@@ -21,6 +21,7 @@ class ScriptedServer:
     """One address. ``answer`` decides what happens to each request; ``requests`` keeps them all."""
 
     answer: Answering
+    port: int = 0
     address: str = ""
     requests: list[Command] = attrs.field(factory=list)
     connections: list[Connection] = attrs.field(factory=list)
@@ -37,7 +38,7 @@ class ScriptedServer:
 
     async def run(self, *, task_status: trio.TaskStatus[str]) -> None:
         with self.scope:
-            await serve(self.handle, "127.0.0.1", 0, task_status=task_status)
+            await serve(self.handle, "127.0.0.1", self.port, task_status=task_status)
 
     def stop(self) -> None:
         """Close the listener and every connection."""

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from integration.clusters.layout import (
     broker_names,
     free_ports,
     identity_settings,
+    with_home,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +50,12 @@ def engine_answers() -> bool:
 
 
 def start_container_cluster(
-    version: str, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+    version: str,
+    *,
+    brokers: int = 1,
+    settings: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+    jvm: Sequence[str] = (),
 ) -> Cluster:
     """Start one name server and ``brokers`` masters of RocketMQ ``version``; return when all are registered.
 
@@ -62,7 +68,7 @@ def start_container_cluster(
     """
     with _quiet_imports():
         from docker.errors import DockerException  # type: ignore[import-untyped]  # it ships no types
-    nodes = ContainerNodes(version, brokers, settings or {})
+    nodes = ContainerNodes(version, brokers, settings or {}, files or {}, jvm)
     try:
         nodes.start()
     except DockerException as error:
@@ -77,9 +83,19 @@ def start_container_cluster(
 class ContainerNodes:
     """The containers of one cluster."""
 
-    def __init__(self, version: str, brokers: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        version: str,
+        brokers: int,
+        settings: Mapping[str, str],
+        files: Mapping[str, str],
+        jvm: Sequence[str],
+    ) -> None:
         self._image = f"apache/rocketmq:{version}"
         self._settings = settings
+        home = f"/home/rocketmq/rocketmq-{version}"
+        self._files = {f"{home}/{path}": with_home(text, home) for path, text in files.items()}
+        self._jvm = [with_home(option, home) for option in jvm]
         self._ports = free_ports(1 + brokers)
         self._containers: dict[str, DockerContainer] = {}
         self.name_server = ""
@@ -151,8 +167,10 @@ class ContainerNodes:
         with _quiet_imports():
             from testcontainers.core.container import DockerContainer
         container = DockerContainer(self._image, command=f"sh mq{program} -c {_CONFIG}")
-        container.with_env("JAVA_OPT_EXT", " ".join(options))
+        container.with_env("JAVA_OPT_EXT", " ".join([*options, *self._jvm]))
         container.with_copy_into_container(as_properties(config).encode(), _CONFIG)
+        for path, text in self._files.items():
+            container.with_copy_into_container(text.encode(), path)
         self._containers[key or program] = container
         return container
 

@@ -73,6 +73,11 @@ def as_properties(settings: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
+def with_home(text: str, home: str) -> str:
+    """Return ``text`` with the servers' home where it says ``{home}``."""
+    return text.replace("{home}", home)
+
+
 def free_ports(count: int) -> list[int]:
     """Return ``count`` ports; of each, the port two below (VIP channel) and the next (HA) are free too.
 

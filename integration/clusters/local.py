@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from integration.clusters.layout import (
     broker_names,
     free_ports,
     identity_settings,
+    with_home,
 )
 from integration.clusters.processes import OPEN_MODULES, Process
 
@@ -32,7 +33,12 @@ _NAME_SERVER_JVM = (*NAME_SERVER_HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLeve
 
 
 def start_local_cluster(
-    version: str, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+    version: str,
+    *,
+    brokers: int = 1,
+    settings: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+    jvm: Sequence[str] = (),
 ) -> Cluster:
     """Start one name server and ``brokers`` masters of RocketMQ ``version``; return when all are registered.
 
@@ -40,6 +46,8 @@ def start_local_cluster(
         version: ``"4.9.7"`` or ``"5.5.0"``.
         brokers: how many masters: ``broker-a``, ``broker-b`` and so on.
         settings: broker settings beside or instead of :data:`~integration.clusters.layout.BROKER_SETTINGS`.
+        files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
+        jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
 
     Raises:
         ClusterUnavailableError: there is no Java, or no artifacts.
@@ -50,8 +58,8 @@ def start_local_cluster(
     jars = maven.server_jars(version)
     for _ in range(_ATTEMPTS - 1):
         with suppress(_PortTakenError):
-            return _started(LocalNodes(version, jars, brokers, settings or {}))
-    return _started(LocalNodes(version, jars, brokers, settings or {}))
+            return _started(LocalNodes(version, jars, brokers, settings or {}, files or {}, jvm))
+    return _started(LocalNodes(version, jars, brokers, settings or {}, files or {}, jvm))
 
 
 class _PortTakenError(ClusterStartError):
@@ -68,12 +76,23 @@ class LocalNodes:
         brokers: the address of each broker name.
     """
 
-    def __init__(self, version: str, jars: Path, brokers: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        version: str,
+        jars: Path,
+        brokers: int,
+        settings: Mapping[str, str],
+        files: Mapping[str, str],
+        jvm: Sequence[str],
+    ) -> None:
         self.version = version
         self._jars = jars
         self._settings = settings
         self._owned = OwnedFolder()
         self.folder = self._owned.path
+        home = str(self.folder)
+        self._files = {path: with_home(text, home) for path, text in files.items()}
+        self._jvm = [with_home(option, home) for option in jvm]
         ports = free_ports(1 + brokers)
         self.name_server = f"127.0.0.1:{ports[0]}"
         addresses = [f"127.0.0.1:{port}" for port in ports[1:]]
@@ -83,7 +102,11 @@ class LocalNodes:
 
     def start(self) -> None:
         """Start everything; return when the name server lists every broker."""
-        _write_logback(self.folder)
+        write_logback(self.folder)
+        for path, text in self._files.items():
+            file = self.folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
         self._start_name_server()
         for broker in self.brokers:
             self._start_broker(broker)
@@ -154,6 +177,7 @@ class LocalNodes:
             "java",
             *_JVM,
             *options,
+            *self._jvm,
             f"-Duser.home={home}",
             "-cp",
             f"{self.folder / 'conf'}:{self._jars}/*",
@@ -188,8 +212,8 @@ def _started(nodes: LocalNodes) -> Cluster:
     return Cluster(nodes.version, nodes.version, nodes.name_server, dict(nodes.brokers), nodes, "maven")
 
 
-def _write_logback(folder: Path) -> None:
-    """Write logging settings: warnings, to standard output.
+def write_logback(folder: Path) -> None:
+    """Write logging settings to ``conf`` in ``folder``: warnings, to standard output.
 
     4.9 wants them under its home, 5.x looks for one on the class path before its own.
     """
@@ -202,5 +226,6 @@ def _write_logback(folder: Path) -> None:
   <root level="WARN"><appender-ref ref="out"/></root>
 </configuration>
 """
-    for name in ("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml", "rmq.logback.xml"):
+    names = ("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml", "rmq.logback.xml")
+    for name in (*names, "rmq.proxy.logback.xml"):
         (conf / name).write_text(text, encoding="utf-8")

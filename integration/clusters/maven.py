@@ -31,6 +31,15 @@ def server_jars(version: str) -> Path:
     return _jars(f"server-{version}", dict.fromkeys(names, version))
 
 
+def proxy_jars(version: str) -> Path:
+    """Return the folder of the jars that run the gRPC proxy of ``version``, which is 5.x.
+
+    Raises:
+        ClusterUnavailableError: they are not there yet and cannot be downloaded.
+    """
+    return _jars(f"proxy-{version}", {"rocketmq-proxy": version})
+
+
 def client_jars(version: str) -> Path:
     """Return the folder of the jars of the Java client ``version``, with the admin client beside it.
 

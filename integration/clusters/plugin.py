@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -24,6 +24,8 @@ SETTINGS: Mapping[str, str] = {
     # Nor a transaction check a minute.
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "2000",
+    # 5.x writes down several ends together: it would ask about what has ended in between.
+    "transactionOpBatchInterval": "100",
 }
 """What the brokers of a test run are told beside the provider's own settings."""
 
@@ -88,25 +90,25 @@ def real_cluster() -> Iterator[StartCluster]:
                 stack.callback(outcome.stop)
 
 
-@pytest.fixture
-def own_cluster() -> Iterator[Callable[..., Cluster]]:
-    """Start clusters for one test alone: takes what :func:`provider.start_cluster` takes.
+def start_own_cluster(version: str, **options: Any) -> Cluster:
+    """Start a cluster for some tests alone; takes what :func:`provider.start_cluster` takes.
 
     For tests that kill, freeze or restart brokers, or want settings or several brokers. They are skipped when
-    ROCKETMQ_NAMESRV says which cluster to use.
+    ROCKETMQ_NAMESRV says which cluster to use, and where none can be had.
     """
     if provider.external_name() is not None:
         pytest.skip("ROCKETMQ_NAMESRV is set, and this test wants a cluster of its own")
+    try:
+        return provider.start_cluster(version, **options)
+    except (ClusterUnavailableError, ClusterStartError) as error:
+        _give_up(error)
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Callable[..., Cluster]]:
+    """Start clusters for one test alone; see :func:`start_own_cluster`."""
     with ExitStack() as stack:
-
-        def start(version: str, *, brokers: int = 1, settings: Mapping[str, str] | None = None) -> Cluster:
-            try:
-                cluster = provider.start_cluster(version, brokers=brokers, settings=settings)
-            except (ClusterUnavailableError, ClusterStartError) as error:
-                _give_up(error)
-            return stack.enter_context(cluster)
-
-        yield start
+        yield lambda version, **options: stack.enter_context(start_own_cluster(version, **options))
 
 
 @pytest.fixture

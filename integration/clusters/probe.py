@@ -19,6 +19,10 @@ _SUCCESS = 0
 _POLL_INTERVAL = 0.1
 
 
+class RefusedError(OSError):
+    """Somebody is there, and answers with an error."""
+
+
 def brokers_known_by(name_server: str) -> dict[str, str]:
     """Return the master's address of every broker name that ``name_server`` lists.
 
@@ -38,8 +42,14 @@ def name_server_serves(address: str) -> bool:
 
 
 def broker_serves(address: str) -> bool:
-    """Say whether a broker at ``address`` answers."""
-    return _answers(address, _GET_BROKER_CONFIG)
+    """Say whether a broker at ``address`` answers, if only that it would like to know who asks."""
+    try:
+        _ask(address, _GET_BROKER_CONFIG)
+    except RefusedError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def broker_settings(address: str) -> dict[str, str]:
@@ -93,7 +103,7 @@ def _ask(address: str, code: int, timeout: float = 2.0) -> bytes:
     except (ValueError, KeyError) as error:
         raise OSError(f"{address} does not speak RocketMQ's protocol") from error
     if answered != _SUCCESS:
-        raise OSError(f"{address} answers request {code} with error {answered}")
+        raise RefusedError(f"{address} answers request {code} with error {answered}")
     return frame[4 + header_length :]
 
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from integration.clusters import containers, local, probe
@@ -44,7 +44,14 @@ def external_cluster() -> Cluster:
     return Cluster(name, version, name_servers, brokers, NotOurs(), "environment")
 
 
-def start_cluster(version: str, *, brokers: int = 1, settings: Mapping[str, str] | None = None) -> Cluster:
+def start_cluster(
+    version: str,
+    *,
+    brokers: int = 1,
+    settings: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+    jvm: Sequence[str] = (),
+) -> Cluster:
     """Start a cluster of our own; stop it with :meth:`Cluster.stop`, or use it as a context manager.
 
     Start it from the main thread: Linux ends its processes with the thread that started them.
@@ -53,6 +60,8 @@ def start_cluster(version: str, *, brokers: int = 1, settings: Mapping[str, str]
         version: ``"4.9.7"`` or ``"5.5.0"``.
         brokers: how many masters: ``broker-a``, ``broker-b`` and so on.
         settings: broker settings, e.g. ``{"flushDiskType": "SYNC_FLUSH"}``.
+        files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
+        jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
 
     Raises:
         ClusterUnavailableError: neither Docker nor Maven can provide it; the text says why.
@@ -61,11 +70,13 @@ def start_cluster(version: str, *, brokers: int = 1, settings: Mapping[str, str]
     reason = "no Docker engine answers"
     if containers.engine_answers():
         try:
-            return containers.start_container_cluster(version, brokers=brokers, settings=settings)
+            return containers.start_container_cluster(
+                version, brokers=brokers, settings=settings, files=files, jvm=jvm
+            )
         except ClusterUnavailableError as error:
             reason = str(error)
     try:
-        return local.start_local_cluster(version, brokers=brokers, settings=settings)
+        return local.start_local_cluster(version, brokers=brokers, settings=settings, files=files, jvm=jvm)
     except ClusterUnavailableError as error:
         raise ClusterUnavailableError(
             f"no RocketMQ {version}: ROCKETMQ_NAMESRV is not set; {reason}; {error}"

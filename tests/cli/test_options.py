@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from rocketmq_py.cli.options import DEFAULT_ADDRESS, parse_property
+from rocketmq_py.cli.options import DEFAULT_ADDRESS, check_addresses, parse_property
 from rocketmq_py.cli.start import Offset, Position, parse_offset
 from rocketmq_py.client.config import DEFAULT_ADDRESS as CLIENT_DEFAULT
 from rocketmq_py.consumer import Start
@@ -50,6 +52,14 @@ def test_properties() -> None:
     for wrong in ("name", "=value", ""):
         with pytest.raises(ValueError, match="is not NAME=VALUE"):
             parse_property(wrong)
+
+
+def test_name_servers_are_addresses_or_a_url() -> None:
+    for right in ("a:1", "a:1;b:2", "http://10.0.0.1:8080/rocketmq/nsaddr"):
+        assert check_addresses(right) == right
+    for wrong in ("a", "ftp://10.0.0.1/x", "http://"):
+        with pytest.raises(ValueError, match=re.escape(wrong)):
+            check_addresses(wrong)
 
 
 def test_the_default_address_is_the_clients() -> None:

@@ -49,17 +49,17 @@ def parse_property(text: str) -> tuple[str, str]:
 
 
 def check_addresses(text: str) -> str:
-    """Return ``text`` if it is a list of addresses, else raise ConfigurationError."""
-    from rocketmq_py.remoting.address import parse_addresses
+    """Return ``text`` if it is a list of addresses or a URL, else raise ConfigurationError."""
+    from rocketmq_py.client.config import ClientConfig, name_servers
 
-    parse_addresses(text)
+    name_servers(text, ClientConfig())
     return text
 
 
 name_servers_option = click.option(
     "-n", "name_servers", metavar="NAMESRV", callback=checked(check_addresses),
     envvar="NAMESRV_ADDR", default=DEFAULT_ADDRESS, show_envvar=True, show_default=True,
-    help="Name servers: host:port, or several as host:port;host:port.",
+    help="Name servers: host:port, several as host:port;host:port, or a URL that names them.",
 )  # fmt: skip
 topic_option = click.option(
     "-t", "topic", metavar="TOPIC", callback=checked(check_topic), required=True, help="The topic."

@@ -1,0 +1,106 @@
+"""The gRPC proxy of RocketMQ 5, as a process of this machine in front of any cluster."""
+
+from __future__ import annotations
+
+import atexit
+import json
+from types import TracebackType
+from typing import Self
+
+from integration.clusters import maven, probe
+from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
+from integration.clusters.folders import OwnedFolder
+from integration.clusters.layout import CLUSTER_NAME, START_TIMEOUT, free_ports
+from integration.clusters.local import write_logback
+from integration.clusters.processes import OPEN_MODULES, Process
+
+VERSION = "5.5.0"
+"""Of the proxy; it works with brokers from 5.0 on."""
+
+_JVM = ("-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", *OPEN_MODULES, "-Xms512m", "-Xmx1g")
+_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
+_STARTED = "rocketmq-proxy startup successfully"
+
+
+class Proxy:
+    """A proxy in cluster mode: a client of the brokers, and a server of gRPC clients.
+
+    As a context manager it stops itself at the end. Start it from the main thread, as clusters.
+
+    Args:
+        cluster: whose brokers it speaks to.
+
+    Attributes:
+        address: where it listens, ``"host:port"``.
+        folder: where it keeps its files, until it is stopped.
+
+    Raises:
+        ClusterUnavailableError: there is no Java, or no artifacts.
+        ClusterStartError: it ended early or did not serve in ``START_TIMEOUT`` seconds.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        if missing := maven.missing_program("java"):
+            raise ClusterUnavailableError(f"{missing} is not on the PATH")
+        jars = maven.proxy_jars(VERSION)
+        self._owned = OwnedFolder()
+        self.folder = self._owned.path
+        port, remoting_port = free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        config = self.folder / "proxy.json"
+        config.write_text(json.dumps(_settings(cluster, port, remoting_port)))
+        write_logback(self.folder)
+        home = f"-Duser.home={self.folder}"
+        jars_and_settings = f"{self.folder / 'conf'}:{jars}/*"
+        self._process = Process(
+            ["java", *_JVM, home, "-cp", jars_and_settings, _MAIN, "-pc", str(config)],
+            log=self.folder / "proxy.log",
+            folder=self.folder,
+        )
+        atexit.register(self.stop)
+        self._wait()
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that it has used; 0 where that cannot be known."""
+        return self._process.cpu_seconds() or 0.0
+
+    def stop(self) -> None:
+        """End it and remove its files; a second call does nothing."""
+        self._process.kill()
+        self._owned.remove()
+        atexit.unregister(self.stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _wait(self) -> None:
+        process = self._process
+        probe.wait_until(lambda: self._serves() or not process.is_running, START_TIMEOUT)
+        if process.is_running and self._serves():
+            return
+        log = process.log_tail()
+        what = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
+        self.stop()
+        raise ClusterStartError(f"the proxy of RocketMQ {VERSION} {what}:\n{log}")
+
+    def _serves(self) -> bool:
+        return _STARTED in self._process.log_tail()
+
+
+def _settings(cluster: Cluster, port: int, remoting_port: int) -> dict[str, object]:
+    return {
+        "rocketMQClusterName": CLUSTER_NAME,
+        "namesrvAddr": cluster.name_servers,
+        "proxyMode": "cluster",
+        "grpcServerPort": port,
+        "remotingListenPort": remoting_port,
+        "localServeAddr": "127.0.0.1",
+    }

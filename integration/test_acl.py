@@ -1,0 +1,282 @@
+"""Brokers that check access: 4.x by a file of accounts (ACL 1.0), 5.x by users and policies (ACL 2.0)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.plugin import SETTINGS, start_own_cluster
+from integration.clusters.provider import VERSIONS
+from integration.java.peer import client_for, java_peer, run_java_async
+from rocketmq_py import Client, ConsumeFrom, Credentials, Delivery, Message, ReceivedMessage, Serialization
+from rocketmq_py.errors import AccessDeniedError
+from rocketmq_py.protocol.frames import FrameDecoder
+from rocketmq_py.protocol.signature import signature
+from tests.behaviours.conftest import create_topic
+from tests.behaviours.reading import read_all
+
+ADMIN = Credentials("the-admin", "admin-secret-Grüße")
+USER = Credentials("the-user", "user-secret-1234")
+ALLOWED_TOPIC, ALLOWED_GROUP = "AllowedTopic", "AllowedGroup"
+PATIENCE = 60
+
+ACCOUNTS_OF_4 = f"""
+accounts:
+  - accessKey: {ADMIN.access_key}
+    secretKey: {ADMIN.secret_key}
+    admin: true
+  - accessKey: {USER.access_key}
+    secretKey: {USER.secret_key}
+    admin: false
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+    topicPerms:
+      - {ALLOWED_TOPIC}=PUB|SUB
+    groupPerms:
+      - {ALLOWED_GROUP}=SUB
+"""
+
+_AUTH = "org.apache.rocketmq.auth"
+SETTINGS_OF_5 = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    # The properties file is read as Latin-1.
+    "initAuthenticationUser": json.dumps(
+        {"username": ADMIN.access_key, "password": ADMIN.secret_key}
+    ).replace("\\", "\\\\"),
+    "innerClientAuthenticationCredentials": '{"accessKey":"the-broker","secretKey":"broker-secret"}',
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+}
+AUTH_CREATE_USER, AUTH_CREATE_ACL = 3001, 3006
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def guarded(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    version = request.param
+    if version.startswith("4."):
+        options: dict[str, Any] = {
+            "settings": {**SETTINGS, "aclEnable": "true"},
+            "files": {"conf/plain_acl.yml": ACCOUNTS_OF_4},
+        }
+    else:
+        options = {"settings": {**SETTINGS, **SETTINGS_OF_5}}
+    with start_own_cluster(version, **options) as cluster:
+        trio.run(_set_up, cluster)
+        yield cluster
+
+
+async def _set_up(cluster: Cluster) -> None:
+    async with Client(cluster.name_servers, credentials=ADMIN) as client:
+        await create_topic(client, ALLOWED_TOPIC, queues=1)
+        if cluster.version.startswith("4."):
+            return
+        user = {"username": USER.access_key, "password": USER.secret_key, "userType": "Normal"}
+        entries = [
+            {"resource": f"Topic:{ALLOWED_TOPIC}", "actions": ["Pub", "Sub", "Get"], "decision": "Allow"},
+            {"resource": f"Group:{ALLOWED_GROUP}", "actions": ["Sub"], "decision": "Allow"},
+        ]
+        subject = f"User:{USER.access_key}"
+        policies = {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}
+        for code, fields, body in (
+            (AUTH_CREATE_USER, {"username": USER.access_key}, user),
+            (AUTH_CREATE_ACL, {"subject": subject}, policies),
+        ):
+            for address in cluster.brokers.values():
+                answer = await client.connections.request(
+                    address, code, fields, json.dumps(body).encode(), timeout=5
+                )
+                assert answer.code == 0, answer.remark
+
+
+@pytest.fixture
+async def admin(guarded: Cluster) -> AsyncIterator[Client]:
+    async with Client(guarded.name_servers, credentials=ADMIN) as client:
+        yield client
+
+
+@pytest.fixture
+async def topic(admin: Client, unique: str) -> str:
+    await create_topic(admin, unique, queues=2)
+    return unique
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize("token", [None, "a-token"])
+async def test_the_right_credentials_send_and_read(
+    guarded: Cluster, topic: str, serialization: Serialization, token: str | None
+) -> None:
+    credentials = Credentials(ADMIN.access_key, ADMIN.secret_key, token)
+    message = Message(topic, "Grüße".encode(), tags="A", keys="k", properties={"colour": "grün 😀"})
+    async with (
+        Client(guarded.name_servers, credentials=credentials, serialization=serialization) as client,
+        client.producer("senders") as producer,
+    ):
+        sent = [await producer.send(message), await (await producer.send_soon(message))]
+        await producer.send_oneway(message)
+        received = await read_all(client, topic, count=3)
+    assert {one.message_id for one in received} > {one.message_id for one in sent}
+    assert {one.body for one in received} == {message.body}
+
+
+async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Client, unique: str) -> None:
+    body = unique.encode()
+    handled: list[ReceivedMessage] = []
+    done = trio.Event()
+
+    async def fail_first(message: ReceivedMessage) -> None:
+        if message.body != body:
+            return  # another test's
+        handled.append(message)
+        if not message.reconsume_times:
+            raise ValueError("the first time fails")
+        done.set()
+
+    async with (
+        Client(guarded.name_servers, credentials=USER) as client,
+        client.push_consumer(ALLOWED_GROUP, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(ALLOWED_TOPIC)
+        nursery.start_soon(consumer.run, fail_first)
+        async with client.producer("senders") as producer:
+            result = await producer.send(Message(ALLOWED_TOPIC, body))
+        with trio.fail_after(PATIENCE):
+            await done.wait()
+        nursery.cancel_scope.cancel()
+    assert [(one.body, one.reconsume_times) for one in handled] == [(body, 0), (body, 1)]
+    await admin.routes.get(ALLOWED_TOPIC)
+    assert await admin.brokers.committed_offset(ALLOWED_GROUP, result.queue) == result.queue_offset + 1
+
+
+NOT_LET_IN = {
+    "a wrong secret": (Credentials(ADMIN.access_key, "wrong-secret"), "signature failed"),
+    "an unknown key": (
+        Credentials("nobody", "wrong-secret"),
+        r"No acl config for nobody|nobody is not found",
+    ),
+    "no credentials": (None, r"No accessKey is configured|username cannot be null"),
+}
+
+
+@pytest.mark.parametrize(("credentials", "words"), NOT_LET_IN.values(), ids=list(NOT_LET_IN))
+async def test_who_is_not_let_in_gets_one_clear_error(
+    guarded: Cluster,
+    topic: str,
+    credentials: Credentials | None,
+    words: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (address,) = guarded.brokers.values()
+    caplog.set_level(logging.DEBUG)
+    async with Client(guarded.name_servers, credentials=credentials) as client:
+        async with client.producer("senders", retries=5) as producer:
+            with pytest.raises(
+                AccessDeniedError, match=f"(?i){address} denies access: .*({words})"
+            ) as caught:
+                await producer.send(Message(topic, b"x"))
+            pending = await producer.send_soon(Message(topic, b"x"))
+            with pytest.raises(AccessDeniedError):
+                await pending
+        async with client.reader() as reader:
+            with pytest.raises(AccessDeniedError):
+                await reader.offsets(topic)
+    error = caught.value
+    assert error.delivery is Delivery.REFUSED
+    assert not error.retriable
+    assert not getattr(error, "__notes__", ()), "it was tried once"
+    assert "\n" not in str(error)
+    shown = f"{error}{error!r}{error.remark}{client.config}{caplog.text}"
+    assert "wrong-secret" not in shown
+    assert ADMIN.secret_key not in shown
+
+
+async def test_what_credentials_do_not_allow_is_the_same_error(guarded: Cluster, topic: str) -> None:
+    async with (
+        Client(guarded.name_servers, credentials=USER) as client,
+        client.producer("senders") as producer,
+    ):
+        assert await producer.send(Message(ALLOWED_TOPIC, b"allowed"))
+        with pytest.raises(AccessDeniedError, match=topic) as caught:
+            await producer.send(Message(topic, b"not allowed"))
+        assert caught.value.delivery is Delivery.REFUSED
+
+
+async def test_a_group_that_is_not_let_in_says_so_and_goes_on_trying(
+    guarded: Cluster, topic: str, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with (
+        Client(guarded.name_servers, credentials=Credentials(ADMIN.access_key, "wrong-secret")) as client,
+        client.push_consumer(unique, rebalance_interval=0.2) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, print)
+        with trio.fail_after(PATIENCE):
+            while caplog.text.count("does not say who is in it") < 2:
+                await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    assert "denies access: " in caplog.text
+    assert "wrong-secret" not in caplog.text
+
+
+async def test_java_reads_what_is_sent_here_and_the_other_way_round(
+    guarded: Cluster, admin: Client, topic: str
+) -> None:
+    java = client_for(guarded.version)
+    access = [
+        "--namesrv", guarded.name_servers, "--topic", topic,
+        "--access-key", ADMIN.access_key, "--secret-key", ADMIN.secret_key,
+    ]  # fmt: skip
+    await run_java_async(java, "Send", *access, "--body", "from Java")
+    async with admin.producer("senders") as producer:
+        await producer.send(Message(topic, b"from here"))
+    await read_all(admin, topic, count=2)
+    received = await run_java_async(java, "Receive", *access, "--count", "2")
+    assert {base64.b64decode(one["body"]) for one in received} == {b"from Java", b"from here"}
+
+
+async def test_javas_group_consumes_what_is_sent_here(
+    guarded: Cluster, admin: Client, topic: str, unique: str
+) -> None:
+    async with java_peer(
+        client_for(guarded.version), "Consume",
+        "--namesrv", guarded.name_servers, "--topic", topic, "--group", f"group-{unique}",
+        "--access-key", ADMIN.access_key, "--secret-key", ADMIN.secret_key,
+    ) as peer:  # fmt: skip
+        with trio.fail_after(PATIENCE):
+            assert "ready" in await peer.next_line()
+            async with admin.producer("senders") as producer:
+                await producer.send(Message(topic, b"from here"))
+            assert base64.b64decode((await peer.next_line())["body"]) == b"from here"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_java_signs_as_is_done_here(version: str) -> None:
+    fields = {
+        "b": "TopicTest",
+        "i": "TAGS\x01A\x02colour\x01grün 😀\x02",
+        "a": "",
+        "Z": "capital",
+        "10": "ten",
+    }
+    body = bytes(range(256))
+    (signed,) = await run_java_async(
+        client_for(version), "Sign",
+        "--access-key", ADMIN.access_key, "--secret-key", ADMIN.secret_key, "--security-token", "token",
+        "--body-base64", base64.b64encode(body).decode(),
+        *[word for name, value in fields.items() for word in (f"--field.{name}", value)],
+    )  # fmt: skip
+    (command,) = FrameDecoder().feed(base64.b64decode(signed["frame"]))
+    assert {**command.fields, **fields} == command.fields
+    assert signature(ADMIN.secret_key, command.fields, body) == command.fields["Signature"]
