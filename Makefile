@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CLUSTERS ?= embedded,4.9.7,5.5.0
+BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 
 .PHONY: help demo test check lint types unit real bench format clean
 
@@ -37,12 +38,16 @@ unit: .venv/installed
 real: .venv/installed  ## The behaviours on real brokers, and what else needs them
 	$(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS) tests/behaviours integration
 
-bench: .venv/installed  ## Measure against the Java client on a real broker
-	$(BIN)/python -m integration.benchmarks.produce
+.venv/bench: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group bench
+	touch $@
+
+bench: .venv/bench  ## Measure beside the Java, Go and official Python clients, on a real broker
+	$(BIN)/python -m integration.benchmarks.run $(BENCH)
 
 format: .venv/installed  ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## Remove everything that the other commands made
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis integration/.cache dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis integration/.cache build dist

@@ -1,0 +1,69 @@
+"""The Java client of the broker's line: when it is warm, and when its JVM has just started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from integration.benchmarks.peers.peer import (
+    CONSUMING,
+    RUN_TIMEOUT,
+    SENDING,
+    DoJob,
+    Job,
+    Measured,
+    Peer,
+    PeerUnavailableError,
+    RunError,
+)
+from integration.clusters import maven
+from integration.clusters.cluster import Cluster, ClusterUnavailableError
+from integration.java.peer import FAST, JavaError, client_for, run_java
+
+WARM_UP = 50_000
+"""Messages until Java's compiler has done its work."""
+
+
+@contextmanager
+def _opened(cluster: Cluster) -> Iterator[DoJob]:
+    version = client_for(cluster.version)
+    if missing := maven.missing_program("java", "javac"):
+        raise PeerUnavailableError(f"{missing} is not on the PATH")
+    try:
+        maven.client_jars(version)
+    except ClusterUnavailableError as error:
+        raise PeerUnavailableError(str(error)) from error
+
+    def do(job: Job) -> Measured:
+        words = ("--namesrv", cluster.name_servers, *job.words())
+        try:
+            (line,) = run_java(version, "Benchmark", *words, jvm=FAST, timeout=RUN_TIMEOUT)
+        except JavaError as error:
+            # What failed, and why; not where in Java's code.
+            lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+            raise RunError("\n".join(lines)) from error
+        except trio.TooSlowError:
+            raise RunError(f"Java had not ended after {RUN_TIMEOUT:g} s") from None
+        return Measured(**line)
+
+    yield do
+
+
+WARM = Peer(
+    key="java",
+    label="Java",
+    workloads=SENDING | CONSUMING | {"batches", "lists"},
+    open=_opened,
+    warm_up=WARM_UP,
+)
+JUST_STARTED = Peer(
+    key="java-new",
+    label="Java, just started",
+    workloads=SENDING | {"batches"},
+    open=_opened,
+    # It does not stay so for long.
+    share=0.1,
+    warm_up=0,
+)

@@ -1,0 +1,103 @@
+"""How this project's push consumer is measured."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import trio
+
+from integration.benchmarks.programs.measuring import Stopwatch, report
+from integration.benchmarks.programs.sending import SEND_TIMEOUT
+from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage, Serialization
+
+
+def _consumer(options: argparse.Namespace, batch_size: int | None = None) -> PushConsumer:
+    return PushConsumer(
+        options.address,
+        group=options.group,
+        consume_from=ConsumeFrom.FIRST,
+        batch_size=batch_size,
+        serialization=Serialization[options.serialization],
+    )
+
+
+async def consume(options: argparse.Namespace) -> None:
+    """Consume what a topic holds, with a handler that only counts."""
+    first, last = max(1, options.warm_up), options.warm_up + options.count
+    watch = Stopwatch()
+    consumed = 0
+    takes_lists = options.list > 1
+    async with _consumer(options, options.list if takes_lists else None) as consumer:
+
+        def count(number: int) -> None:
+            nonlocal consumed
+            before = consumed
+            consumed += number
+            if before < first <= consumed:
+                watch.start()
+            if before < last <= consumed:
+                watch.stop()
+                consumer.stop()
+
+        async def handle(_: ReceivedMessage) -> None:
+            count(1)
+
+        async def handle_list(messages: Sequence[ReceivedMessage]) -> None:
+            count(len(messages))
+
+        consumer.subscribe(options.topic)
+        await consumer.run(handle_list if takes_lists else handle)
+    report(watch)
+
+
+async def latency(options: argparse.Namespace) -> None:
+    """Send a message when the one before has been handled; measure from there to the handler."""
+    message = Message(options.topic, b"x" * options.size)
+    latencies: list[float] = []
+    started = 0.0
+    arrived = trio.Event()
+
+    async def handle(_: ReceivedMessage) -> None:
+        latencies.append(time.perf_counter() - started)
+        arrived.set()
+
+    async with (
+        Client(options.address, serialization=Serialization[options.serialization]) as client,
+        client.producer(options.group, send_timeout=SEND_TIMEOUT) as producer,
+        client.push_consumer(options.group, consume_from=ConsumeFrom.FIRST) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(options.topic)
+        nursery.start_soon(consumer.run, handle)
+        watch = Stopwatch()
+        for number in range(options.warm_up + options.count):
+            if number == options.warm_up:
+                watch.start()
+            arrived = trio.Event()
+            started = time.perf_counter()
+            await producer.send(message)
+            await arrived.wait()
+        watch.stop()
+        consumer.stop()
+    report(watch, latencies[options.warm_up :])
+
+
+async def memory(options: argparse.Namespace) -> None:
+    """Consume from many topics until a message of each queue has come."""
+    wanted = options.count
+    watch = Stopwatch()
+    async with _consumer(options) as consumer:
+
+        async def handle(_: ReceivedMessage) -> None:
+            nonlocal wanted
+            wanted -= 1
+            if not wanted:
+                watch.stop()
+                consumer.stop()
+
+        for number in range(options.topics):
+            consumer.subscribe(f"{options.topic}-{number}")
+        await consumer.run(handle)
+    report(watch)

@@ -1,0 +1,124 @@
+"""How this project's producers are measured: one function for each way to send."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
+
+import trio
+
+from integration.benchmarks.programs.measuring import Stopwatch, report
+from rocketmq_py import BatchingProducer, Message, PendingSend, Producer, Serialization
+
+SEND_TIMEOUT = 30.0
+"""Seconds: a benchmark waits rather than fails, and so do its other clients."""
+
+NewMessage: TypeAlias = Callable[[], Message]
+"""Makes a message of its own for each send, as a user's program does."""
+Sends: TypeAlias = Callable[[int], Awaitable[list[float]]]
+"""Sends so many messages; returns how long each took, in seconds."""
+
+
+async def awaited(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send one after the other."""
+    latencies = []
+    for _ in range(count):
+        started = time.perf_counter()
+        await producer.send(message())
+        latencies.append(time.perf_counter() - started)
+    return latencies
+
+
+async def callers(producer: Producer, message: NewMessage, number: int, count: int) -> list[float]:
+    """Send from ``number`` tasks, each one after the other."""
+    latencies: list[float] = []
+
+    async def send_share(share: int) -> None:
+        latencies.extend(await awaited(producer, message, share))
+
+    async with trio.open_nursery() as nursery:
+        for index in range(number):
+            nursery.start_soon(send_share, (count + index) // number)
+    return latencies
+
+
+async def pipelined(producer: Producer | BatchingProducer, message: NewMessage, count: int) -> list[float]:
+    """Send without waiting, but for a place in flight, or for room."""
+    latencies: list[float] = []
+    all_done = trio.Event()
+    failed: list[Exception] = []
+
+    async def send_one() -> None:
+        started = time.perf_counter()
+
+        def on_done(pending: PendingSend) -> None:
+            latencies.append(time.perf_counter() - started)
+            if pending.error is not None:
+                failed.append(pending.error)
+            if len(latencies) == count:
+                all_done.set()
+
+        await producer.send_soon(message(), on_done=on_done)
+
+    for _ in range(count):
+        await send_one()
+    await all_done.wait()
+    if failed:
+        raise failed[0]
+    return latencies
+
+
+async def batches(producer: Producer, message: NewMessage, size: int, count: int) -> list[float]:
+    """Send lists of ``size`` messages, one list after the other; the latencies are those of lists."""
+    latencies = []
+    for sent in range(0, count, size):
+        started = time.perf_counter()
+        await producer.send_batch([message() for _ in range(min(size, count - sent))])
+        latencies.append(time.perf_counter() - started)
+    return latencies
+
+
+async def send(options: argparse.Namespace) -> None:
+    """Measure the way to send that ``--mode`` names."""
+    async with Producer(
+        options.address,
+        group=options.group,
+        max_in_flight=options.in_flight,
+        serialization=Serialization[options.serialization],
+        send_timeout=SEND_TIMEOUT,
+    ) as producer:
+        message = _messages(options)
+        ways: dict[str, Sends] = {
+            "awaited": partial(awaited, producer, message),
+            "callers": partial(callers, producer, message, options.callers),
+            "pipelined": partial(pipelined, producer, message),
+            "batches": partial(batches, producer, message, options.batch),
+        }
+        await _measure(options, ways[options.mode])
+
+
+async def send_batching(options: argparse.Namespace) -> None:
+    """Measure the producer that makes batches by itself."""
+    async with BatchingProducer(
+        options.address,
+        group=options.group,
+        serialization=Serialization[options.serialization],
+        send_timeout=SEND_TIMEOUT,
+    ) as producer:
+        await _measure(options, partial(pipelined, producer, _messages(options)))
+
+
+def _messages(options: argparse.Namespace) -> NewMessage:
+    return partial(Message, options.topic, b"x" * options.size)
+
+
+async def _measure(options: argparse.Namespace, sends: Sends) -> None:
+    if options.warm_up:
+        await sends(options.warm_up)
+    watch = Stopwatch()
+    latencies = await sends(options.count)
+    watch.stop()
+    report(watch, latencies)

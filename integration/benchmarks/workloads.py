@@ -1,0 +1,107 @@
+"""What is measured: the rows of the table."""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+
+class Source(enum.Enum):
+    """Where a workload sends to or consumes from; a topic has four queues unless something else is said."""
+
+    SHARED = enum.auto()
+    """One topic for everybody that only sends."""
+    BACKLOG = enum.auto()
+    """A topic filled beforehand, consumed from its beginning each time."""
+    FRESH = enum.auto()
+    """An empty topic of its own for each run."""
+    MANY = enum.auto()
+    """Many topics of eight queues with one message each, consumed from the beginning each time."""
+
+
+class Figure(enum.Enum):
+    """The figure of a workload that clients are compared by; the value is what it is called."""
+
+    RATE = "messages/s"
+    P50 = "p50 µs"
+    PEAK = "peak MiB"
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether the smaller figure wins."""
+        return self is not Figure.RATE
+
+
+@attrs.frozen(kw_only=True)
+class Workload:
+    """One kind of work.
+
+    Attributes:
+        name: what the command line calls it.
+        title: what the table calls it.
+        mode: what the clients' programs call it.
+        count: messages that one run measures; topics, with ``Source.MANY``. See ``Plan.count``.
+        sizes: bytes of the bodies, unless the command line says otherwise.
+        source: where from or where to.
+        figure: what clients are compared by.
+        list: messages that a handler takes at once.
+    """
+
+    name: str
+    title: str
+    mode: str
+    count: int
+    sizes: tuple[int, ...] = (128,)
+    source: Source = Source.SHARED
+    figure: Figure = Figure.RATE
+    list: int = 1
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload(name="awaited", title="awaited, one caller", mode="awaited", count=10_000),
+        Workload(name="callers", title="awaited, 16 callers", mode="callers", count=20_000),
+        Workload(
+            name="pipelined",
+            title="pipelined, 256 in flight",
+            mode="pipelined",
+            count=100_000,
+            sizes=(128, 1024),
+        ),
+        Workload(name="batches", title="batches of 100", mode="batches", count=200_000, sizes=(128, 1024)),
+        Workload(
+            name="consume",
+            title="push consumer, a message a call",
+            mode="consume",
+            count=200_000,
+            source=Source.BACKLOG,
+        ),
+        Workload(
+            name="lists",
+            title="push consumer, up to 32 a call",
+            mode="consume",
+            count=200_000,
+            source=Source.BACKLOG,
+            list=32,
+        ),
+        Workload(
+            name="latency",
+            title="send to handler, one at a time",
+            mode="latency",
+            count=2_000,
+            source=Source.FRESH,
+            figure=Figure.P50,
+        ),
+        Workload(
+            name="memory",
+            title="consumer of 1,000 topics of 8 queues",
+            mode="memory",
+            count=1_000,
+            source=Source.MANY,
+            figure=Figure.PEAK,
+        ),
+    )
+}
+"""All of them, by name."""

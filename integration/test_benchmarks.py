@@ -1,0 +1,137 @@
+"""The benchmark command: that it runs, and that its ratios are those of the same round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.benchmarks import report
+from integration.benchmarks.bench import Results, Run
+from integration.benchmarks.peers import all_peers, go, official
+from integration.benchmarks.run import BROKER_SETTINGS, parse, run
+from integration.clusters.cluster import Cluster
+from integration.clusters.plugin import StartCluster
+from integration.clusters.provider import external_name, start_cluster
+
+QUICK = ("--rounds", "1", "--scale", "0.002", "--sizes", "128")
+
+
+def a_run(client: str, round_: int, *, rate: float = 1.0, p50_us: float | None = None) -> Run:
+    return Run(
+        workload="pipelined" if p50_us is None else "latency", size=128, client=client, round=round_,
+        count=100, rate=rate, client_us=20.0, server_us=None, p50_us=p50_us, p99_us=None, peak_bytes=None,
+    )  # fmt: skip
+
+
+def cells(table: str, label: str) -> list[str]:
+    """Return the cells of the only row of a client."""
+    (line,) = (line for line in table.splitlines() if f"| {label} |" in line)
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_ratios_are_medians_of_those_within_the_rounds() -> None:
+    rates = {"java": (100.0, 1000.0, 10.0), "go": (50.0, 4000.0, 40.0), "ours-json": (200.0, 1000.0, 40.0)}
+    runs = [a_run(name, number, rate=rate) for name in rates for number, rate in enumerate(rates[name])]
+    plan = parse(["--workloads", "pipelined", "--sizes", "128"]).plan
+    table = report.table(plan, Results(runs=runs))
+    # Beside Java 2, 1 and 4; beside the better of both 2, 0.25 and 1.
+    assert cells(table, "rocketmq-py, JSON headers")[3:6] == ["200", "2.00", "1.00"]
+    # Go beside Java is 0.5, 4 and 4.
+    assert cells(table, "Go")[3:6] == ["50", "4.00", "1.00"]
+
+
+def test_of_latencies_less_is_better() -> None:
+    runs = [a_run("java", 1, p50_us=300.0), a_run("go", 1, p50_us=200.0)]
+    runs.append(a_run("ours-json", 1, p50_us=100.0))
+    table = report.table(parse(["--workloads", "latency"]).plan, Results(runs=runs))
+    assert cells(table, "rocketmq-py, JSON headers")[4:6] == ["3.00", "2.00"]
+
+
+def test_a_round_in_which_a_rival_failed_has_no_ratio_to_it() -> None:
+    runs = [a_run("java", 1, rate=10), a_run("ours-json", 1, rate=20), a_run("ours-json", 2, rate=1000)]
+    plan = parse(["--workloads", "pipelined", "--sizes", "128"]).plan
+    table = report.table(plan, Results(runs=runs, skipped={"go": "go is not on the PATH"}, failures=["Java"]))
+    assert cells(table, "rocketmq-py, JSON headers")[4] == "2.00"
+    assert "Not measured: go: go is not on the PATH" in table
+    assert "Failed: Java" in table
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--workloads", "awaited,x"),
+        ("--clients", "C"),
+        ("--rounds", "0"),
+        ("--scale", "0"),
+        ("--plot", "a.x"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(words)
+    assert "error: " in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def cluster(real_cluster: StartCluster, real_name: str) -> Iterator[Cluster]:
+    """Give a cluster with the settings of the benchmark; where there is none, the tests are skipped."""
+    shared = real_cluster(real_name)
+    if shared.name == external_name():
+        yield shared
+    else:
+        with start_cluster(real_name, settings=BROKER_SETTINGS) as own:
+            yield own
+
+
+@pytest.mark.usefixtures("java_and_maven")
+def test_it_measures_java_and_this_project(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "runs" / "all.json"
+    some = ("--clients", "java,ours-json,ours-batching", "--workloads", "batches", "--json", str(file))
+    results = run(cluster, parse([*QUICK, *some]))
+    assert not results.failures
+    assert not results.skipped
+    assert {each.client for each in results.runs} == {"java", "ours-json", "ours-batching"}
+    assert all(each.rate > 0 and each.client_us > 0 for each in results.runs)
+    assert [each["rate"] for each in json.loads(file.read_text())["runs"]] == [
+        each.rate for each in results.runs
+    ]
+    table = capsys.readouterr().out
+    assert cells(table, "Java")[4] == "1.00"
+    assert float(cells(table, "rocketmq-py, BatchingProducer")[4]) > 0
+    results = run(cluster, parse([*QUICK, "--clients", "ours-rocketmq"]))
+    assert not results.failures
+    assert {each.workload for each in results.runs} == all_peers()["ours-rocketmq"].workloads
+
+
+@pytest.mark.skipif(not go.program().exists(), reason="the Go program is not built: `make bench` does that")
+def test_it_measures_go(cluster: Cluster) -> None:
+    results = run(cluster, parse([*QUICK, "--clients", "go"]))
+    assert not results.failures
+    assert {each.workload for each in results.runs} == go.GO.workloads
+
+
+@pytest.mark.skipif(
+    not official.python().exists(), reason="the official client is not installed: `make bench` does that"
+)
+def test_it_measures_the_official_client(cluster: Cluster) -> None:
+    results = run(cluster, parse([*QUICK, "--clients", "official", "--workloads", "pipelined"]))
+    assert not results.failures
+    # Its proxy wants brokers of 5.x.
+    is_old = cluster.version.startswith("4.")
+    assert [each.workload for each in results.runs] == ([] if is_old else ["pipelined"])
+    assert list(results.skipped) == (["official"] if is_old else [])
+
+
+def test_it_draws(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: `make bench` does that")
+    from integration.benchmarks.plot import write_plot
+
+    file = tmp_path / "new" / "plot.svg"
+    plan = parse(["--workloads", "pipelined", "--sizes", "128"]).plan
+    write_plot(file, plan, Results(runs=[a_run("java", 1, rate=1234.0), a_run("go", 1)]), "a title")
+    assert file.read_text().startswith("<?xml")
