@@ -172,7 +172,10 @@ class LatencyFaults:
             self._note(broker_name, latency, reachable=True)
 
     def failed(self, broker_name: str, *, reachable: bool) -> None:
-        """Note that a send to the broker failed.
+        """Note that a send to the broker failed: it counts as the policy's ``error_latency``.
+
+        Java compares brokers by how long the failure took: one that refuses connections at once would be
+        better than one that is slow.
 
         ``reachable`` is False when there was no connection, when it broke, or when no answer came in time.
         It makes a difference only to a policy that detects.
@@ -180,7 +183,10 @@ class LatencyFaults:
         self._note(broker_name, self.policy.error_latency, reachable=reachable or not self.policy.detect)
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether nothing is held against the broker: its time is over, and it can be reached."""
+        """Whether nothing is held against the broker: its time is over, and it can be reached.
+
+        Java 5.x looks at the time alone here, and so fails once more each time that it is over.
+        """
         fault = self._faults.get(broker_name)
         return fault is None or (fault.reachable and self._now() >= fault.until)
 

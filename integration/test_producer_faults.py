@@ -1,0 +1,327 @@
+"""Pipelined sends while one of two brokers is killed, or frozen, and comes back."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import attrs
+import pytest
+import trio
+
+from integration.clusters.cluster import Cluster
+from rocketmq_py import (
+    Client,
+    Delivery,
+    Message,
+    MessageQueue,
+    PendingSend,
+    Producer,
+    RocketMQError,
+    SendResult,
+    Start,
+)
+from rocketmq_py.client.routes import Route
+from rocketmq_py.errors import RequestTimeoutError
+from rocketmq_py.producer import ProducerOptions
+from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, LatencyFaultPolicy, LatencyFaults
+from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin
+from rocketmq_py.producer.sending import Sending
+from tests.behaviours.conftest import create_topic
+from tests.behaviours.reading import PATIENCE
+
+COUNT = 50_000
+VICTIM, SURVIVOR = "broker-a", "broker-b"
+VERSIONS = ("4.9.7", "5.5.0")
+POLICIES: dict[str | None, LatencyFaultPolicy | None] = {None: None, "4.x": JAVA_4, "5.x": JAVA_5}
+
+
+@pytest.fixture
+def keeper() -> Iterator[ThreadPoolExecutor]:
+    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
+    with ThreadPoolExecutor(1) as keeper:
+        yield keeper
+
+
+@pytest.fixture
+def two_brokers(keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster], version: str) -> Cluster:
+    return own_cluster(version, brokers=2, settings={"flushDiskType": "SYNC_FLUSH"})
+
+
+@attrs.frozen
+class Event:
+    """What a producer did or learned: a broker was ``chosen``, it ``answered``,
+    ``failed`` or was ``lost``, or a probe ``reached`` it.
+
+    Attributes:
+        time: on trio's clock.
+        latency: what the answer or the failure counts as, in seconds.
+        among: the brokers of the route, without the one that the try before failed on.
+    """
+
+    time: float
+    what: str
+    broker: str
+    latency: float = 0.0
+    among: frozenset[str] = frozenset()
+
+
+@attrs.define(eq=False)
+class Learning:
+    """What a producer chose and learned.
+
+    Attributes:
+        events: in the order in which they happened.
+        failures: what each message's failed tries came to, by its body.
+    """
+
+    events: list[Event] = attrs.field(factory=list)
+    failures: dict[bytes, list[tuple[RocketMQError, Delivery]]] = attrs.field(
+        factory=lambda: defaultdict(list)
+    )
+
+    def note(self, what: str, broker: str, latency: float = 0.0, among: frozenset[str] = frozenset()) -> None:
+        self.events.append(Event(trio.current_time(), what, broker, latency, among))
+
+    def unknown(self) -> set[bytes]:
+        """Return the bodies of the messages of which at least one try had an unknown outcome."""
+        return {
+            body
+            for body, failures in self.failures.items()
+            if Delivery.UNKNOWN in (delivery for _, delivery in failures)
+        }
+
+    def failed_at(self, address: str) -> set[bytes]:
+        """Return the bodies of the messages of which a try failed on the broker at ``address``."""
+        return {
+            body
+            for body, failures in self.failures.items()
+            if address in (getattr(error, "address", None) for error, _ in failures)
+        }
+
+    def wrong_choices(self, policy: LatencyFaultPolicy) -> list[Event]:
+        """Return the choices of a broker that was out although another one was not."""
+        until: defaultdict[str, float] = defaultdict(float)
+        lost: set[str] = set()
+        wrong = []
+        for event in self.events:
+            if event.what == "chosen":
+                good = {name for name in event.among if until[name] <= event.time and name not in lost}
+                if good and event.broker not in good:
+                    wrong.append(event)
+                continue
+            lost.discard(event.broker)
+            if event.what == "lost" and policy.detect:
+                lost.add(event.broker)
+            if event.what != "reached":
+                end = event.time + policy.unavailable_for(event.latency)
+                until[event.broker] = end if policy.latest_decides else max(end, until[event.broker])
+        return wrong
+
+
+@pytest.fixture
+def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
+    learning = Learning()
+    choose, sending_failed = FaultAwareRoundRobin.choose, Sending.failed
+    failed, record, reached = LatencyFaults.failed, LatencyFaults.record, LatencyFaults.reached
+
+    def noted_choose(choice: FaultAwareRoundRobin, route: Route, failed_broker: str | None) -> MessageQueue:
+        queue = choose(choice, route, failed_broker)
+        among = frozenset(queue.broker_name for queue in route.write_queues) - {failed_broker}
+        learning.note("chosen", queue.broker_name, among=among)
+        return queue
+
+    def noted_failed(faults: LatencyFaults, broker_name: str, *, reachable: bool) -> None:
+        learning.note("failed" if reachable else "lost", broker_name, faults.policy.error_latency)
+        failed(faults, broker_name, reachable=reachable)
+
+    def noted_record(faults: LatencyFaults, broker_name: str, latency: float) -> None:
+        learning.note("answered", broker_name, latency)
+        record(faults, broker_name, latency)
+
+    def noted_reached(faults: LatencyFaults, broker_name: str) -> None:
+        learning.note("reached", broker_name)
+        reached(faults, broker_name)
+
+    def noted_sending_failed(sending: Sending, error: RocketMQError) -> float | None:
+        learning.failures[sending.messages[0].body].append((error, error.delivery))
+        return sending_failed(sending, error)
+
+    monkeypatch.setattr(FaultAwareRoundRobin, "choose", noted_choose)
+    monkeypatch.setattr(Sending, "failed", noted_sending_failed)
+    monkeypatch.setattr(LatencyFaults, "failed", noted_failed)
+    monkeypatch.setattr(LatencyFaults, "record", noted_record)
+    monkeypatch.setattr(LatencyFaults, "reached", noted_reached)
+    return learning
+
+
+class Traffic:
+    """Pipelined sends, each of a body of its own, and what became of them."""
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.sent: dict[bytes, PendingSend] = {}
+        self.resolved: Counter[bytes] = Counter()
+
+    async def send_until(self, count: int) -> None:
+        """Send until so many have been sent since the beginning."""
+        while len(self.sent) < count:
+            await self.send()
+
+    async def send(self, queue: MessageQueue | None = None) -> PendingSend:
+        body = b"%07d" % len(self.sent)
+        message = Message(self.topic, body, keys=body.decode())
+        pending = await self.producer.send_soon(message, queue=queue, on_done=partial(self._resolve, body))
+        self.sent[body] = pending
+        return pending
+
+    async def stored_by(self, queue: MessageQueue | None = None) -> str | None:
+        """Send one more; return the broker that has stored it, or None if that failed."""
+        with suppress(RocketMQError):
+            return (await (await self.send(queue))).queue.broker_name
+        return None
+
+    def _resolve(self, body: bytes, _: PendingSend) -> None:
+        self.resolved[body] += 1
+
+    @property
+    def results(self) -> dict[bytes, SendResult]:
+        return {body: pending.result() for body, pending in self.sent.items() if not pending.error}
+
+    @property
+    def errors(self) -> dict[bytes, RocketMQError]:
+        return {body: pending.error for body, pending in self.sent.items() if pending.error}
+
+
+async def bodies_of(address: str, topic: str, wanted: set[bytes]) -> Counter[bytes]:
+    """Return the bodies that the topic holds, when all that are wanted are among them or time is up."""
+    async with Client(address) as client, client.reader() as reader:
+        bodies: Counter[bytes] = Counter()
+        with trio.move_on_after(PATIENCE):
+            while not wanted <= set(bodies):
+                bodies.clear()
+                async with reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as messages:
+                    async for message in messages:
+                        bodies[message.body] += 1
+    return bodies
+
+
+async def check_what_is_stored(traffic: Traffic, learning: Learning, address: str) -> None:
+    """Each send resolved once; what was acknowledged is there; errors and repeats are what they may be."""
+    assert traffic.resolved == Counter(traffic.sent.keys())
+    results, errors = traffic.results, traffic.errors
+    stored = await bodies_of(address, traffic.topic, set(results))
+    assert not set(results) - set(stored), "acknowledged and lost"
+    assert set(stored) <= set(traffic.sent), "stored and never sent"
+    unknown = learning.unknown()
+    for body, error in errors.items():
+        assert (error.delivery is Delivery.UNKNOWN) == (body in unknown), repr(error)
+    denied = set(stored) & set(errors) - unknown
+    assert not [(body, learning.failures[body]) for body in denied], "stored, though the error denies it"
+    twice = {body for body, count in stored.items() if count > 1}
+    assert not [(body, learning.failures[body]) for body in twice - unknown], "stored twice"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not condition():
+            await trio.sleep(0.02)
+
+
+async def prepare_topic(cluster: Cluster, topic: str) -> None:
+    async with Client(cluster.name_servers) as client:
+        await create_topic(client, topic, queues=4)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("latency_faults", POLICIES)
+async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
+    two_brokers: Cluster,
+    keeper: ThreadPoolExecutor,
+    learning: Learning,
+    unique: str,
+    latency_faults: str | None,
+) -> None:
+    cluster, policy = two_brokers, POLICIES[latency_faults]
+    await prepare_topic(cluster, unique)
+    options: ProducerOptions = {"latency_faults": latency_faults, "route_refresh_interval": 1.0}
+    async with Producer(cluster.name_servers, **options) as producer:
+        traffic = Traffic(producer, unique)
+        await traffic.send_until(COUNT // 3)
+        cluster.kill(VICTIM)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(traffic.send_until, 2 * COUNT // 3)
+            await trio.to_thread.run_sync(keeper.submit(cluster.restart, VICTIM).result)
+        await traffic.send_until(COUNT)
+        await until(lambda: not producer.in_flight)
+        if policy is not None:
+            assert learning.failed_at(cluster.brokers[VICTIM])
+            assert not learning.wrong_choices(policy)
+        # Ten minutes are long; an answer in time ends them.
+        some = MessageQueue(unique, VICTIM, 0) if policy is JAVA_4 else None
+        with trio.fail_after(PATIENCE):
+            while await traffic.stored_by(some) != VICTIM or await traffic.stored_by() != VICTIM:
+                await trio.sleep(0.05)
+    await check_what_is_stored(traffic, learning, cluster.name_servers)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_sends_to_a_frozen_broker_time_out(
+    two_brokers: Cluster, learning: Learning, unique: str
+) -> None:
+    cluster = two_brokers
+    await prepare_topic(cluster, unique)
+    async with Producer(cluster.name_servers, send_timeout=1.0) as producer:
+        traffic = Traffic(producer, unique)
+        await traffic.send_until(COUNT // 3)
+        connection = producer.client.connections.get_nowait(cluster.brokers[VICTIM])
+        assert connection is not None
+        cluster.freeze(VICTIM)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(traffic.send_until, 2 * COUNT // 3)
+            await until(lambda: connection.is_closed)
+            cluster.resume(VICTIM)
+        assert "nothing was received" in connection.closed_because
+        await traffic.send_until(COUNT)
+    hung = learning.failed_at(cluster.brokers[VICTIM])
+    timed_out = {body for body, error in traffic.errors.items() if isinstance(error, RequestTimeoutError)}
+    assert hung & timed_out & learning.unknown()
+    await check_what_is_stored(traffic, learning, cluster.name_servers)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("latency_faults", ["4.x", "5.x"])
+async def test_a_frozen_broker_is_gone_round(
+    two_brokers: Cluster, learning: Learning, unique: str, latency_faults: str
+) -> None:
+    cluster, policy = two_brokers, POLICIES[latency_faults]
+    assert policy is not None
+    await prepare_topic(cluster, unique)
+    options: ProducerOptions = {
+        "latency_faults": latency_faults,
+        "send_timeout": 30.0,
+        "try_timeout": 1.0,
+        "retries_pipelined": 10,
+    }
+    async with Producer(cluster.name_servers, **options) as producer:
+        traffic = Traffic(producer, unique)
+        await traffic.send_until(COUNT // 3)
+        connection = producer.client.connections.get_nowait(cluster.brokers[VICTIM])
+        assert connection is not None
+        cluster.freeze(VICTIM)
+        await traffic.send_until(2 * COUNT // 3)
+        if policy.detect:
+            await until(lambda: connection.is_closed)
+        cluster.resume(VICTIM)
+        await traffic.send_until(COUNT)
+    moved = {body for body, result in traffic.results.items() if result.queue.broker_name == SURVIVOR}
+    assert learning.failed_at(cluster.brokers[VICTIM]) & moved
+    # A broker that comes under pressure may refuse a message ever so often.
+    refused = learning.failed_at(cluster.brokers[SURVIVOR])
+    assert set(traffic.errors) <= refused, "given up without a try on the other broker"
+    assert not learning.wrong_choices(policy)
+    await check_what_is_stored(traffic, learning, cluster.name_servers)
