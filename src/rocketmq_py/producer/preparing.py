@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import trio
@@ -35,7 +36,8 @@ class Preparing:
         self._client = client
         self._config = config
         self._group = client.namespace.wrap_group(config.group)
-        self._compress_over = config.compression.over if config.compression else None
+        self._compress_over = config.compression.over if config.compression else math.inf
+        self._code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
 
     def prepare(
         self,
@@ -82,8 +84,6 @@ class Preparing:
             system_flag=system_flag,
             system_properties=system_properties,
         )
-        if code is None:
-            code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
         sending = Sending(
             (message,),
             message.body,
@@ -92,12 +92,10 @@ class Preparing:
             timeout=config.send_timeout if timeout is None else timeout,
             retries=retries,
             queue=queue,
-            code=code,
+            code=self._code if code is None else code,
         )
         sending.wants_heartbeat = message.is_timed
-        sending.may_be_compressed = (
-            self._compress_over is not None and len(message.body) >= self._compress_over
-        )
+        sending.may_be_compressed = len(message.body) >= self._compress_over
         return self._finish(sending, context)
 
     def prepare_batch(

@@ -112,6 +112,7 @@ class Producer(Member):
         Messages that one task sends leave in that order, but a broker's threads may store them in another:
         where order matters, await each. The result, or the error after the last try, is in the
         PendingSend: await it, or give ``on_done``, which is called with it when it is done.
+        ``timeout`` runs from when it has its place.
 
         Raises:
             InvalidMessageError, SendForbiddenError, ClosedError: at once. All else is the PendingSend's.
@@ -140,7 +141,7 @@ class Producer(Member):
         *,
         queue: Destination | None = None,
         timeout: float | None = None,
-    ) -> list[SendResult]:
+    ) -> Sequence[SendResult]:
         """Send messages of one topic together, and wait until a broker has stored them.
 
         They go to one queue, one after the other, unless they are more than ``max_message_size`` bytes with

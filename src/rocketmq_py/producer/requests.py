@@ -92,6 +92,7 @@ class Requests:
         Raises as :meth:`Sender.submit`. When cancelled, nothing is sent, and nobody waits.
         """
         await self._in_flight.enter(pending, len(sending.body))
+        sending.begin_try()
         waiting = _Waiting(pending, partial(self._expire, pending, sending))
         self._waiting[pending.correlation_id] = waiting
         self._deadlines.add(waiting, sending.deadline)

@@ -48,7 +48,7 @@ class Sending:
         body: the request's body; it may be large and is never copied.
         fields: the request's header, with the short names; queue and broker are filled in for each try.
         message_id: the id of the message; of a batch all of them, with commas between.
-        timeout: seconds for all tries together, from now on.
+        timeout: seconds for all tries together, from the first one's beginning on.
         retries: tries after the first.
         queue: the only queue that it may go to, what chooses that, or None for a free choice.
         code: the kind of the request.
@@ -90,8 +90,8 @@ class Sending:
         self.message_id = message_id
         self.code = code
         self.timeout = timeout
-        self.started = now = trio.current_time()
-        self.deadline = now + timeout
+        self.started = 0.0
+        self.deadline = 0.0  # not begun
         self.selector: QueueSelector | None = None
         self.fixed_queue: MessageQueue | None = None
         if isinstance(queue, MessageQueue):
@@ -137,8 +137,10 @@ class Sending:
         self._fields["k"] = "true"
 
     def begin_try(self) -> None:
-        """Begin a try: the time that it may take runs from now on."""
+        """Begin a try: the time that it may take runs from now on, with the first one that of all."""
         self.started = trio.current_time()
+        if not self.deadline:
+            self.deadline = self.started + self.timeout
 
     def fields_for(self, queue: MessageQueue, address: str) -> dict[str, str]:
         """Return the request's fields for ``queue``, on the broker at ``address``."""
