@@ -78,6 +78,56 @@ async def test_a_shared_client(address: str) -> None:
     assert sorted(lines) == [f"order {number} billed" for number in range(5)]
 
 
+async def test_ordered(address: str) -> None:
+    lines = await example("ordered.py", address)
+    assert len(lines) == 13
+    for order in range(4):
+        steps = [line.split(", ")[0].split(" ", 2)[2] for line in lines if line.startswith(f"order {order}")]
+        assert [step.split(":")[0] for step in steps] == ["placed", "paid", "shipped"]
+        assert len({step.split(": ")[1] for step in steps}) == 1, "one queue"
+    assert lines[-1] == "chosen by a function: queue 3"
+
+
+async def test_delayed(address: str) -> None:
+    lines = await example("delayed.py", address)
+    assert [line.split(":")[0] for line in lines] == ["by level", "by seconds and by time", "by time"]
+
+
+async def test_requests_and_replies(address: str) -> None:
+    first, second = await example("request_reply.py", address)
+    assert first == "ARE YOU THERE?"
+    assert second == ", ".join(f"QUESTION {number}" for number in range(10))
+
+
+async def test_batches(address: str) -> None:
+    assert await example("batches.py", address) == [
+        "a list: 100 messages from offset 0 on",
+        "by themselves: 1000 messages, each with its result",
+    ]
+
+
+async def test_priorities(address: str) -> None:
+    assert await example("priorities.py", address) == [
+        "by topics: 10 urgent, 50 ordinary",
+        "by queues: the urgent one is number 0 of queue 0",
+        "by queues: 50 ordinary ones are in the other 3",
+    ]
+
+
+async def test_traced(address: str) -> None:
+    *lines, statistics, span = await example("traced.py", address)
+    assert [line.split(":")[0] for line in lines] == ["awaited to queue 0", "look it up"]
+    assert (statistics, span) == ("sent 1, failed 0, retried 0", "span: send TracedTest")
+
+
+async def test_transactions(address: str) -> None:
+    assert await example("transaction.py", address) == [
+        "book: committed",
+        "lamp: committed",
+        "book: rolled back, UNIQUE constraint failed: orders.item",
+    ]
+
+
 async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
     # As in a project that has no settings for pytest.
     settings = tmp_path / "pytest.ini"
@@ -92,6 +142,6 @@ def test_only_public_names_are_used(path: Path) -> None:
     assert ast.get_docstring(tree), "how is it run?"
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
-            assert node.module in {"rocketmq_py", "rocketmq_py.broker", "rocketmq_py.errors"}
+            assert node.module in {f"rocketmq_py{room}" for room in ("", ".broker", ".errors", ".telemetry")}
             if node.module == "rocketmq_py":
                 assert {alias.name for alias in node.names} <= set(rocketmq_py.__all__)

@@ -5,8 +5,24 @@ from __future__ import annotations
 from typing import Unpack
 
 from rocketmq_py.client import ClientInstance
-from rocketmq_py.consumer import PushConsumer, PushConsumerOptions, Reader
-from rocketmq_py.producer import Producer, ProducerOptions
+from rocketmq_py.consumer import (
+    LitePullConsumer,
+    LitePullConsumerOptions,
+    PopConsumer,
+    PopConsumerOptions,
+    PushConsumer,
+    PushConsumerOptions,
+    Reader,
+)
+from rocketmq_py.producer import (
+    BatchingOptions,
+    BatchingProducer,
+    Producer,
+    ProducerOptions,
+    TransactionCheck,
+    TransactionOptions,
+    TransactionProducer,
+)
 
 
 class Client(ClientInstance):
@@ -26,9 +42,27 @@ class Client(ClientInstance):
         """Return a producer of this client, to be used inside ``async with``; see Producer."""
         return Producer(self, group=group, **options)
 
+    def batching_producer(self, group: str, **options: Unpack[BatchingOptions]) -> BatchingProducer:
+        """Return one of this client, to be used inside ``async with``; see BatchingProducer."""
+        return BatchingProducer(self, group=group, **options)
+
+    def transaction_producer(
+        self, group: str, check: TransactionCheck, **options: Unpack[TransactionOptions]
+    ) -> TransactionProducer:
+        """Return one of this client, to be used inside ``async with``; see TransactionProducer."""
+        return TransactionProducer(self, group=group, check=check, **options)
+
     def push_consumer(self, group: str, **options: Unpack[PushConsumerOptions]) -> PushConsumer:
         """Return a push consumer of this client, to be used inside ``async with``; see PushConsumer."""
         return PushConsumer(self, group=group, **options)
+
+    def pop_consumer(self, group: str, **options: Unpack[PopConsumerOptions]) -> PopConsumer:
+        """Return a pop consumer of this client, to be used inside ``async with``; see PopConsumer."""
+        return PopConsumer(self, group=group, **options)
+
+    def lite_pull_consumer(self, group: str, **options: Unpack[LitePullConsumerOptions]) -> LitePullConsumer:
+        """Return one of this client, to be used inside ``async with``; see LitePullConsumer."""
+        return LitePullConsumer(self, group=group, **options)
 
     def reader(self) -> Reader:
         """Return a reader of this client, to be used inside ``async with``; see Reader."""

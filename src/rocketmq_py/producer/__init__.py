@@ -1,5 +1,8 @@
 """Sending: choose a queue, send, retry, learn; batches, hooks, transactions and requests."""
 
+from rocketmq_py.producer.batching import BatchingProducer
+from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
+from rocketmq_py.producer.checking import TransactionCheck
 from rocketmq_py.producer.compressing import Compression
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
@@ -13,15 +16,27 @@ from rocketmq_py.producer.selectors import (
     SelectByRandom,
 )
 from rocketmq_py.producer.statistics import Latency, ProducerStatistics
+from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
+from rocketmq_py.producer.transaction_values import (
+    Transaction,
+    TransactionSendResult,
+    TransactionState,
+    TransactionStatistics,
+)
+from rocketmq_py.producer.transactions import LocalWork, TransactionProducer
 
 __all__ = [
     "JAVA_4",
     "JAVA_5",
+    "BatchingConfig",
+    "BatchingOptions",
+    "BatchingProducer",
     "BrokerFaultState",
     "Compression",
     "EndTransactionContext",
     "Latency",
     "LatencyFaultPolicy",
+    "LocalWork",
     "PendingReply",
     "PendingSend",
     "Producer",
@@ -35,4 +50,12 @@ __all__ = [
     "SelectByRandom",
     "SendContext",
     "SendMode",
+    "Transaction",
+    "TransactionCheck",
+    "TransactionConfig",
+    "TransactionOptions",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "TransactionState",
+    "TransactionStatistics",
 ]

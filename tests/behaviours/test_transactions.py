@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+import trio
+
+from rocketmq_py import (
+    Client,
+    ConsumeFrom,
+    EndTransactionContext,
+    Message,
+    ProducerHook,
+    ReceivedMessage,
+    Serialization,
+    TransactionState,
+)
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import PATIENCE, read_all
+
+COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
+
+
+class Ledger:
+    """What became of each transaction, as a sender's own database knows it."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, TransactionState] = {}
+        self.asked: list[ReceivedMessage] = []
+
+    async def check(self, message: ReceivedMessage) -> TransactionState:
+        self.asked.append(message)
+        return self.states.get(message.message_id, ROLLBACK)
+
+    def work(
+        self, state: TransactionState, told: TransactionState | None = None
+    ) -> Callable[[Message, str], TransactionState]:
+        """Return local work that comes to ``state``, and says ``told``."""
+
+        def do(_: Message, transaction_id: str) -> TransactionState:
+            self.states[transaction_id] = state
+            return told or state
+
+        return do
+
+    def times_asked(self, transaction_id: str) -> int:
+        return [message.message_id for message in self.asked].count(transaction_id)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not condition():
+            await trio.sleep(0.02)
+
+
+def bodies(messages: list[ReceivedMessage]) -> set[bytes]:
+    return {message.body for message in messages}
+
+
+async def until_checks_have_gone_round(client: Client, topic: str, group: str) -> None:
+    """Wait until the broker has asked about a transaction begun now: it has seen to older ones before."""
+    ledger = Ledger()
+    async with client.transaction_producer(group, ledger.check) as producer:
+        await producer.send_in_transaction(Message(topic, b"a marker"), ledger.work(ROLLBACK, told=UNKNOWN))
+        await until(lambda: ledger.asked)
+
+
+async def test_a_committed_message_reaches_consumers_as_it_was_sent(client: Client, topic: str) -> None:
+    ledger = Ledger()
+    message = Message(
+        topic, b"committed" * 1000, tags="TagA", keys=["order-1"], properties={"colour": "grün"}, flag=7
+    )
+    received: list[ReceivedMessage] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        received.append(message)
+
+    queue = MessageQueue(topic, next(iter((await client.routes.get(topic)).brokers)), 2)
+    async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
+        sent = await producer.send_in_transaction(message, ledger.work(COMMIT), queue=queue)
+        assert (sent.state, sent.error, sent.end_error) == (COMMIT, None, None)
+        async with (
+            client.push_consumer(f"group-{topic}", consume_from=ConsumeFrom.FIRST) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe(topic, "TagA")
+            nursery.start_soon(consumer.run, handle)
+            await until(lambda: received)
+            nursery.cancel_scope.cancel()
+    first = received[0]
+    assert (first.body, first.tags, first.keys, first.flag) == (message.body, "TagA", ("order-1",), 7)
+    assert first.user_properties["colour"] == "grün"
+    assert first.message_id == sent.result.message_id
+    assert first.queue == sent.result.queue == queue
+
+
+async def test_a_message_that_is_rolled_back_is_never_seen(client: Client, topic: str) -> None:
+    ledger = Ledger()
+
+    def fail(_: Message, __: str) -> TransactionState:
+        raise ValueError("the database is away")
+
+    async with client.transaction_producer(f"senders-{topic}", ledger.check, on_error=ROLLBACK) as producer:
+        await producer.send_in_transaction(Message(topic, b"rolled back"), ledger.work(ROLLBACK))
+        failed = await producer.send_in_transaction(Message(topic, b"failed"), fail)
+        with pytest.raises(KeyError):
+            async with producer.transaction(Message(topic, b"failed in a block")) as transaction:
+                raise KeyError(transaction.id)
+        async with producer.transaction(Message(topic, b"given up in a block")) as transaction:
+            transaction.state = ROLLBACK
+        async with producer.transaction(Message(topic, b"committed")) as transaction:
+            ledger.states[transaction.id] = COMMIT
+        await until_checks_have_gone_round(client, topic, f"others-{topic}")
+    assert failed.state is ROLLBACK
+    assert isinstance(failed.error, ValueError)
+    assert bodies(await read_all(client, topic, count=1)) == {b"committed"}
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_an_unknown_state_is_asked_for(
+    cluster: ClusterUnderTest, topic: str, serialization: Serialization, size: int
+) -> None:
+    ledger = Ledger()
+    message = Message(topic, b"x" * size, tags="TagA", keys="order-1", properties={"colour": "grün"})
+    async with (
+        Client(cluster.address, serialization=serialization) as client,
+        client.transaction_producer(f"senders-{topic}", ledger.check) as producer,
+    ):
+        sent = await producer.send_in_transaction(message, ledger.work(COMMIT, told=UNKNOWN))
+        assert sent.state is UNKNOWN
+        received = await read_all(client, topic, count=1)
+    assert bodies(received) == {message.body}
+    assert received[0].message_id == sent.result.message_id
+    asked = ledger.asked[0]
+    assert (asked.topic, asked.body, asked.tags, asked.keys) == (topic, message.body, "TagA", ("order-1",))
+    assert asked.message_id == sent.result.message_id
+    assert asked.user_properties["colour"] == "grün"
+    assert asked.queue == sent.result.queue
+    assert asked.corruption is None
+
+
+async def test_the_broker_asks_until_it_is_answered(client: Client, topic: str) -> None:
+    ledger = Ledger()
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        state = await ledger.check(message)
+        if len(ledger.asked) == 1:
+            raise ValueError("the database is away")
+        return state if len(ledger.asked) > 2 else UNKNOWN
+
+    async with client.transaction_producer(f"senders-{topic}", check) as producer:
+        await producer.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, told=UNKNOWN))
+        assert bodies(await read_all(client, topic, count=1)) == {b"body"}
+    assert len(ledger.asked) >= 3
+
+
+@pytest.mark.parametrize("names_topics", [False, True])
+async def test_a_producer_that_was_restarted_is_asked_before_it_has_sent_anything(
+    cluster: ClusterUnderTest, client: Client, topic: str, names_topics: bool
+) -> None:
+    ledger, group = Ledger(), f"senders-{topic}"
+    async with Client(cluster.address) as first, first.transaction_producer(group, ledger.check) as producer:
+        await producer.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, told=UNKNOWN))
+    options: Mapping[str, str] = {"topics": topic} if names_topics else {}
+    async with (
+        Client(cluster.address) as second,
+        second.transaction_producer(group, ledger.check, **options) as producer,  # type: ignore[arg-type]
+    ):
+        assert bodies(await read_all(client, topic, count=1)) == {b"body"}
+        await until(lambda: producer.transaction_statistics.checked)
+
+
+async def test_another_producer_of_the_group_is_asked(
+    cluster: ClusterUnderTest, client: Client, topic: str
+) -> None:
+    ledger, group = Ledger(), f"senders-{topic}"
+
+    async def fail(_: ReceivedMessage) -> TransactionState:
+        raise ValueError("this one cannot answer")
+
+    async with (
+        Client(cluster.address) as another,
+        client.transaction_producer(group, fail) as sender,
+        another.transaction_producer(group, ledger.check),
+    ):
+        await sender.send_in_transaction(Message(topic, b"body"), ledger.work(COMMIT, told=UNKNOWN))
+        assert bodies(await read_all(client, topic, count=1)) == {b"body"}
+    assert ledger.asked
+
+
+async def test_groups_of_one_client_are_asked_each_about_its_own(client: Client, topic: str) -> None:
+    ledgers = [Ledger(), Ledger()]
+    async with (
+        client.transaction_producer(f"first-{topic}", ledgers[0].check) as first,
+        client.transaction_producer(f"second-{topic}", ledgers[1].check) as second,
+    ):
+        for producer, ledger, body in zip((first, second), ledgers, (b"first", b"second"), strict=True):
+            await producer.send_in_transaction(Message(topic, body), ledger.work(COMMIT, told=UNKNOWN))
+        assert bodies(await read_all(client, topic, count=2)) == {b"first", b"second"}
+    assert [bodies(ledger.asked) for ledger in ledgers] == [{b"first"}, {b"second"}]
+
+
+async def test_a_sender_that_is_killed_in_between(
+    cluster: ClusterUnderTest, client: Client, topic: str
+) -> None:
+    ledger, group = Ledger(), f"senders-{topic}"
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "tests.behaviours.transaction_program", cluster.address, group, topic],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    async with process.stdout:
+        with trio.fail_after(PATIENCE):
+            line = b""
+            while not line.endswith(b"\n"):
+                line += await process.stdout.receive_some()
+        ledger.states[line.decode().strip()] = COMMIT
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    async with client.transaction_producer(group, ledger.check):
+        assert bodies(await read_all(client, topic, count=1)) == {b"killed in between"}
+
+
+class Questions:
+    """What brokers ask a client, in the order in which it comes."""
+
+    def __init__(self, client: Client) -> None:
+        self.ids: list[str] = []
+        client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._take)
+
+    def _take(self, _: Connection, request: Command) -> bool:
+        self.ids.append(request.fields["msgId"])
+        return False
+
+
+async def test_a_transaction_under_way_is_not_checked_and_its_end_answers_the_question(
+    client: Client, topic: str
+) -> None:
+    questions, ledger = Questions(client), Ledger()
+    ends: list[EndTransactionContext] = []
+
+    class Hook(ProducerHook):
+        def after_end_transaction(self, context: EndTransactionContext) -> None:
+            ends.append(context)
+
+    async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
+        producer.add_hook(Hook())
+        async with producer.transaction(Message(topic, b"slow")) as transaction:
+            await until(lambda: transaction.id in questions.ids)
+            ledger.states[transaction.id] = COMMIT
+        assert (transaction.state, transaction.end_error) == (COMMIT, None)
+        assert [(end.message_id, end.from_check) for end in ends] == [(transaction.id, True)]
+        await until_checks_have_gone_round(client, topic, f"others-{topic}")
+    # Brokers keep a copy of the half message for each question: had the end been about the first, they
+    # would ask about the copy, and deliver the message twice.
+    assert not ledger.asked
+    assert [message.body for message in await read_all(client, topic, count=1)] == [b"slow"]
+
+
+async def test_nothing_is_asked_during_the_time_of_immunity(client: Client, topic: str) -> None:
+    questions, ledger = Questions(client), Ledger()
+    async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
+        async with producer.transaction(Message(topic, b"immune"), check_immunity=3600) as immune:
+            async with producer.transaction(Message(topic, b"slow")) as transaction:
+                await until(lambda: questions.ids.count(transaction.id) >= 2)
+                ledger.states[transaction.id] = COMMIT
+            ledger.states[immune.id] = COMMIT
+        assert immune.id not in questions.ids
+        assert bodies(await read_all(client, topic, count=2)) == {b"immune", b"slow"}
+
+
+async def test_transactions_under_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
+    ledger = Ledger()
+    async with Client(cluster.address, namespace="tenant") as client:
+        await create_topic(client, unique, queues=1)
+        async with client.transaction_producer(f"senders-{unique}", ledger.check) as producer:
+            await producer.send_in_transaction(Message(unique, b"committed"), ledger.work(COMMIT))
+            await producer.send_in_transaction(Message(unique, b"asked"), ledger.work(COMMIT, told=UNKNOWN))
+            assert bodies(await read_all(client, unique, count=2)) == {b"committed", b"asked"}
+    assert {message.topic for message in ledger.asked} == {unique}

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.message import Message, ReceivedMessage
+from rocketmq_py.producer import (
+    EndTransactionContext,
+    ProducerHook,
+    TransactionProducer,
+    TransactionState,
+    checking,
+)
+from tests.producer.transacting import (
+    COMMIT,
+    ENDS,
+    ON_WIRE,
+    ROLLBACK,
+    always,
+    asked_by_broker,
+    stored,
+)
+
+
+@pytest.mark.parametrize("state", list(TransactionState))
+async def test_the_answer_is_an_end(state: TransactionState) -> None:
+    async with asked_by_broker(always(state)) as (producer, broker):
+        broker.ask()
+        (end,) = await broker.ends(1)
+        assert end.is_oneway
+        assert end.fields == {
+            "producerGroup": "g",
+            "topic": "T",
+            "tranStateTableOffset": "7",
+            "commitLogOffset": "70",
+            "commitOrRollback": ON_WIRE[state],
+            "msgId": "ID",
+            "transactionId": "ID",
+            "fromTransactionCheck": "true",
+            "bname": "broker-a",
+        }
+        statistics = producer.transaction_statistics
+        assert (statistics.checked, statistics.dropped) == (1, 0)
+        assert statistics.committed + statistics.rolled_back + statistics.unknown == 1
+
+
+async def test_the_half_message_is_what_check_gets() -> None:
+    messages: list[ReceivedMessage] = []
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        messages.append(message)
+        return COMMIT
+
+    async with asked_by_broker(check, namespace="tenant") as (_, broker):
+        broker.ask_with(broker.fields(), stored("ID", topic="tenant%T", group="tenant%g"))
+        (end,) = await broker.ends(1)
+    (message,) = messages
+    assert (message.topic, message.body, message.queue_id) == ("T", b"body", 3)
+    assert message.message_id == "ID"
+    assert message.broker_name == "broker-a", "brokers of 4.x do not say it: their address does"
+    assert (end.fields["producerGroup"], end.fields["topic"]) == ("tenant%g", "tenant%T")
+    assert "transactionId" not in end.fields, "it is the broker's"
+
+
+@pytest.mark.parametrize("group", ["another", "tenant%g", "", None])
+async def test_a_question_about_another_group_is_not_taken(group: str | None) -> None:
+    async with asked_by_broker(always(COMMIT)) as (producer, broker):
+        broker.ask(body=stored(group=group))
+        await broker.settle()
+        assert not await broker.ends(0)
+        assert producer.transaction_statistics.checked == 0
+
+
+async def test_two_groups_of_one_client_are_asked_each_about_its_own() -> None:
+    async with (
+        asked_by_broker(always(COMMIT)) as (producer, broker),
+        TransactionProducer(producer.client, group="h", check=always(ROLLBACK)),
+    ):
+        broker.ask("of h", body=stored("of h", group="h"))
+        broker.ask("of g")
+        ends = {end.fields["msgId"]: end.fields for end in await broker.ends(2)}
+        assert (ends["of h"]["commitOrRollback"], ends["of h"]["producerGroup"]) == ("12", "h")
+        assert (ends["of g"]["commitOrRollback"], ends["of g"]["producerGroup"]) == ("8", "g")
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ({}, stored()),
+        ({"tranStateTableOffset": "7", "commitLogOffset": "x"}, stored()),
+        ({"tranStateTableOffset": "7", "commitLogOffset": "70"}, b""),
+        ({"tranStateTableOffset": "7", "commitLogOffset": "70"}, stored()[:60]),
+        ({"tranStateTableOffset": "7", "commitLogOffset": "70"}, b"\xff" * 200),
+    ],
+)
+async def test_nonsense_harms_nobody(fields: dict[str, str], body: bytes) -> None:
+    async with asked_by_broker(always(COMMIT)) as (_, broker):
+        broker.ask_with(fields, body)
+        await broker.settle()
+        broker.ask()
+        await broker.ends(1)
+
+
+def raising(_: ReceivedMessage) -> TransactionState:
+    raise ValueError("the database is away")
+
+
+async def raising_in_a_nursery(_: ReceivedMessage) -> TransactionState:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        raise ValueError("the database is away")
+
+
+@pytest.mark.parametrize("check", [raising, raising_in_a_nursery])
+async def test_a_check_that_raises_is_unknown_and_logged(
+    check: Callable[[ReceivedMessage], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asked_by_broker(check) as (producer, broker):
+        for place in (7, 8):
+            broker.ask(place=place)
+            ends = await broker.ends(place - 6)
+        assert [end.fields["commitOrRollback"] for end in ends] == ["0", "0"]
+        assert producer.transaction_statistics.checked == 2
+    assert "checking transaction ID of topic T failed" in caplog.text
+    assert "the database is away" in caplog.text
+
+
+async def test_a_check_that_fails_while_the_producer_is_closed_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check(_: ReceivedMessage) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                raise ValueError("in the middle of the closing") from None
+
+    async with asked_by_broker(check) as (_, broker):
+        broker.ask()
+        await broker.settle()
+    assert "in the middle of the closing" in caplog.text
+
+
+@pytest.mark.parametrize("outcome", [None, True, "commit"])
+async def test_what_is_no_state_is_unknown(outcome: object, caplog: pytest.LogCaptureFixture) -> None:
+    async with asked_by_broker(always(outcome)) as (_, broker):
+        broker.ask()
+        (end,) = await broker.ends(1)
+    assert end.fields["commitOrRollback"] == "0"
+    assert f"returned {outcome!r}, which is no TransactionState" in caplog.text
+
+
+async def test_a_plain_check_runs_in_a_thread() -> None:
+    threads = []
+
+    def check(_: ReceivedMessage) -> TransactionState:
+        threads.append(threading.get_ident())
+        return COMMIT
+
+    class Callable_:  # noqa: N801 - what is tested
+        async def __call__(self, _: ReceivedMessage) -> TransactionState:
+            threads.append(threading.get_ident())
+            return COMMIT
+
+    for kind in (check, Callable_(), lambda message: always(COMMIT)(message)):
+        async with asked_by_broker(kind) as (_, broker):
+            broker.ask()
+            (end,) = await broker.ends(1)
+            assert end.fields["commitOrRollback"] == "8"
+    assert threads[0] != threading.get_ident()
+    assert threads[1] == threading.get_ident()
+
+
+class Gate:
+    """A check that lets nobody through before it is opened."""
+
+    def __init__(self) -> None:
+        self.open = trio.Event()
+        self.asked: list[str] = []
+
+    async def check(self, message: ReceivedMessage) -> TransactionState:
+        self.asked.append(message.message_id)
+        await self.open.wait()
+        return COMMIT
+
+
+async def test_so_many_checks_run_at_the_same_time_and_no_more() -> None:
+    gate = Gate()
+    async with asked_by_broker(gate.check, check_concurrency=3) as (_, broker):
+        for number in range(10):
+            broker.ask(f"ID-{number}")
+        await broker.settle()
+        assert len(gate.asked) == 3
+        gate.open.set()
+        ends = await broker.ends(10)
+    assert {end.fields["msgId"] for end in ends} == {f"ID-{number}" for number in range(10)}
+
+
+async def test_of_several_questions_about_one_transaction_the_latest_is_answered() -> None:
+    gate = Gate()
+    async with asked_by_broker(gate.check) as (_, broker):
+        for place in (7, 8, 9):
+            broker.ask(place=place)
+        await broker.settle()
+        gate.open.set()
+        (end,) = await broker.ends(1)
+        assert (end.fields["tranStateTableOffset"], end.fields["commitLogOffset"]) == ("9", "90")
+        assert gate.asked == ["ID"]
+        broker.ask(place=10)
+        await broker.ends(2)
+
+
+@pytest.mark.parametrize(
+    ("most", "most_bytes", "taken"),
+    [(3, 1000, 3), (10, 4, 1), (10, 8, 2), (10, 1, 1)],
+)
+async def test_what_finds_no_room_is_dropped_and_may_be_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, most_bytes: int, taken: int
+) -> None:
+    monkeypatch.setattr(checking, "MOST_CHECKS", most)
+    monkeypatch.setattr(checking, "MOST_CHECK_BYTES", most_bytes)
+    gate = Gate()
+    async with asked_by_broker(gate.check) as (producer, broker):
+        for number in range(5):
+            broker.ask(f"ID-{number}")
+        await broker.settle()
+        assert producer.transaction_statistics.dropped == 5 - taken
+        gate.open.set()
+        await broker.ends(taken)
+        for number in range(taken):
+            broker.ask(f"again-{number}")
+        ends = await broker.ends(2 * taken)
+    assert {end.fields["msgId"] for end in ends} == {
+        f"{name}-{number}" for name in ("ID", "again") for number in range(taken)
+    }
+    assert caplog.text.count("too many transactions to check") == 5 - taken
+
+
+async def test_a_transaction_under_way_is_not_asked_about_and_its_end_answers_the_latest_question() -> None:
+    gate = Gate()
+    async with asked_by_broker(gate.check) as (producer, broker):
+        async with producer.transaction(Message("T", b"body")) as transaction:
+            for place in (7, 8):
+                broker.ask(transaction.id, place=place)
+            # The same message at another broker is left over from a try that failed there.
+            other = {**broker.fields(), "bname": "broker-b"}
+            broker.ask_with(other, stored(transaction.id))
+            await broker.settle()
+            assert gate.asked == [transaction.id]
+        (end,) = await broker.ends(1)
+        assert end.fields["tranStateTableOffset"] == "8"
+        assert end.fields["fromTransactionCheck"] == "true"
+        gate.open.set()
+        _, end = await broker.ends(2)
+        assert end.fields["bname"] == "broker-b"
+        broker.ask(transaction.id, place=9)
+        await broker.ends(3)
+
+
+async def test_a_transaction_that_was_cancelled_is_asked_about_again() -> None:
+    gate = Gate()
+    gate.open.set()
+    async with asked_by_broker(gate.check) as (producer, broker):
+        with trio.CancelScope() as scope:
+            async with producer.transaction(Message("T", b"body")) as transaction:
+                broker.ask(transaction.id)
+                await broker.settle()
+                scope.cancel()
+                await trio.sleep_forever()
+        assert not await broker.ends(0)
+        broker.ask(transaction.id)
+        await broker.ends(1)
+        assert gate.asked == [transaction.id]
+
+
+async def test_the_answer_goes_over_the_connection_that_asked(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+    contexts: list[EndTransactionContext] = []
+
+    class Hook(ProducerHook):
+        def after_end_transaction(self, context: EndTransactionContext) -> None:
+            contexts.append(context)
+
+    async with asked_by_broker(gate.check) as (producer, broker):
+        producer.add_hook(Hook())
+        broker.ask()
+        await broker.settle()
+        connection = producer.client.connections.get_nowait(broker.server.address)
+        assert connection is not None
+        broker.server.connections[0].close()
+        with trio.fail_after(10):
+            while not connection.is_closed:
+                await trio.sleep(0.01)
+        gate.open.set()
+        with trio.fail_after(10):
+            while not contexts:
+                await trio.sleep(0.01)
+        assert producer.transaction_statistics.not_told == 1
+        assert not broker.server.asked(ENDS)
+    (context,) = contexts
+    assert (context.state, context.from_check, context.topic) == ("commit", True, "T")
+    assert isinstance(context.message, ReceivedMessage)
+    assert context.error is not None
+    assert "broker-a not told" in caplog.text
+
+
+async def test_a_closed_producer_is_asked_nothing(jumping_clock: trio.testing.MockClock) -> None:
+    async with asked_by_broker(always(COMMIT)) as (producer, broker):
+        async with TransactionProducer(producer.client, group="h", check=always(COMMIT)):
+            pass
+        assert await broker.is_served()
+        await producer.aclose()
+        assert not await broker.is_served()
+
+
+async def test_checks_that_are_running_are_cancelled_by_the_closing() -> None:
+    gate = Gate()
+    async with asked_by_broker(gate.check) as (_, broker):
+        broker.ask()
+        await broker.settle()
+        assert gate.asked
+    assert not broker.server.asked(ENDS)
