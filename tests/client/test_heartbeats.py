@@ -111,3 +111,15 @@ async def test_brokers_tell_of_changed_members() -> None:
         broker.connections[0].oneway_nowait(header.code, header.to_fields())
         await broker.connections[0].request(12345, {}, timeout=3)
         assert changed == ["c"]
+
+
+async def test_a_connection_that_was_introduced_by_itself_is_kept_alive(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        client.heartbeats.add_producer("p")
+        server = cluster.brokers["broker-a"]
+        connection = await client.connections.get(server.address)  # in no route: as the VIP channel is
+        await client.heartbeats.ensure_heard(connection, timeout=3)
+        await trio.sleep(61)
+        assert len(heartbeats(server)) == 3

@@ -159,3 +159,11 @@ async def test_what_is_no_address_is_refused_and_ends_nothing(address: str) -> N
         with pytest.raises(ConnectError, match="cannot connect to"):
             await connections.get(address)
         assert (await connections.request(good, 10, {}, timeout=3)).code == 0
+
+
+async def test_after_its_nursery_has_ended_it_is_closed() -> None:
+    async with trio.open_nursery() as nursery:
+        connections = Connections(nursery, ignore)
+        nursery.cancel_scope.cancel()
+    with pytest.raises(ClosedError):
+        await connections.get("127.0.0.1:1")

@@ -125,8 +125,11 @@ class Heartbeats:
         """Send one heartbeat to every broker in use, all at the same time. What fails is logged."""
         if not self._producers and not self._consumers:
             return
+        addresses = set(self._addresses())
+        # Further connections that brokers know this client by, over the VIP channel, fall silent otherwise.
+        addresses.update(connection.address for connection in self._heard if not connection.is_closed)
         async with trio.open_nursery() as nursery:
-            for address in self._addresses():
+            for address in addresses:
                 nursery.start_soon(self._send_to, address)
 
     async def run(self) -> None:

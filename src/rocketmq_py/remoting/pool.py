@@ -125,8 +125,12 @@ class Connections:
             failures = self._failures.get(address)
             if failures is not None and trio.current_time() < failures.retry_at:
                 raise failures.kind(address, failures.reason)
-            self._dials[address] = dial = _Dial()
-            self._nursery.start_soon(self._run_dial, address, dial)
+            dial = _Dial()
+            try:
+                self._nursery.start_soon(self._run_dial, address, dial)
+            except RuntimeError:
+                raise ClosedError("the client is closed") from None  # its nursery has ended
+            self._dials[address] = dial
         await dial.done.wait()
         if dial.connection is None:
             raise dial.kind(address, dial.reason)
