@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -67,6 +68,25 @@ async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
         nursery.cancel_scope.cancel()
     pending.resolve(RESULT)
     assert await pending is RESULT
+
+
+async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
+    results = [RESULT, attrs.evolve(RESULT, queue_offset=8)]
+    called: list[PendingSend] = []
+    pending = PendingSend()
+    pending.add_done_callback(called.append)
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            assert await pending is results[1]
+
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        pending.resolve_with(results, 1)
+        assert pending.done
+        assert pending.error is None
+    assert called == [pending]
+    assert pending.result() is results[1]
 
 
 async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:

@@ -346,3 +346,12 @@ async def test_waiting_for_room_counts_to_the_try(jumping_clock: trio.testing.Mo
             assert (await producer.send(MESSAGE)).queue.broker_name == "broker-b"
         assert trio.current_time() - start < 1
         assert list(producer.statistics.brokers) == ["broker-a"]
+
+
+async def test_sends_over_the_vip_channel_go_two_ports_below() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address, vip_channel=True) as producer:
+        host, _, port = cluster.brokers["broker-a"].address.partition(":")
+        cluster.brokers["broker-a"].address = f"{host}:{int(port) + 2}"  # what the name server says
+        await producer.send(MESSAGE)
+        await (await producer.send_soon(MESSAGE))
+    assert len(sends_of(cluster)) == 2

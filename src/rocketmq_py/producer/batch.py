@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import overload
 
 import attrs
 
@@ -45,28 +46,13 @@ class EncodedBatch:
         return self.messages[0].wait_store_ok
 
 
-def why_alone(message: Message) -> str | None:
-    """Return why a message cannot be in a batch, or None if it can."""
-    if message.delay_level or message.delay or message.deliver_at_ms:
-        return "it is delayed, and brokers deliver a batch at once"
-    if message.topic.startswith(RETRY_PREFIX):
-        return f"{message.topic!r} is a retry topic, and brokers take no batches for those"
-    return None
+def must_go_alone(message: Message) -> bool:
+    """Tell whether brokers take no batch with this message: it is delayed, or for a retry topic."""
+    return _is_delayed(message) or message.topic.startswith(RETRY_PREFIX)
 
 
-def encode_in_batch(message: Message, unique_id: str) -> bytes:
-    """Return the bytes of a message in a batch's body.
-
-    Raises:
-        MessageTooLargeError: the properties, with tags and keys, are longer than MAX_BATCHED_PROPERTIES.
-    """
-    properties = encode_message_properties(message, unique_id).encode()
-    if len(properties) > MAX_BATCHED_PROPERTIES:
-        raise MessageTooLargeError(
-            f"the properties, with tags and keys, take {len(properties)} bytes; in a batch at most "
-            f"{MAX_BATCHED_PROPERTIES} are allowed"
-        )
-    return encode_batched(message.flag, message.body, properties)
+def _is_delayed(message: Message) -> bool:
+    return bool(message.delay_level or message.delay or message.deliver_at_ms)
 
 
 def split_batch(
@@ -97,6 +83,8 @@ def split_batch(
 def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
     first = messages[0]
     topic, wait_store_ok = first.topic, first.wait_store_ok
+    if topic.startswith(RETRY_PREFIX):
+        raise InvalidMessageError(f"{topic!r} is a retry topic; brokers take no batches for those")
     encoded = []
     try:
         for message, unique_id in zip(messages, unique_ids, strict=True):
@@ -106,9 +94,15 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
                 raise InvalidMessageError(
                     f"its wait_store_ok is {message.wait_store_ok}, that of the first is {wait_store_ok}"
                 )
-            if reason := why_alone(message):
-                raise InvalidMessageError(reason)
-            one = encode_in_batch(message, unique_id)
+            if _is_delayed(message):
+                raise InvalidMessageError("it is delayed; brokers deliver a batch at once")
+            properties = encode_message_properties(message, unique_id).encode()
+            if len(properties) > MAX_BATCHED_PROPERTIES:
+                raise MessageTooLargeError(
+                    f"the properties, with tags and keys, take {len(properties)} bytes; in a batch at most "
+                    f"{MAX_BATCHED_PROPERTIES} are allowed"
+                )
+            one = encode_batched(message.flag, message.body, properties)
             if len(one) > max_size:
                 raise MessageTooLargeError(
                     f"it takes {len(one)} bytes, with its properties; max_message_size is {max_size}"
@@ -130,22 +124,52 @@ def _parts(encoded: Sequence[bytes], max_size: int) -> Iterator[tuple[int, int]]
     yield start, len(encoded)
 
 
-def batch_results(result: SendResult, batch: EncodedBatch) -> list[SendResult]:
-    """Return each message's own result, for that of the whole batch."""
-    queue_offset = result.queue_offset
-    offset_ids = result.offset_message_id.split(",")
-    if len(offset_ids) != len(batch.unique_ids):
-        # A topic of the kind BatchCQ may keep a batch as one entry, which has one id.
-        offset_ids = [result.offset_message_id] * len(batch.unique_ids)
-    return [
-        SendResult(
+class BatchResults(Sequence[SendResult]):
+    """Each message's own result, for that of the whole batch.
+
+    They are made when they are looked at, which most never are: one costs as much as encoding its message.
+
+    Args:
+        result: what the broker answered to the batch; it has the ids of all messages, with commas between.
+        unique_ids: the id of each message.
+    """
+
+    __slots__ = ("_offset_ids", "_result", "_unique_ids")
+
+    def __init__(self, result: SendResult, unique_ids: Sequence[str]) -> None:
+        self._result = result
+        self._unique_ids = unique_ids
+        self._offset_ids: Sequence[str] | None = None
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __len__(self) -> int:
+        return len(self._unique_ids)
+
+    @overload
+    def __getitem__(self, index: int) -> SendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SendResult]: ...
+
+    def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        result = self._result
+        return SendResult(
             result.status,
-            unique_id,
-            offset_id,
+            self._unique_ids[place],
+            self._offset_id(place),
             result.queue,
-            queue_offset + number,
-            region=result.region,
-            trace_on=result.trace_on,
+            result.queue_offset + place,
         )
-        for number, (unique_id, offset_id) in enumerate(zip(batch.unique_ids, offset_ids, strict=True))
-    ]
+
+    def _offset_id(self, place: int) -> str:
+        if self._offset_ids is None:
+            self._offset_ids = self._result.offset_message_id.split(",")
+        if len(self._offset_ids) != len(self):
+            # A topic of the kind BatchCQ may keep a batch as one entry, which has one id.
+            return self._result.offset_message_id
+        return self._offset_ids[place]

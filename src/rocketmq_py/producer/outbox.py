@@ -10,7 +10,7 @@ import trio
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.errors import BatchError, ClosedError, RocketMQError
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer.batch import batch_results, split_batch
+from rocketmq_py.producer.batch import BatchResults, split_batch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import Hooks, SendContext, SendMode
 from rocketmq_py.producer.in_flight import InFlight
@@ -106,7 +106,7 @@ class Outbox:
 
     async def send_batch(
         self, messages: Sequence[Message], queue: Destination | None, timeout: float | None
-    ) -> list[SendResult]:
+    ) -> Sequence[SendResult]:
         """Send a list of messages and wait for their results."""
         if not self.hooks:
             return await self._send_batch(messages, queue, timeout)
@@ -121,19 +121,20 @@ class Outbox:
         queue: Destination | None,
         timeout: float | None,
         context: SendContext | None = None,
-    ) -> list[SendResult]:
+    ) -> Sequence[SendResult]:
         batches = split_batch(
             messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
         )
-        results: list[SendResult] = []
+        results: Sequence[SendResult] = ()
         for batch in batches:
             sending = self.preparing.prepare_batch(batch, queue, timeout, self._config.retries, context)
             try:
-                results += batch_results(await self.deliver(sending), batch)
+                more = BatchResults(await self.deliver(sending), batch.unique_ids)
             except RocketMQError as error:
                 if not results:
                     raise
                 raise BatchError(results, len(messages), error) from error
+            results = [*results, *more] if results else more
         return results
 
     # Oneway

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import trio
@@ -27,8 +27,9 @@ class Pending(Generic[Result]):
 
     def __init__(self) -> None:
         self._outcome: Result | RocketMQError | None = None
-        self._callbacks: list[Callable[[Any], None]] = []
-        self._waiting: list[trio.lowlevel.Task] = []
+        # Tuples: of most there is one callback or none, and an empty tuple costs neither time nor memory.
+        self._callbacks: tuple[Callable[[Any], None], ...] = ()
+        self._waiting: tuple[trio.lowlevel.Task, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -53,21 +54,21 @@ class Pending(Generic[Result]):
         if self.done:
             self._call(callback)
         else:
-            self._callbacks.append(callback)
+            self._callbacks += (callback,)
 
     def __await__(self) -> Generator[Any, Any, Result]:
         return self._wait().__await__()
 
     async def _wait(self) -> Result:
-        if self._outcome is not None:
+        if self.done:
             # Only a cancellation point: a loop over many that are done should not cost a schedule each.
             await trio.lowlevel.checkpoint_if_cancelled()
             return self.result()
         task = trio.lowlevel.current_task()
-        self._waiting.append(task)
+        self._waiting += (task,)
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            self._waiting.remove(task)
+            self._waiting = tuple([one for one in self._waiting if one is not task])
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
@@ -75,8 +76,11 @@ class Pending(Generic[Result]):
 
     def resolve(self, outcome: Result | RocketMQError) -> None:
         """Set what became of it (the producer's affair)."""
-        assert self._outcome is None, "it resolves once"
+        assert not self.done, "it resolves once"
         self._outcome = outcome
+        self._tell()
+
+    def _tell(self) -> None:
         for task in self._waiting:
             trio.lowlevel.reschedule(task)
         for callback in self._callbacks:
@@ -93,7 +97,29 @@ class Pending(Generic[Result]):
 class PendingSend(Pending[SendResult]):
     """A send that is under way; see :class:`Pending`. Its result is the SendResult."""
 
-    __slots__ = ()
+    __slots__ = ("_place", "_results")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._results: Sequence[SendResult] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it has succeeded or failed."""
+        return self._outcome is not None or self._results is not None
+
+    def result(self) -> SendResult:
+        """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
+        if self._results is not None:
+            self._outcome, self._results = self._results[self._place], None
+        return super().result()
+
+    def resolve_with(self, results: Sequence[SendResult], place: int) -> None:
+        """Set that its result is that in this place, to be taken from there when it is asked for."""
+        assert not self.done, "it resolves once"
+        self._results = results
+        self._place = place
+        self._tell()
 
 
 class PendingReply(Pending[ReceivedMessage]):

@@ -1,0 +1,125 @@
+"""What a pipelined send costs this client when there are more topics, or more of them in flight.
+
+    python -m integration.benchmarks.growth [--version 5.5.0] [--count 50000]
+
+Printed is the processor time of the client for a message: it should be the same in every row. The last rows
+compare the embedded broker, in a process of its own, with the real one, at the same work on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import trio
+
+from integration.clusters.provider import VERSIONS, start_cluster
+from rocketmq_py import Message, PendingSend, Producer
+
+ROOT = Path(__file__).resolve().parents[2]
+IN_FLIGHT = 256
+SHAPES = ((1, 1), (1, IN_FLIGHT), (1, 1_000), (1, 10_000), (100, IN_FLIGHT), (1_000, IN_FLIGHT))
+"""Topics, and messages in flight."""
+ROUNDS = 3
+WARM_UP = 5_000
+
+
+async def send(address: str, topics: int, in_flight: int, count: int) -> dict[str, float]:
+    """Send ``count`` messages to so many topics in turn; return the rate, and the processor time of one."""
+    names = [f"growth-{number}" for number in range(topics)]
+    async with Producer(address, max_in_flight=in_flight, send_timeout=60) as producer:
+        for name in names:
+            await producer.send(Message(name, b"x"))
+        turn = itertools.cycle(names)
+        await _send(producer, turn, WARM_UP)
+        started, cpu_started = time.perf_counter(), time.process_time()
+        await _send(producer, turn, count)
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    return {"rate": count / seconds, "cpu_us": cpu_seconds / count * 1e6}
+
+
+async def _send(producer: Producer, turn: itertools.cycle[str], count: int) -> None:
+    left, all_done = count, trio.Event()
+
+    def on_done(pending: PendingSend) -> None:
+        nonlocal left
+        pending.result()
+        left -= 1
+        if not left:
+            all_done.set()
+
+    body = bytes(128)
+    for _ in range(count):
+        await producer.send_soon(Message(next(turn), body), on_done=on_done)
+    await all_done.wait()
+
+
+def measure(address: str, topics: int, in_flight: int, count: int) -> dict[str, float]:
+    """Run :func:`send` in a process of its own."""
+    command = [sys.executable, "-m", "integration.benchmarks.growth", "--address", address]
+    command += ["--topics", str(topics), "--in-flight", str(in_flight), "--count", str(count)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured
+
+
+def table(address: str, count: int) -> None:
+    """Print the rows of one broker after the other's."""
+    print("| topics | in flight | client CPU µs a message |\n| ---: | ---: | ---: |")
+    runs: dict[tuple[int, int], list[float]] = {shape: [] for shape in SHAPES}
+    for _ in range(ROUNDS):
+        for shape, of_shape in runs.items():
+            share = count if shape[1] > 1 else count // 10
+            of_shape.append(measure(address, *shape, share)["cpu_us"])
+    for (topics, in_flight), of_shape in runs.items():
+        print(f"| {topics:,} | {in_flight:,} | {statistics.median(of_shape):.1f} |")
+
+
+def compare(real: str, count: int) -> None:
+    """Print how fast the embedded broker is, beside the real one."""
+    command = [sys.executable, "-m", "rocketmq_py", "broker", "--namesrv-port", "0", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as embedded:
+        try:
+            assert embedded.stdout is not None
+            ready = re.search(r"name server (\S+),", embedded.stdout.readline())
+            assert ready is not None
+            address = ready[1]
+            ratios = [
+                measure(address, 1, IN_FLIGHT, count)["rate"] / measure(real, 1, IN_FLIGHT, count)["rate"]
+                for _ in range(ROUNDS)
+            ]
+        finally:
+            embedded.terminate()
+    print(f"\nThe embedded broker takes {statistics.median(ratios):.2f} x the messages of the real one.")
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", choices=VERSIONS, default="5.5.0")
+    parser.add_argument("--count", type=int, default=50_000)
+    parser.add_argument("--address", help="measure one shape against this name server, and print JSON")
+    parser.add_argument("--topics", type=int, default=1)
+    parser.add_argument("--in-flight", type=int, default=IN_FLIGHT)
+    chosen = parser.parse_args()
+    if chosen.address:
+        print(json.dumps(trio.run(send, chosen.address, chosen.topics, chosen.in_flight, chosen.count)))
+        return
+    with start_cluster(chosen.version) as cluster:
+        print(f"RocketMQ {chosen.version}, 128-byte bodies, {os.cpu_count()} cores shared with the broker\n")
+        table(cluster.name_servers, chosen.count)
+        compare(cluster.name_servers, chosen.count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Compressed bodies cross between this client and Java's, both ways, in each kind."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.provider import VERSIONS
+from integration.java.peer import CLIENT_OF_SERVER, QUICK, run_java_async
+from rocketmq_py import Client, Message
+from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.protocol.compression import CompressionType
+from tests.behaviours.conftest import create_topic
+from tests.behaviours.reading import read_all
+
+WORDS = [b"colour", "grün".encode(), b"amount", "你好".encode(), b"0", b"\xff"]
+SIZES = (4096, 90_000)
+"""The smallest that is compressed, and one of several LZ4 blocks."""
+
+
+@pytest.fixture(params=VERSIONS)
+def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
+    return real_cluster(request.param)
+
+
+@pytest.fixture
+async def client(real: Cluster) -> AsyncIterator[Client]:
+    async with Client(real.name_servers) as client:
+        yield client
+
+
+@pytest.fixture
+async def topic(client: Client, unique: str) -> str:
+    await create_topic(client, unique, queues=1)
+    return unique
+
+
+def body_of(size: int) -> bytes:
+    return b" ".join(random.Random(size).choices(WORDS, k=size))[:size]
+
+
+@pytest.mark.parametrize("kind", list(CompressionType))
+async def test_java_reads_what_is_compressed_here(
+    real: Cluster, client: Client, topic: str, kind: CompressionType
+) -> None:
+    bodies = [body_of(size) for size in SIZES]
+    async with client.producer("senders", compression=Compression(kind=kind)) as producer:
+        for body in bodies:
+            await producer.send(Message(topic, body))
+    received = await run_java_async(
+        CLIENT_OF_SERVER[real.version], "Receive",
+        "--namesrv", real.name_servers, "--topic", topic, "--count", str(len(bodies)),
+    )  # fmt: skip
+    assert [base64.b64decode(message["body"]) for message in received] == bodies
+    for message, body in zip(await read_all(client, topic, count=len(bodies)), bodies, strict=True):
+        assert message.body == body
+        assert message.store_size < len(body), "it was stored compressed"
+
+
+@pytest.mark.parametrize("kind", list(CompressionType))
+async def test_what_java_compresses_is_read_here(
+    real: Cluster, client: Client, topic: str, kind: CompressionType
+) -> None:
+    bodies = [body_of(size) for size in SIZES]
+    for body in bodies:
+        await run_java_async(
+            CLIENT_OF_SERVER[real.version], "Send", "--namesrv", real.name_servers, "--topic", topic,
+            "--body-base64", base64.b64encode(body).decode(),
+            jvm=(*QUICK, f"-Drocketmq.message.compressType={kind.name}"),
+        )  # fmt: skip
+    for message, body in zip(await read_all(client, topic, count=len(bodies)), bodies, strict=True):
+        assert message.body == body
+        assert message.store_size < len(body), "it was stored compressed"
+        assert not message.system_flag

@@ -1,0 +1,284 @@
+"""The producer that makes batches by itself."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Unpack
+
+import trio
+
+from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.errors import (
+    BatchError,
+    ClosedError,
+    ConfigurationError,
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    MessageTooLargeError,
+    RocketMQError,
+    SendForbiddenError,
+)
+from rocketmq_py.message import Message, MessageQueue, SendResult
+from rocketmq_py.producer.accumulator import Accumulator, Parcel
+from rocketmq_py.producer.batch import BatchResults, must_go_alone
+from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
+from rocketmq_py.producer.config import DEFAULT_GROUP, ProducerConfig
+from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.producer import Producer
+from rocketmq_py.producer.room import Room
+from rocketmq_py.producer.sending import Destination, Outcome
+
+_OVERHEAD = 80
+"""Bytes of a message in a batch beside its body, tag, keys and properties: its lengths, its id and so on."""
+YIELD_EVERY = 256
+"""A sender that always finds room lets other tasks run after so many messages."""
+_FAULTS_OF_ONE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
+"""What befalls a batch, and may be due to one message in it."""
+
+
+class BatchingProducer(Lifespan):
+    """Sends messages together that are sent at about the same time: several times as fast as a Producer.
+
+    Use it as a Producer: inside ``async with``, from any number of tasks. Messages of one topic are collected
+    for up to ``linger`` seconds and go in one request; each has a result of its own. Leaving sends what is
+    still collected and waits for the results, for at most ``close_timeout`` seconds.
+
+    Where ``queue`` is None, each batch goes to another queue, and several are under way at the same time.
+    Messages for one queue, given or chosen by a selector, are stored in the order in which they were
+    accepted: the next batch goes when the one before has its result.
+
+    A message goes alone, in its turn, if it is delayed, larger than ``max_batch_size``, or large enough to be
+    compressed: brokers deliver batches at once, and take no compressed ones. If a broker or a hook refuses a
+    batch, each half of it is sent by itself, so that one message that is at fault fails alone.
+
+    Java: ``DefaultMQProducer`` with ``autoBatch``.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open client to share.
+        group: the producer group.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of BatchingConfig and ProducerConfig, and those of ClientConfig unless a client
+            is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+
+    Attributes:
+        config: its settings.
+        producer: sends the batches; has the hooks and the statistics.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance | str | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        rng: random.Random | None = None,
+        **options: Unpack[BatchingOptions],
+    ) -> None:
+        super().__init__()
+        own, of_producer, of_client = split_options(options, BatchingConfig, ProducerConfig, ClientConfig)
+        self.config = BatchingConfig(**own)
+        self.producer = Producer(client, group=group, rng=rng, **of_producer, **of_client)
+        self._max_batch_size = self.config.max_batch_size
+        self._max_message_size = self.producer.config.max_message_size
+        if self._max_batch_size > self._max_message_size:
+            raise ConfigurationError(
+                f"max_batch_size is {self._max_batch_size}; at most max_message_size is allowed, which is "
+                f"{self._max_message_size}"
+            )
+        compression = self.producer.config.compression
+        self._compress_over = compression.over if compression else math.inf
+        self._room = Room(self.config.max_buffered_bytes)
+        self._accumulator = Accumulator(
+            linger=self.config.linger,
+            max_size=self._max_batch_size,
+            max_messages=self.config.max_batch_messages,
+            now=trio.current_time,
+            send=self._start,
+            waits=self._wake,
+        )
+        self._asleep = trio.lowlevel.ParkingLot()
+        self._until_yield = YIELD_EVERY
+
+    async def send(self, message: Message, *, queue: Destination | None = None) -> SendResult:
+        """Send a message and wait until a broker has stored it, which takes ``linger`` seconds longer.
+
+        Raises as :meth:`Producer.send`. When cancelled before the message is accepted, it is not sent; after
+        that it is sent all the same.
+        """
+        return await (await self.send_soon(message, queue=queue))
+
+    async def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: Destination | None = None,
+        on_done: Callable[[PendingSend], None] | None = None,
+    ) -> PendingSend:
+        """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
+
+        Args:
+            message: what to send.
+            queue: where to; see the class.
+            on_done: called with the PendingSend when the result, or the error after the last try, is there.
+
+        Raises:
+            InvalidMessageError, ClosedError: at once. All else is the PendingSend's.
+
+        When cancelled, the message is not sent.
+        """
+        size, alone = self._measure(message)
+        pending = PendingSend()
+        if on_done is not None:
+            pending.add_done_callback(on_done)
+        if queue is not None:
+            try:
+                queue = await self._choose(queue, message)
+            except (ClosedError, InvalidMessageError):
+                raise
+            except RocketMQError as error:
+                pending.resolve(error)
+                return pending
+        if self._until_yield:
+            self._until_yield -= 1
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            self._until_yield = YIELD_EVERY
+            await trio.lowlevel.checkpoint()
+        if not self._room.take_nowait(size):
+            self._relieve()
+            await self._room.take(size)
+        if not self.is_open:  # it may have been closed meanwhile
+            self._room.give(size)
+            raise self._not_open()
+        self._accumulator.add(message, pending, size, queue, alone=alone)
+        if self._room.is_wanted:
+            self._relieve()
+        return pending
+
+    async def flush(self) -> None:
+        """Send what is collected, and wait until every message accepted until now has its result.
+
+        When cancelled, everything is sent all the same. Raises ClosedError if this producer is not open.
+        """
+        self._check_open()
+        await self._flush()
+
+    @property
+    def pending(self) -> int:
+        """How many messages have been accepted and have no result yet."""
+        return sum([len(parcel.messages) for parcel in self._accumulator.parcels])
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes they take, of ``max_buffered_bytes``."""
+        return self._room.taken
+
+    # Lifespan
+
+    async def _open(self) -> None:
+        await self.producer.start(self.nursery)
+        self.nursery.start_soon(self._send_what_is_due)
+
+    async def _close(self) -> None:
+        await self._flush()
+        await self.producer.aclose()
+
+    def _abandon(self) -> None:
+        for parcel in self._accumulator.abandon():
+            error = ClosedError("the producer was closed before the message could be sent")
+            if parcel.is_under_way:
+                error = ClosedError("the producer was closed before the broker answered")
+                error.delivery = Delivery.UNKNOWN
+            self._finish(parcel, [error] * len(parcel.messages))
+
+    # One message's way
+
+    def _measure(self, message: Message) -> tuple[int, bool]:
+        """Return how many bytes a message takes, about, and whether it goes alone."""
+        body_size = len(message.body)
+        size = _OVERHEAD + body_size + len(message.tags) + len(message.keys)
+        for name, value in message.properties.items():
+            size += len(name) + len(value) + 2
+        if size > self._max_batch_size or body_size >= self._compress_over:
+            if body_size > self._max_message_size:
+                raise MessageTooLargeError(
+                    f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
+                )
+            return size, True
+        return size, must_go_alone(message)
+
+    async def _choose(self, queue: Destination, message: Message) -> MessageQueue:
+        if not isinstance(queue, MessageQueue):
+            queue = queue(await self.producer.queues(message.topic), message)
+        if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
+            raise InvalidMessageError(f"queue {queue} is not one of topic {message.topic!r}")
+        return queue
+
+    def _relieve(self) -> None:
+        """Send what lingers, where somebody waits for room and nothing under way will make any."""
+        if not self._accumulator.under_way:
+            self._accumulator.send_due(math.inf)
+
+    # Parcels
+
+    def _wake(self) -> None:
+        self._asleep.unpark()
+
+    async def _send_what_is_due(self) -> None:
+        while True:
+            deadline = self._accumulator.send_due(trio.current_time())
+            if deadline is None:
+                await self._asleep.park()
+            else:
+                await trio.sleep_until(deadline)
+
+    async def _flush(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._accumulator.send_all()
+        for parcel in list(self._accumulator.parcels):
+            with suppress(RocketMQError):
+                await parcel.pendings[-1]  # the last one to be resolved
+
+    def _start(self, parcel: Parcel) -> None:
+        self.nursery.start_soon(self._deliver, parcel)
+
+    async def _deliver(self, parcel: Parcel) -> None:
+        outcomes = await self._outcomes(parcel.messages, parcel.queue)
+        self._accumulator.arrived(parcel, trio.current_time())
+        self._finish(parcel, outcomes)
+        if self._room.is_wanted:
+            self._relieve()
+
+    async def _outcomes(self, messages: Sequence[Message], queue: MessageQueue | None) -> Sequence[Outcome]:
+        """Send messages together, and return the outcome of each."""
+        try:
+            if len(messages) == 1:
+                return [await self.producer.send(messages[0], queue=queue)]
+            return await self.producer.send_batch(messages, queue=queue)
+        except BatchError as error:
+            return [*error.results, *[error] * (len(messages) - len(error.results))]
+        except RocketMQError as error:
+            is_due_to_one = isinstance(error, _FAULTS_OF_ONE) and error.delivery is not Delivery.UNKNOWN
+            if len(messages) == 1 or not is_due_to_one:
+                return [error] * len(messages)
+        middle = len(messages) // 2
+        first_half = await self._outcomes(messages[:middle], queue)
+        return [*first_half, *await self._outcomes(messages[middle:], queue)]
+
+    def _finish(self, parcel: Parcel, outcomes: Sequence[Outcome]) -> None:
+        if isinstance(outcomes, BatchResults):
+            for place, pending in enumerate(parcel.pendings):
+                pending.resolve_with(outcomes, place)
+        else:
+            for pending, outcome in zip(parcel.pendings, outcomes, strict=True):
+                pending.resolve(outcome)
+        self._room.give(parcel.size)

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer.accumulator import Accumulator, Parcel
+from rocketmq_py.producer.pending import PendingSend
+
+LINGER = 10.0
+QUEUES = [MessageQueue("T", "broker-a", number) for number in range(2)]
+FIRST_QUEUE = QUEUES[0]
+
+
+class World:
+    """An accumulator, a clock that a test sets, and what was sent."""
+
+    def __init__(self, *, max_size: int = 100, max_messages: int = 5) -> None:
+        self.now = 0.0
+        self.sent: list[Parcel] = []
+        self.times_woken = 0
+        self.accumulator = Accumulator(
+            linger=LINGER,
+            max_size=max_size,
+            max_messages=max_messages,
+            now=lambda: self.now,
+            send=self.sent.append,
+            waits=self.wake,
+        )
+
+    def wake(self) -> None:
+        self.times_woken += 1
+
+    def add(
+        self,
+        body: str,
+        *,
+        topic: str = "T",
+        queue: MessageQueue | None = None,
+        size: int = 10,
+        alone: bool = False,
+        wait: bool = True,
+    ) -> None:
+        message = Message(topic, body.encode(), wait_store_ok=wait)
+        self.accumulator.add(message, PendingSend(), size, queue, alone=alone)
+
+    def arrived(self, number: int = 0) -> None:
+        """Have the parcel that was sent as that number arrive."""
+        self.accumulator.arrived(self.sent[number], self.now)
+
+    @property
+    def bodies(self) -> list[str]:
+        """The bodies of each parcel that was sent."""
+        return ["".join(message.body.decode() for message in parcel.messages) for parcel in self.sent]
+
+
+def test_a_parcel_goes_when_its_first_message_has_lingered() -> None:
+    world = World()
+    assert world.accumulator.send_due(0.0) is None
+    world.add("a")
+    assert world.times_woken == 1
+    assert world.accumulator.send_due(0.0) == LINGER
+    world.now = 9.0
+    world.add("b")
+    assert world.accumulator.send_due(9.9) == LINGER
+    assert world.bodies == []
+    assert world.accumulator.send_due(10.0) is None
+    assert world.bodies == ["ab"]
+    world.add("c")
+    assert world.times_woken == 2
+    assert world.accumulator.send_due(10.0) == 9.0 + LINGER
+
+
+@pytest.mark.parametrize(("max_size", "max_messages"), [(30, 5), (100, 3)])
+def test_a_full_parcel_goes_at_once(max_size: int, max_messages: int) -> None:
+    world = World(max_size=max_size, max_messages=max_messages)
+    for body in "abcd":
+        world.add(body)
+    assert world.bodies == ["abc"]
+    assert world.accumulator.under_way == 1
+
+
+def test_a_message_that_does_not_fit_any_more_begins_the_next_parcel() -> None:
+    world = World(max_size=30)
+    world.add("a", size=20)
+    world.add("b", size=11)
+    assert world.bodies == ["a"]
+    assert [parcel.size for parcel in world.accumulator.parcels] == [20, 11]
+
+
+def test_topics_and_ways_of_storing_do_not_mix() -> None:
+    world = World()
+    world.add("a")
+    world.add("b", topic="Other")
+    world.add("c", wait=False)
+    world.add("d", queue=FIRST_QUEUE)
+    world.add("e")
+    world.accumulator.send_all()
+    assert world.bodies == ["ae", "b", "c", "d"]
+
+
+def test_parcels_for_any_queue_go_side_by_side() -> None:
+    world = World(max_messages=1)
+    for body in "abc":
+        world.add(body)
+    assert world.bodies == ["a", "b", "c"]
+    assert world.accumulator.under_way == 3
+
+
+def test_parcels_for_one_queue_go_one_after_the_other() -> None:
+    world = World(max_messages=2)
+    for body in "abcdefg":
+        world.add(body, queue=FIRST_QUEUE)
+    world.add("other", queue=QUEUES[1], alone=True)
+    assert world.bodies == ["ab", "other"]
+    world.arrived(0)
+    assert world.bodies[2:] == ["cd"]
+    world.arrived(2)
+    assert world.bodies[3:] == ["ef"]
+    world.arrived(3)
+    assert world.bodies[4:] == []
+    world.accumulator.send_due(LINGER)
+    assert world.bodies[4:] == ["g"]
+
+
+def test_what_is_due_grows_on_while_its_queue_has_another_under_way() -> None:
+    world = World(max_messages=4)
+    world.add("a", queue=FIRST_QUEUE)
+    world.accumulator.send_due(LINGER)
+    world.add("b", queue=FIRST_QUEUE)
+    assert world.accumulator.send_due(LINGER) is None
+    times_woken = world.times_woken
+    world.add("x", topic="Other")
+    assert world.times_woken == times_woken + 1
+    world.accumulator.send_due(LINGER)
+    world.now = LINGER + 1
+    world.add("c", queue=FIRST_QUEUE)
+    assert world.bodies == ["a", "x"]
+    world.arrived(0)
+    assert world.bodies == ["a", "x", "bc"]
+
+
+def test_a_message_that_must_be_alone_keeps_its_turn() -> None:
+    world = World()
+    world.add("a", queue=FIRST_QUEUE)
+    world.add("b", queue=FIRST_QUEUE, alone=True)
+    world.add("c", queue=FIRST_QUEUE)
+    assert world.bodies == ["a"]
+    world.arrived(0)
+    assert world.bodies == ["a", "b"]
+    world.arrived(1)
+    world.accumulator.send_all()
+    assert world.bodies == ["a", "b", "c"]
+
+
+def test_for_any_queue_it_does_not_hurry_the_others() -> None:
+    world = World()
+    world.add("a")
+    world.add("b", alone=True)
+    world.add("c")
+    assert world.bodies == ["b"]
+    world.accumulator.send_all()
+    assert world.bodies == ["b", "ac"]
+
+
+def test_messages_of_one_queue_that_are_stored_in_different_ways_keep_their_order() -> None:
+    world = World()
+    for number, body in enumerate("abcd"):
+        world.add(body, queue=FIRST_QUEUE, wait=number % 2 == 0)
+    world.accumulator.send_all()
+    for number in range(4):
+        world.arrived(number)
+    assert world.bodies == ["a", "b", "c", "d"]
+    assert not world.accumulator.parcels
+
+
+def test_what_is_abandoned_is_forgotten() -> None:
+    world = World(max_messages=1)
+    world.add("a", queue=FIRST_QUEUE)
+    world.add("b", queue=FIRST_QUEUE)
+    left = world.accumulator.abandon()
+    assert [parcel.is_under_way for parcel in left] == [True, False]
+    assert not world.accumulator.parcels
+    assert world.accumulator.under_way == 0
+
+
+class AccumulatorModel(RuleBasedStateMachine):
+    """Messages come, time passes and parcels arrive in any order; what was promised holds all the time."""
+
+    MAX_SIZE = 60
+    MAX_MESSAGES = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(max_size=self.MAX_SIZE, max_messages=self.MAX_MESSAGES)
+        self.accepted: dict[object, list[str]] = defaultdict(list)
+        self.alone: set[str] = set()
+        self.arrived: list[Parcel] = []
+        self.count = 0
+
+    @rule(
+        to=st.sampled_from([*QUEUES, "T", "Other"]),
+        size=st.integers(1, 80),
+        alone=st.booleans(),
+        wait=st.booleans(),
+    )
+    def add(self, to: MessageQueue | str, size: int, alone: bool, wait: bool) -> None:
+        self.count += 1
+        body = str(self.count)
+        if alone:
+            self.alone.add(body)
+        if isinstance(to, MessageQueue):
+            self.world.add(body, queue=to, size=size, alone=alone, wait=wait)
+        else:
+            self.world.add(body, topic=to, size=size, alone=alone, wait=wait)
+        self.accepted[to].append(body)
+
+    @rule(seconds=st.floats(0, 1.5 * LINGER))
+    def time_passes(self, seconds: float) -> None:
+        self.world.now += seconds
+        deadline = self.world.accumulator.send_due(self.world.now)
+        waiting = [parcel for parcel in self.world.accumulator.parcels if not parcel.is_under_way]
+        busy = {parcel.queue for parcel in self.under_way}
+        assert all(parcel.deadline > self.world.now or parcel.queue in busy for parcel in waiting)
+        later = [parcel.deadline for parcel in waiting if parcel.deadline > self.world.now]
+        assert deadline is None or deadline in later
+        in_time = [parcel.deadline for parcel in waiting if parcel.queue not in busy]
+        assert (math.inf if deadline is None else deadline) <= min(in_time, default=math.inf)
+
+    @rule()
+    def everything_goes(self) -> None:
+        self.world.accumulator.send_all()
+        busy = {parcel.queue for parcel in self.under_way}
+        assert all(parcel.is_under_way or parcel.queue in busy for parcel in self.world.accumulator.parcels)
+
+    @precondition(lambda self: bool(self.under_way))
+    @rule(draw=st.data())
+    def one_arrives(self, draw: st.DataObject) -> None:
+        parcel = draw.draw(st.sampled_from(self.under_way))
+        self.arrived.append(parcel)
+        self.world.accumulator.arrived(parcel, self.world.now)
+
+    @property
+    def under_way(self) -> list[Parcel]:
+        return [parcel for parcel in self.world.sent if parcel not in self.arrived]
+
+    @invariant()
+    def parcels_are_as_they_should_be(self) -> None:
+        assert self.world.accumulator.under_way == len(self.under_way)
+        for parcel in self.world.sent:
+            bodies = [message.body.decode() for message in parcel.messages]
+            assert len(bodies) == len(parcel.pendings) <= self.MAX_MESSAGES
+            assert parcel.size <= self.MAX_SIZE or len(bodies) == 1
+            assert len({(message.topic, message.wait_store_ok) for message in parcel.messages}) == 1
+            assert len(bodies) == 1 or self.alone.isdisjoint(bodies)
+
+    @invariant()
+    def each_queue_has_one_under_way_and_is_in_order(self) -> None:
+        for queue in QUEUES:
+            assert sum(parcel.queue == queue for parcel in self.under_way) <= 1
+            sent = self.bodies_of([parcel for parcel in self.world.sent if parcel.queue == queue])
+            assert sent == self.accepted[queue][: len(sent)]
+
+    @invariant()
+    def nothing_is_lost_or_sent_twice(self) -> None:
+        known = [*self.arrived, *self.world.accumulator.parcels]
+        accepted = sorted(body for bodies in self.accepted.values() for body in bodies)
+        assert sorted(self.bodies_of(known)) == accepted
+
+    @staticmethod
+    def bodies_of(parcels: list[Parcel]) -> list[str]:
+        return [message.body.decode() for parcel in parcels for message in parcel.messages]
+
+    def teardown(self) -> None:
+        self.world.accumulator.send_all()
+        while self.under_way:
+            parcel = self.under_way[0]
+            self.arrived.append(parcel)
+            self.world.accumulator.arrived(parcel, self.world.now)
+        assert not self.world.accumulator.parcels
+        self.nothing_is_lost_or_sent_twice()
+
+
+TestAccumulatorModel = AccumulatorModel.TestCase

@@ -1,0 +1,567 @@
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import (
+    BatchError,
+    ClosedError,
+    ConfigurationError,
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    MessageTooLargeError,
+    SendForbiddenError,
+    TopicNotFoundError,
+)
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer import PendingSend, ProducerHook, SelectByHash, SendContext
+from rocketmq_py.producer.batching import YIELD_EVERY, BatchingProducer
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.send_body import decode_batch
+from rocketmq_py.remoting import Connection
+from tests.cancelling import cancel_at_each_await
+from tests.scripted import scripted_cluster
+
+QUEUE = MessageQueue("T", "broker-a", 1)
+NEVER = 1000.0
+"""Seconds to linger that no test waits for: what is sent before was sent for another reason."""
+
+
+@attrs.define(eq=False)
+class Store:
+    """Answers as a broker that stores what it is sent, one queue's messages at the offsets that follow.
+
+    Attributes:
+        refuses: bodies for which it refuses whatever has them.
+        holds_back: whether it answers only when :meth:`answer_next` says so.
+        sends: the bodies of each send, in the order in which they came.
+    """
+
+    refuses: frozenset[bytes] = frozenset()
+    holds_back: bool = False
+    sends: list[list[bytes]] = attrs.field(factory=list)
+    _ends: dict[str, int] = attrs.field(factory=dict)
+    _held_back: list[Callable[[], None]] = attrs.field(factory=list)
+    _something_came: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.SEND_BATCH_MESSAGE:
+            bodies = [message.body for message in decode_batch(request.body)]
+        elif request.code == RequestCode.SEND_MESSAGE_V2:
+            bodies = [request.body]
+        else:
+            connection.respond(request, ResponseCode.SUCCESS)
+            return
+        self.sends.append(bodies)
+        self._something_came.unpark_all()
+        self._held_back.append(lambda: self._answer(connection, request, bodies))
+        if not self.holds_back:
+            self.answer_next()
+
+    async def came(self, count: int) -> list[list[bytes]]:
+        """Wait until so many sends have come, and give others the time to come; return all."""
+        while len(self.sends) < count:
+            await self._something_came.park()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        return self.sends
+
+    def answer_next(self) -> None:
+        self._held_back.pop(0)()
+
+    def _answer(self, connection: Connection, request: Command, bodies: list[bytes]) -> None:
+        if not self.refuses.isdisjoint(bodies):
+            connection.respond(request, ResponseCode.MESSAGE_ILLEGAL, remark="scripted")
+            return
+        queue_id = request.fields["e"]
+        first = self._ends.get(queue_id, 0)
+        self._ends[queue_id] = first + len(bodies)
+        ids = [f"{number:032X}" for number in range(first, first + len(bodies))]
+        fields = {"msgId": ",".join(ids), "queueId": queue_id, "queueOffset": str(first)}
+        connection.respond(request, ResponseCode.SUCCESS, fields)
+
+
+def batching(address: str, **options: Any) -> BatchingProducer:
+    return BatchingProducer(address, group="g", rng=random.Random(1), **{"linger": NEVER, **options})
+
+
+async def send_all(
+    producer: BatchingProducer, *bodies: bytes, queue: MessageQueue | None = None
+) -> list[PendingSend]:
+    return [await producer.send_soon(Message("T", body), queue=queue) for body in bodies]
+
+
+async def test_what_is_sent_within_the_linger_goes_together(jumping_clock: trio.testing.MockClock) -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address, linger=0.5) as producer:
+        started = trio.current_time()
+        pending = await send_all(producer, b"a", b"b", b"c")
+        assert not any(one.done for one in pending)
+        results = [await one for one in pending]
+        assert trio.current_time() - started == pytest.approx(0.5, abs=0.1)
+        assert store.sends == [[b"a", b"b", b"c"]]
+        assert [result.queue_offset for result in results] == [0, 1, 2]
+        assert [int(result.offset_message_id, 16) for result in results] == [0, 1, 2]
+        assert len({result.message_id for result in results}) == 3
+        await producer.send(Message("T", b"later"))
+        assert store.sends[1:] == [[b"later"]]
+
+
+@pytest.mark.parametrize("options", [{"max_batch_messages": 3}, {"max_batch_size": 300}])
+async def test_a_full_batch_goes_at_once(
+    options: dict[str, int], jumping_clock: trio.testing.MockClock
+) -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address, **options) as producer:
+        started = trio.current_time()
+        pending = await send_all(producer, *[b"%20d" % number for number in range(7)])
+        for one in pending[:6]:
+            await one
+        assert trio.current_time() - started < NEVER
+        assert [len(bodies) for bodies in store.sends] == [3, 3]
+        assert not pending[6].done
+        assert producer.pending == 1
+
+
+async def test_flushing_sends_and_waits() -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
+        pending = await send_all(producer, b"a", b"b")
+        pending += await send_all(producer, b"c", queue=QUEUE)
+        await producer.flush()
+        assert all(one.done for one in pending)
+        assert sorted(store.sends) == [[b"a", b"b"], [b"c"]]
+        assert (producer.pending, producer.buffered_bytes) == (0, 0)
+        await producer.flush()
+
+
+async def test_leaving_sends_what_is_collected() -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster:
+        async with batching(cluster.address) as producer:
+            pending = await send_all(producer, b"a", b"b")
+        assert [one.result().queue_offset for one in pending] == [0, 1]
+        with pytest.raises(ClosedError, match="this BatchingProducer is not open"):
+            await producer.send_soon(Message("T", b"x"))
+        with pytest.raises(ClosedError):
+            await producer.flush()
+
+
+async def test_what_has_no_result_when_the_time_to_close_is_over(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(Store(holds_back=True)) as cluster:
+        async with batching(cluster.address, send_timeout=60, max_batch_messages=1) as producer:
+            under_way, behind = await send_all(producer, b"a", b"b", queue=QUEUE)
+            started = trio.current_time()
+        assert trio.current_time() - started == pytest.approx(producer.close_timeout, abs=0.5)
+    for pending, delivery in ((under_way, Delivery.UNKNOWN), (behind, Delivery.NOT_SENT)):
+        assert isinstance(pending.error, ClosedError)
+        assert pending.error.delivery is delivery
+    assert (producer.pending, producer.buffered_bytes) == (0, 0)
+
+
+async def test_who_waits_for_room_when_it_is_closed_is_told(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(Store(holds_back=True)) as cluster, trio.open_nursery() as nursery:
+        producer = batching(cluster.address, send_timeout=60, max_buffered_bytes=100)
+
+        async def send_one_too_many() -> None:
+            with pytest.raises(ClosedError, match="this BatchingProducer is not open"):
+                await producer.send_soon(Message("T", b"b"))
+
+        async with producer:
+            await send_all(producer, b"a")
+            nursery.start_soon(send_one_too_many)
+            await trio.testing.wait_all_tasks_blocked()
+    assert producer.buffered_bytes == 0
+
+
+async def test_batches_of_one_queue_go_one_after_the_other() -> None:
+    store = Store(holds_back=True)
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_batch_messages=2) as producer,
+    ):
+        pending = await send_all(producer, b"a", b"b", b"c", b"d", b"e", queue=QUEUE)
+        assert await store.came(1) == [[b"a", b"b"]]
+        store.answer_next()
+        assert await store.came(2) == [[b"a", b"b"], [b"c", b"d"]]
+        assert pending[1].done
+        store.holds_back = False
+        store.answer_next()
+        await producer.flush()
+        assert store.sends[2:] == [[b"e"]]
+        assert [one.result().queue_offset for one in pending] == [0, 1, 2, 3, 4]
+
+
+async def test_batches_for_any_queue_go_side_by_side_to_one_queue_each() -> None:
+    store = Store(holds_back=True)
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_batch_messages=2) as producer,
+    ):
+        pending = await send_all(producer, *[b"%d" % number for number in range(8)])
+        assert len(await store.came(4)) == 4
+        for _ in range(4):
+            store.answer_next()
+        await producer.flush()
+        queues = [one.result().queue.queue_id for one in pending]
+        assert sorted(queues[::2]) == [0, 1, 2, 3]
+        assert queues[::2] == queues[1::2]
+
+
+async def test_messages_wait_for_room_and_are_sent_when_nothing_else_makes_any() -> None:
+    store = Store(holds_back=True)
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_buffered_bytes=250) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await send_all(producer, b"a", b"b", b"c")
+        nursery.start_soon(send_all, producer, b"d")
+        assert await store.came(1) == [[b"a", b"b", b"c"]], "they linger while nobody wants their room"
+        assert producer.pending == 3
+        store.answer_next()
+        while producer.pending != 1:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(store.sends) == 1
+        store.holds_back = False
+        await producer.flush()
+        assert store.sends[1:] == [[b"d"]]
+
+
+async def test_room_is_made_whoever_holds_it() -> None:
+    store = Store(holds_back=True)
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_buffered_bytes=250) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await send_all(producer, b"under way")
+        nursery.start_soon(producer.flush)
+        await store.came(1)
+        await send_all(producer, b"lingers")
+        nursery.start_soon(send_all, producer, b"2" * 100)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.start_soon(send_all, producer, b"3" * 100)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(store.sends) == 1
+        store.answer_next()  # what it held is not enough for the first that waits
+        assert (await store.came(2))[1:] == [[b"lingers"]]
+        store.answer_next()  # now it is, but not for the other: the first must not linger
+        assert (await store.came(3))[2:] == [[b"2" * 100]]
+        store.holds_back = False
+        store.answer_next()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await producer.flush()
+        assert store.sends[3:] == [[b"3" * 100]]
+
+
+async def test_a_message_larger_than_all_room_goes_alone() -> None:
+    store = Store()
+    large = b"x" * 500
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_buffered_bytes=250) as producer,
+    ):
+        await send_all(producer, b"a", large, b"b")
+        await producer.flush()
+    assert sorted(store.sends) == [[b"a"], [b"b"], [large]]
+
+
+async def test_a_cancelled_wait_for_room_sends_nothing() -> None:
+    store = Store(holds_back=True)
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_buffered_bytes=100) as producer,
+    ):
+        await send_all(producer, b"a")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_all, producer, b"never")
+            await store.came(1)
+            nursery.cancel_scope.cancel()
+        assert producer.pending == 1
+        store.holds_back = False
+        store.answer_next()
+        await producer.flush()
+        await send_all(producer, b"b")
+    assert store.sends == [[b"a"], [b"b"]]
+
+
+# Messages that go alone
+
+
+async def test_what_cannot_be_in_a_batch_goes_alone_in_its_turn() -> None:
+    store = Store()
+    large, compressible = random.Random(1).randbytes(9000), b"x" * 4096
+    async with scripted_cluster(store) as cluster, batching(cluster.address, max_batch_size=8000) as producer:
+        for message in (
+            Message("T", b"a"),
+            Message("T", b"b"),
+            Message("T", b"c"),
+            Message("T", b"delayed", delay_level=3),
+            Message("T", b"d"),
+            Message("T", large),
+            Message("T", b"e"),
+            Message("T", b"f"),
+            Message("T", compressible),
+            Message("T", b"g"),
+        ):
+            await producer.send_soon(message, queue=QUEUE)
+        await producer.flush()
+    *before, compressed, after = store.sends
+    assert before == [[b"a", b"b", b"c"], [b"delayed"], [b"d"], [large], [b"e", b"f"]]
+    assert zlib.decompress(compressed[0]) == compressible
+    assert after == [b"g"]
+
+
+async def test_without_compression_large_bodies_go_together() -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address, compression=None) as producer:
+        await send_all(producer, b"x" * 5000, b"y" * 5000)
+        await producer.flush()
+    assert store.sends == [[b"x" * 5000, b"y" * 5000]]
+
+
+# Faults
+
+
+@pytest.mark.parametrize("queue", [None, QUEUE])
+async def test_one_message_that_is_refused_fails_alone(queue: MessageQueue | None) -> None:
+    store = Store(refuses=frozenset({b"3"}))
+    bodies = [b"%d" % number for number in range(8)]
+    async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
+        pending = await send_all(producer, *bodies, queue=queue)
+        await producer.flush()
+    (refused,) = [one for one in pending if one.error]
+    assert refused is pending[3]
+    assert isinstance(refused.error, MessageRefusedError)
+    stored = [body for sent in store.sends for body in sent if b"3" not in sent]
+    assert stored == bodies[:3] + bodies[4:]
+    if queue is not None:
+        assert [one.result().queue_offset for one in pending if not one.error] == list(range(7))
+
+
+async def test_a_message_whose_properties_are_too_long_for_a_batch_fails_no_other() -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
+        pending = await send_all(producer, b"a")
+        # More bytes than characters: that it is too much for a batch is found when the batch is made.
+        too_long = Message("T", b"alone", properties={"long": "ü" * 16_000})
+        pending += [await producer.send_soon(too_long), *await send_all(producer, b"b")]
+        await producer.flush()
+    assert sorted(store.sends) == [[b"a"], [b"alone"], [b"b"]]
+    assert all(one.error is None for one in pending)
+
+
+async def test_a_message_that_a_hook_forbids_fails_no_other() -> None:
+    class NoSecrets(ProducerHook):
+        def check_forbidden(self, context: SendContext) -> None:
+            if any(message.tags == "secret" for message in context.messages):
+                raise ValueError("secrets stay here")
+
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
+        producer.producer.add_hook(NoSecrets())
+        (first,) = await send_all(producer, b"a")
+        secret = await producer.send_soon(Message("T", b"b", tags="secret"))
+        (last,) = await send_all(producer, b"c")
+        await producer.flush()
+        assert isinstance(secret.error, SendForbiddenError)
+        assert first.error is last.error is None
+    assert sorted(body for bodies in store.sends for body in bodies) == [b"a", b"c"]
+
+
+async def test_a_batch_that_may_have_been_stored_is_not_sent_again_in_halves() -> None:
+    def break_then_refuse(connection: Connection, request: Command) -> None:
+        if request.code not in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):
+            connection.respond(request, ResponseCode.SUCCESS)
+            return
+        tries.append(request.code)
+        if len(tries) == 1:
+            connection.close()
+        else:
+            connection.respond(request, ResponseCode.MESSAGE_ILLEGAL)
+
+    tries: list[int] = []
+    async with scripted_cluster(break_then_refuse) as cluster, batching(cluster.address) as producer:
+        pending = await send_all(producer, b"a", b"b")
+        await producer.flush()
+        assert tries == [RequestCode.SEND_BATCH_MESSAGE] * 2
+        for one in pending:
+            assert isinstance(one.error, MessageRefusedError)
+            assert one.error.delivery is Delivery.UNKNOWN
+
+
+async def test_a_batch_that_does_not_fit_one_request_keeps_the_results_of_the_first() -> None:
+    store = Store(refuses=frozenset({b"c"}))
+    options = {"max_batch_size": 1000, "max_message_size": 1000}
+    long = {"long": "\U0001f600" * 100}  # four times as many bytes as characters
+    async with scripted_cluster(store) as cluster, batching(cluster.address, **options) as producer:
+        pending = [
+            await producer.send_soon(Message("T", body, properties=long)) for body in (b"a", b"b", b"c")
+        ]
+        await producer.flush()
+    assert store.sends == [[b"a", b"b"], [b"c"]]
+    assert [one.error is None for one in pending] == [True, True, False]
+    assert isinstance(pending[2].error, BatchError)
+    assert pending[2].error.delivery is Delivery.REFUSED
+
+
+async def test_a_topic_that_does_not_exist_is_the_error_of_each_message() -> None:
+    async with scripted_cluster(Store(), topics=["T"]) as cluster, batching(cluster.address) as producer:
+        for queue in (None, SelectByHash("k")):
+            pending = [await producer.send_soon(Message("Missing", b"x"), queue=queue) for _ in range(2)]
+            await producer.flush()
+            assert all(isinstance(one.error, TopicNotFoundError) for one in pending)
+
+
+async def test_what_no_broker_would_take_is_refused_at_once() -> None:
+    async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
+        with pytest.raises(MessageTooLargeError, match="max_message_size is 4194304"):
+            await producer.send_soon(Message("T", bytes(4 * 1024 * 1024 + 1)))
+        with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
+            await producer.send_soon(Message("T", b"x"), queue=MessageQueue("Other", "broker-a", 0))
+        with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
+            await producer.send_soon(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type]  # the fault that is tested
+        assert (producer.pending, producer.buffered_bytes) == (0, 0)
+
+
+# Whatever else a user sees
+
+
+async def test_a_selector_chooses_each_messages_queue() -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
+        pending = [
+            await producer.send_soon(Message("T", b"%d" % number), queue=SelectByHash(number % 3))
+            for number in range(9)
+        ]
+        await producer.flush()
+    assert [one.result().queue.queue_id for one in pending] == [0, 1, 2] * 3
+    assert sorted(store.sends) == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5", b"8"]]
+
+
+async def test_a_callback_gets_each_result() -> None:
+    done: list[PendingSend] = []
+    async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
+        pending = [await producer.send_soon(Message("T", b"x"), on_done=done.append) for _ in range(3)]
+        await producer.flush()
+    assert done == pending
+    assert [one.result().queue_offset for one in done] == [0, 1, 2]
+
+
+async def test_the_producers_statistics_count_messages() -> None:
+    async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
+        await send_all(producer, b"a", b"b", b"c")
+        await producer.flush()
+        assert producer.producer.statistics.sent == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"lingr": 1}, "there is no option 'lingr'; did you mean 'linger'"),
+        ({"linger": -1}, "linger is -1; it must be 0 or more"),
+        ({"max_batch_size": 0}, "max_batch_size is 0; it must be above 0"),
+        ({"max_batch_messages": 32_768}, "max_batch_messages is 32768; .* 32767"),
+        ({"max_buffered_bytes": 0}, "max_buffered_bytes is 0"),
+        ({"max_message_size": 1000}, "max_batch_size is 65536; at most max_message_size .* 1000"),
+        ({"send_timeout": 0}, "send_timeout is 0"),
+    ],
+)
+def test_settings_are_checked(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        BatchingProducer("127.0.0.1:1", **options)
+
+
+async def test_without_linger_what_is_sent_without_a_pause_goes_together() -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address, linger=0) as producer:
+        pending = await send_all(producer, b"a", b"b", b"c")
+        for one in pending:
+            await one
+    assert store.sends == [[b"a", b"b", b"c"]]
+
+
+async def test_a_sender_that_never_waits_lets_others_run() -> None:
+    ran = False
+
+    async def other() -> None:
+        nonlocal ran
+        ran = True
+
+    async with (
+        scripted_cluster(Store()) as cluster,
+        batching(cluster.address) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(other)
+        for _ in range(2 * YIELD_EVERY + 3):  # twice: trio runs ready tasks in any order
+            await producer.send_soon(Message("T", b"x"))
+        assert ran
+
+
+# Cancelling
+
+
+async def test_accepting_a_message_is_a_cancellation_point() -> None:
+    async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await producer.send_soon(Message("T", b"x"))
+        assert scope.cancelled_caught
+        assert producer.pending == 0
+
+
+@pytest.fixture
+async def broker() -> Any:
+    async with EmbeddedBroker() as broker:
+        yield broker
+
+
+async def test_sending_may_be_cancelled_at_each_await(broker: EmbeddedBroker) -> None:
+    async with BatchingProducer(broker.name_server_address, linger=0, max_buffered_bytes=100) as producer:
+
+        async def send() -> None:
+            await producer.send_soon(Message("T", b"a"), queue=SelectByHash("k"))
+            await producer.send_soon(Message("T", b"b"))  # waits for the room of the first
+            await producer.send(Message("T", b"c"))
+            await producer.flush()
+
+        async def check() -> None:
+            await producer.flush()
+            assert (producer.pending, producer.buffered_bytes) == (0, 0)
+            assert producer.producer.in_flight == 0
+
+        assert await cancel_at_each_await(send, check) >= 4
+
+
+async def test_opening_and_leaving_may_be_cancelled_at_each_await(broker: EmbeddedBroker) -> None:
+    before = trio.lowlevel.current_statistics().tasks_living
+    accepted: list[PendingSend] = []
+
+    async def use() -> None:
+        async with BatchingProducer(broker.name_server_address, linger=NEVER) as producer:
+            accepted.append(await producer.send_soon(Message("T", b"a")))
+            await producer.flush()
+            accepted.append(await producer.send_soon(Message("T", b"b")))
+
+    async def check() -> None:
+        for _ in range(200):  # the broker notices at its next turns that a connection has gone
+            await trio.testing.wait_all_tasks_blocked()
+            if trio.lowlevel.current_statistics().tasks_living <= before:
+                break
+        assert trio.lowlevel.current_statistics().tasks_living <= before
+        assert all(one.done and one.error is None for one in accepted), "leaving sends what was accepted"
+
+    assert await cancel_at_each_await(use, check) >= 3
