@@ -7,7 +7,7 @@ import ipaddress
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 import attrs
@@ -45,6 +45,8 @@ def _keys(value: object) -> str:
 
 
 def _delay_level(value: int | str) -> int:
+    if value == 0:
+        return 0  # nearly always: there is one of these calls for every message
     if isinstance(value, str):
         if value not in DELAY_LEVEL_NAMES:
             raise InvalidMessageError(
@@ -58,7 +60,19 @@ def _delay_level(value: int | str) -> int:
         raise InvalidMessageError(f"delay_level is a number or a name, not {type(value).__name__}") from None
 
 
-@attrs.frozen
+@lru_cache(maxsize=4096)  # a sender asks for every message
+def _check_topic(topic: str) -> None:
+    try:
+        check_topic(topic)
+    except ConfigurationError as error:
+        raise InvalidMessageError(str(error)) from None
+    if topic in NOT_SENDABLE_TOPICS:
+        raise InvalidMessageError(f"topic {topic!r} is RocketMQ's own; nobody may send to it")
+
+
+# Not slotted, like all of which there is one for every message: a frozen class with a __dict__ is built in
+# half the time of a slotted one.
+@attrs.frozen(slots=False)
 class Message:
     r"""A message to be sent. Java: ``org.apache.rocketmq.common.message.Message``.
 
@@ -93,20 +107,17 @@ class Message:
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        try:
-            check_topic(self.topic)
-        except ConfigurationError as error:
-            raise InvalidMessageError(str(error)) from None
-        if self.topic in NOT_SENDABLE_TOPICS:
-            raise InvalidMessageError(f"topic {self.topic!r} is RocketMQ's own; nobody may send to it")
+        _check_topic(self.topic)
         if not self.body:
             raise InvalidMessageError("the body is empty; brokers refuse such a message")
         if self.delay_level or self.delay or self.deliver_at_ms:
             self._check_delay()
-        if not -(2**31) <= self.flag < 2**31:
+        if self.flag and not -(2**31) <= self.flag < 2**31:
             raise InvalidMessageError(f"flag {self.flag} does not fit 32 bits")
-        _check_text("tags", self.tags)
-        _check_text("keys", self.keys)
+        if self.tags != "":
+            _check_text("tags", self.tags)
+        if self.keys:
+            _check_text("keys", self.keys)
         for name, value in self.properties.items():
             _check_property(name, value)
 
@@ -164,7 +175,6 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-# Not slotted, like ReceivedMessage below, and for the same reason: there is one for every message.
 @attrs.frozen(slots=False)
 class SendResult:
     """What a broker answered to a message that it stored. Java: ``SendResult``.
@@ -192,8 +202,6 @@ class SendResult:
     trace_on: bool = True
 
 
-# Not slotted: a frozen class with a __dict__ is built in half the time of a slotted one, and a consumer
-# builds one of these for every message that it pulls.
 @attrs.frozen(slots=False, eq=False)
 class ReceivedMessage:
     """A message as a broker stored it. Java: ``MessageExt``.

@@ -16,7 +16,7 @@ class Parcel:
         messages: in their order.
         pendings: what gets the outcome of each.
         queue: the only queue that they may go to, or None for any of the topic's.
-        size: how many bytes they take, about.
+        size: how many bytes they take at most.
         deadline: when they go even if they are few.
         is_under_way: whether they have gone.
     """
@@ -81,7 +81,7 @@ class Accumulator:
         Args:
             message: what is to be sent.
             pending: what gets its outcome.
-            size: how many bytes it takes, about.
+            size: how many bytes it takes at most.
             queue: the only queue that it may go to.
             alone: whether it cannot go together with others.
         """

@@ -48,11 +48,8 @@ class EncodedBatch:
 
 def must_go_alone(message: Message) -> bool:
     """Tell whether brokers take no batch with this message: it is delayed, or for a retry topic."""
-    return _is_delayed(message) or message.topic.startswith(RETRY_PREFIX)
-
-
-def _is_delayed(message: Message) -> bool:
-    return bool(message.delay_level or message.delay or message.deliver_at_ms)
+    is_delayed = message.delay_level or message.delay or message.deliver_at_ms
+    return bool(is_delayed or message.topic.startswith(RETRY_PREFIX))
 
 
 def split_batch(
@@ -66,8 +63,8 @@ def split_batch(
         new_unique_ids: makes so many ids.
 
     Raises:
-        InvalidMessageError: the list is empty, or a message does not go with the first, is delayed, or is for
-            a retry topic. The text has its place in the list, from 0.
+        InvalidMessageError: the list is empty, the topic is a retry topic, or a message does not go with the
+            first, is delayed, or has a property that is no text. The text has its place in the list, from 0.
         MessageTooLargeError: one message is too large by itself, or its properties are.
     """
     if not messages:
@@ -94,7 +91,7 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
                 raise InvalidMessageError(
                     f"its wait_store_ok is {message.wait_store_ok}, that of the first is {wait_store_ok}"
                 )
-            if _is_delayed(message):
+            if message.delay_level or message.delay or message.deliver_at_ms:
                 raise InvalidMessageError("it is delayed; brokers deliver a batch at once")
             properties = encode_message_properties(message, unique_id).encode()
             if len(properties) > MAX_BATCHED_PROPERTIES:
@@ -110,6 +107,10 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
             encoded.append(one)
     except InvalidMessageError as error:
         raise type(error)(f"message {len(encoded)} of the list: {error}") from None
+    except UnicodeEncodeError as error:
+        raise InvalidMessageError(
+            f"message {len(encoded)} of the list: a property is no text: {error}"
+        ) from None
     return encoded
 
 

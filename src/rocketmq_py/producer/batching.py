@@ -34,8 +34,8 @@ from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.room import Room
 from rocketmq_py.producer.sending import Destination, Outcome
 
-_OVERHEAD = 80
-"""Bytes of a message in a batch beside its body, tag, keys and properties: its lengths, its id and so on."""
+_OVERHEAD = 112
+"""Bytes at most of a message in a batch beside body, tag, keys and properties: lengths, id, their names."""
 YIELD_EVERY = 256
 """A sender that always finds room lets other tasks run after so many messages."""
 _FAULTS_OF_ONE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
@@ -203,11 +203,11 @@ class BatchingProducer(Lifespan):
     # One message's way
 
     def _measure(self, message: Message) -> tuple[int, bool]:
-        """Return how many bytes a message takes, about, and whether it goes alone."""
+        """Return how many bytes a message takes at most, and whether it goes alone."""
         body_size = len(message.body)
-        size = _OVERHEAD + body_size + len(message.tags) + len(message.keys)
-        for name, value in message.properties.items():
-            size += len(name) + len(value) + 2
+        size = _OVERHEAD + body_size + _size(message.tags) + _size(message.keys)
+        if message.properties:
+            size += sum([_size(name) + _size(value) + 2 for name, value in message.properties.items()])
         if size > self._max_batch_size or body_size >= self._compress_over:
             if body_size > self._max_message_size:
                 raise MessageTooLargeError(
@@ -282,3 +282,12 @@ class BatchingProducer(Lifespan):
             for pending, outcome in zip(parcel.pendings, outcomes, strict=True):
                 pending.resolve(outcome)
         self._room.give(parcel.size)
+
+
+def _size(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidMessageError(f"a property is no text: {error}") from None

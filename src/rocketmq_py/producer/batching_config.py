@@ -24,8 +24,8 @@ class BatchingConfig:
     """How a producer makes batches. Java: ``ProduceAccumulator``, whose names stand in brackets.
 
     Args:
-        linger: seconds that a message waits for others (batchMaxDelayMs); 0 takes together only what is sent
-            without a pause.
+        linger: seconds that a message waits for others (batchMaxDelayMs); with 0, only what is sent without
+            a pause goes together.
         max_batch_size: bytes of a batch with the messages' properties (batchMaxBytes). A larger message goes
             alone.
         max_batch_messages: messages of a batch.
@@ -36,7 +36,7 @@ class BatchingConfig:
     linger: float = attrs.field(default=0.005, validator=not_negative)
     max_batch_size: int = attrs.field(default=64 * 1024, validator=positive)
     max_batch_messages: int = attrs.field(default=1000, validator=_countable)
-    max_buffered_bytes: int = attrs.field(default=32 * 1024 * 1024, validator=positive)
+    max_buffered_bytes: int = attrs.field(default=8 * 1024 * 1024, validator=positive)
 
 
 class BatchingOptions(ProducerOptions, total=False):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, Generic, Self, TypeVar
 
 import trio
 
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage, SendResult
+from rocketmq_py.producer.batch import BatchResults
 
 logger = logging.getLogger("rocketmq_py.producer")
 
@@ -26,7 +27,8 @@ class Pending(Generic[Result]):
     __slots__ = ("_callbacks", "_outcome", "_waiting")
 
     def __init__(self) -> None:
-        self._outcome: Result | RocketMQError | None = None
+        # None while it is under way; then the result, its error, or several results of which one is its own.
+        self._outcome: Any = None
         # Tuples: of most there is one callback or none, and an empty tuple costs neither time nor memory.
         self._callbacks: tuple[Callable[[Any], None], ...] = ()
         self._waiting: tuple[trio.lowlevel.Task, ...] = ()
@@ -47,7 +49,8 @@ class Pending(Generic[Result]):
             raise RuntimeError("it is still under way: await it")
         if isinstance(self._outcome, RocketMQError):
             raise self._outcome
-        return self._outcome
+        result: Result = self._outcome
+        return result
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
         """Call ``callback(self)`` when it is done; at once if it is. What it raises is logged."""
@@ -76,11 +79,11 @@ class Pending(Generic[Result]):
 
     def resolve(self, outcome: Result | RocketMQError) -> None:
         """Set what became of it (the producer's affair)."""
-        assert not self.done, "it resolves once"
-        self._outcome = outcome
-        self._tell()
+        self._set(outcome)
 
-    def _tell(self) -> None:
+    def _set(self, outcome: Any) -> None:
+        assert self._outcome is None, "it resolves once"
+        self._outcome = outcome
         for task in self._waiting:
             trio.lowlevel.reschedule(task)
         for callback in self._callbacks:
@@ -97,29 +100,18 @@ class Pending(Generic[Result]):
 class PendingSend(Pending[SendResult]):
     """A send that is under way; see :class:`Pending`. Its result is the SendResult."""
 
-    __slots__ = ("_place", "_results")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._results: Sequence[SendResult] | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether it has succeeded or failed."""
-        return self._outcome is not None or self._results is not None
+    __slots__ = ("_place",)
 
     def result(self) -> SendResult:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
-        if self._results is not None:
-            self._outcome, self._results = self._results[self._place], None
+        if isinstance(self._outcome, BatchResults):
+            self._outcome = self._outcome[self._place]
         return super().result()
 
-    def resolve_with(self, results: Sequence[SendResult], place: int) -> None:
-        """Set that its result is that in this place, to be taken from there when it is asked for."""
-        assert not self.done, "it resolves once"
-        self._results = results
+    def resolve_with(self, results: BatchResults, place: int) -> None:
+        """Set that its result is the one in this place, to be taken from there when it is asked for."""
         self._place = place
-        self._tell()
+        self._set(results)
 
 
 class PendingReply(Pending[ReceivedMessage]):

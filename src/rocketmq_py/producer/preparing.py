@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import trio
 
@@ -36,6 +37,10 @@ class Preparing:
         self._client = client
         self._config = config
         self._group = client.namespace.wrap_group(config.group)
+        # Each try fills in its own queue and broker; what is on the wire of all is the topic's name.
+        self._target = lru_cache(maxsize=4096)(
+            lambda topic: MessageQueue(client.namespace.wrap_topic(topic), "", 0)
+        )
         self._compress_over = config.compression.over if config.compression else math.inf
         self._code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
 
@@ -76,7 +81,7 @@ class Preparing:
         unique_id = client.unique_ids.next()
         fields = send_fields(
             message,
-            MessageQueue(client.namespace.wrap_topic(message.topic), "", 0),  # each try fills in its own
+            self._target(message.topic),
             producer_group=self._group,
             unique_id=unique_id,
             born_time_ms=client.now_ms(),
@@ -94,8 +99,10 @@ class Preparing:
             queue=queue,
             code=self._code if code is None else code,
         )
-        sending.wants_heartbeat = message.is_timed
-        sending.may_be_compressed = len(message.body) >= self._compress_over
+        if message.delay or message.deliver_at_ms:
+            sending.wants_heartbeat = True
+        if len(message.body) >= self._compress_over:
+            sending.may_be_compressed = True
         return self._finish(sending, context)
 
     def prepare_batch(
@@ -109,7 +116,7 @@ class Preparing:
         """Return the request for a batch; the arguments are those of :meth:`prepare`."""
         config, client = self._config, self._client
         fields = batch_fields(
-            MessageQueue(client.namespace.wrap_topic(batch.topic), "", 0),
+            self._target(batch.topic),
             producer_group=self._group,
             born_time_ms=client.now_ms(),
             wait_store_ok=batch.wait_store_ok,
@@ -143,8 +150,10 @@ class Preparing:
             raise InvalidMessageError(f"queue {queue} is not one of topic {sending.topic!r}")
         if self._client.config.unit_mode:
             sending.set_unit_mode()
-        sending.try_timeout = config.try_timeout
-        sending.wants_store_ok = config.retry_another_broker_when_not_store_ok
+        if config.try_timeout is not None:
+            sending.try_timeout = config.try_timeout
+        if config.retry_another_broker_when_not_store_ok:
+            sending.wants_store_ok = True
         if context is not None:
             context.sendings.append(sending)
         return sending

@@ -67,11 +67,22 @@ class Sending:
         on_done: what gets the outcome of a pipelined one.
     """
 
-    __slots__ = (
-        "_fields", "_retries", "_was_written", "address", "body", "code", "deadline", "failed_broker",
-        "failures", "fixed_queue", "may_be_compressed", "message_id", "messages", "on_done", "queue",
-        "selector", "started", "stored", "timeout", "try_timeout", "wants_heartbeat", "wants_store_ok",
-    )  # fmt: skip
+    # What most sends leave as it is stays on the class: there is one of these for every message.
+    started = 0.0
+    deadline = 0.0  # not begun
+    selector: QueueSelector | None = None
+    fixed_queue: MessageQueue | None = None
+    queue: MessageQueue | None = None
+    failed_broker: str | None = None
+    stored: SendResult | None = None
+    address = ""
+    may_be_compressed = False
+    wants_store_ok = False
+    wants_heartbeat = False
+    try_timeout: float | None = None
+    on_done: Callable[[Outcome], None] | None = None
+    failures = 0
+    _was_written = False
 
     def __init__(
         self,
@@ -90,27 +101,12 @@ class Sending:
         self.message_id = message_id
         self.code = code
         self.timeout = timeout
-        self.started = 0.0
-        self.deadline = 0.0  # not begun
-        self.selector: QueueSelector | None = None
-        self.fixed_queue: MessageQueue | None = None
         if isinstance(queue, MessageQueue):
             self.fixed_queue = queue
         elif queue is not None:
             self.selector = queue
-        self.queue: MessageQueue | None = None
-        self.failed_broker: str | None = None
-        self.stored: SendResult | None = None
-        self.address = ""
-        self.may_be_compressed = False
-        self.wants_store_ok = False
-        self.wants_heartbeat = False
-        self.try_timeout: float | None = None
-        self.on_done: Callable[[Outcome], None] | None = None
-        self.failures = 0
         self._fields = fields
         self._retries = retries
-        self._was_written = False
 
     @property
     def topic(self) -> str:
