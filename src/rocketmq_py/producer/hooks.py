@@ -139,18 +139,19 @@ class ProducerHook:
 
 
 class Hooks:
-    """The hooks of one producer; false while there are none."""
+    """The hooks of one producer.
+
+    Attributes:
+        all: in the order in which they were added.
+    """
 
     def __init__(self) -> None:
-        self._hooks: list[ProducerHook] = []
-
-    def __len__(self) -> int:
-        return len(self._hooks)
+        self.all: list[ProducerHook] = []
 
     def add(self, hook: ProducerHook) -> Callable[[], None]:
         """Add a hook; returns what removes it."""
-        self._hooks.append(hook)
-        return lambda: self._hooks.remove(hook)
+        self.all.append(hook)
+        return lambda: self.all.remove(hook)
 
     @asynccontextmanager
     async def around(self, context: SendContext) -> AsyncIterator[SendContext]:
@@ -166,14 +167,14 @@ class Hooks:
 
     async def before_send(self, context: SendContext) -> None:
         """Call ``check_forbidden`` and ``before_send`` of all. Raises SendForbiddenError."""
-        for hook in tuple(self._hooks):
+        for hook in tuple(self.all):
             try:
                 outcome = hook.check_forbidden(context)
                 if outcome is not None:
                     await outcome
             except Exception as error:
                 raise SendForbiddenError(f"{type(hook).__name__} forbids to send it: {error}") from error
-        for hook in tuple(self._hooks):
+        for hook in tuple(self.all):
             await _call(hook.before_send, context)
 
     async def after_send(
@@ -182,17 +183,17 @@ class Hooks:
         """Call ``after_send`` of all; ``started`` is on trio's clock."""
         context.seconds = trio.current_time() - started
         context.error = error
-        for hook in tuple(self._hooks):
+        for hook in tuple(self.all):
             await _call(hook.after_send, context)
 
     async def before_end_transaction(self, context: EndTransactionContext) -> None:
         """Call ``before_end_transaction`` of all."""
-        for hook in tuple(self._hooks):
+        for hook in tuple(self.all):
             await _call(hook.before_end_transaction, context)
 
     async def after_end_transaction(self, context: EndTransactionContext) -> None:
         """Call ``after_end_transaction`` of all."""
-        for hook in tuple(self._hooks):
+        for hook in tuple(self.all):
             await _call(hook.after_end_transaction, context)
 
 

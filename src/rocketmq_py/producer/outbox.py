@@ -86,7 +86,7 @@ class Outbox:
 
     async def send(self, message: Message, queue: Destination | None, timeout: float | None) -> SendResult:
         """Send a message and wait for its result."""
-        if not self.hooks:
+        if not self.hooks.all:
             return await self._send(message, queue, timeout)
         async with self.hooks.around(self.context(SendMode.AWAITED, [message])) as context:
             result = await self._send(context.messages[0], queue, timeout, context)
@@ -108,7 +108,7 @@ class Outbox:
         self, messages: Sequence[Message], queue: Destination | None, timeout: float | None
     ) -> Sequence[SendResult]:
         """Send a list of messages and wait for their results."""
-        if not self.hooks:
+        if not self.hooks.all:
             return await self._send_batch(messages, queue, timeout)
         async with self.hooks.around(self.context(SendMode.AWAITED, messages)) as context:
             results = await self._send_batch(context.messages, queue, timeout, context)
@@ -141,7 +141,7 @@ class Outbox:
 
     async def send_oneway(self, message: Message, queue: Destination | None) -> None:
         """Send a message that no broker answers."""
-        if not self.hooks:
+        if not self.hooks.all:
             await self._send_oneway(message, queue)
             return
         async with self.hooks.around(self.context(SendMode.ONEWAY, [message])) as context:
@@ -161,7 +161,7 @@ class Outbox:
         self, pending: PendingSend, message: Message, queue: Destination | None, timeout: float | None
     ) -> None:
         """Send a message; ``pending`` gets the outcome."""
-        if not self.hooks:
+        if not self.hooks.all:
             sending = self.preparing.prepare(message, queue, timeout, self._config.retries_pipelined)
             sending.on_done = partial(self._resolve, pending)
             await self._submit(sending, pending)
@@ -203,7 +203,7 @@ class Outbox:
         timeout = self._config.send_timeout if timeout is None else timeout
         properties = requests.properties(pending, timeout)
         retries = self._config.retries_pipelined
-        if not self.hooks:
+        if not self.hooks.all:
             sending = self.preparing.prepare(message, queue, timeout, retries, system_properties=properties)
             await requests.submit(sending, pending)
             return

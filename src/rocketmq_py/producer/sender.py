@@ -115,12 +115,12 @@ class Sender:
         try:
             queue, connection = self._aim_nowait(sending) or await self._aim(sending)
             fields = sending.fields_for(queue, connection.address)
-            if not connection.has_room:
+            if not connection.writer.has_room:
                 await self._room_before_end_of_try(connection, sending)
             deadline = sending.end_of_try
             timeout = sending.timeout if sending.try_timeout is None else sending.try_timeout
             on_answer = partial(self._answered, sending)
-            if connection.hooks:
+            if connection.hooks.all:
                 await connection.submit_with_hooks(
                     sending.code,
                     fields,

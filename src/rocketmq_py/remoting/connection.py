@@ -166,7 +166,7 @@ class Connection:
 
         When cancelled, nothing stays behind: the answer is dropped when it comes.
         """
-        if not self.hooks:
+        if not self.hooks.all:
             return await self._exchange(code, fields, body, timeout)
         context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body)
         await self.hooks.before(context)
@@ -274,7 +274,7 @@ class Connection:
         Raises ConnectionLostError on a closed connection. A cancellation while waiting means: not sent.
         """
         await self.wait_for_room()
-        if not self.hooks:
+        if not self.hooks.all:
             self.oneway_nowait(code, fields, body)
             return
         context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body, oneway=True)

@@ -53,27 +53,25 @@ class RpcHook:
 
 
 class RpcHooks:
-    """The hooks of one client; false while there are none.
+    """The hooks of one client.
 
     Attributes:
+        all: in the order in which they were added.
         nursery: where hooks run for which nobody waits; to be set before there are requests.
     """
 
     def __init__(self) -> None:
         self.nursery: trio.Nursery | None = None
-        self._hooks: list[RpcHook] = []
-
-    def __len__(self) -> int:
-        return len(self._hooks)
+        self.all: list[RpcHook] = []
 
     def add(self, hook: RpcHook) -> Callable[[], None]:
         """Add a hook; returns what removes it."""
-        self._hooks.append(hook)
-        return lambda: self._hooks.remove(hook)
+        self.all.append(hook)
+        return lambda: self.all.remove(hook)
 
     async def before(self, context: RpcContext) -> None:
         """Call ``before_request`` of all."""
-        for hook in tuple(self._hooks):
+        for hook in tuple(self.all):
             await _call(hook.before_request, context)
 
     async def after(
@@ -81,7 +79,7 @@ class RpcHooks:
     ) -> None:
         """Call ``after_answer`` of all."""
         context.answer, context.error = answer, error
-        for hook in tuple(self._hooks):
+        for hook in tuple(self.all):
             await _call(hook.after_answer, context)
 
     def after_soon(
