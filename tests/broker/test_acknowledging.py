@@ -243,6 +243,16 @@ async def test_a_change_at_once_leaves_one_delivery(
     assert bodies(await pop_again(client)) == [b"a"]
 
 
+async def test_a_change_at_once_leaves_what_was_popped_with_it(
+    client: OfflineClient, autojump_clock: trio.testing.MockClock
+) -> None:
+    client.send("t", b"a")
+    client.send("t", b"b")
+    first, _ = pop(client, "t")
+    change(client, first, 10)
+    assert bodies(await pop_again(client)) == [b"a", b"b"]
+
+
 async def test_a_consumer_may_come_back_to_it_without_a_failure(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:

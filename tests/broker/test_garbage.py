@@ -14,9 +14,16 @@ from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    ConsumeMessageDirectlyRequest,
     EndTransactionRequest,
+    GetConsumerStatusRequest,
+    PopMessageRequest,
     PullMessageRequest,
+    QueryConsumeTimeSpanRequest,
     RecallMessageRequest,
+    ResetOffsetRequest,
     SendMessageRequest,
     SendMessageRequestV2,
 )
@@ -24,7 +31,12 @@ from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import OfflineBroker, OfflineClient
 
-MAY_BE_SILENT = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.END_TRANSACTION)
+MAY_BE_SILENT = (
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.END_TRANSACTION,
+    RequestCode.POP_MESSAGE,
+)
 
 
 @pytest.mark.parametrize("code", list(RequestCode))
@@ -55,6 +67,13 @@ _NAMES = sorted(
             PullMessageRequest,
             EndTransactionRequest,
             RecallMessageRequest,
+            PopMessageRequest,
+            AckMessageRequest,
+            ChangeInvisibleTimeRequest,
+            ResetOffsetRequest,
+            GetConsumerStatusRequest,
+            ConsumeMessageDirectlyRequest,
+            QueryConsumeTimeSpanRequest,
         )
         for _, name, _ in header._writing
     }
@@ -73,7 +92,19 @@ _VALUES = st.one_of(
 _BODIES = st.one_of(
     st.binary(max_size=60),
     st.sampled_from(
-        [b"{}", b"[]", b"null", b"1", b'{"clientID":1}', b'{"mqSet":[{}]}', b'{"groupName":null}']
+        [
+            b"{}",
+            b"[]",
+            b"null",
+            b"1",
+            b'{"clientID":1}',
+            b'{"mqSet":[{}]}',
+            b'{"groupName":null}',
+            b'{"consumerGroup":"g","acks":[{"c":"g","t":"TBW102","q":0,"so":0,"it":1,"rq":0,"b":"/w=="},1]}',
+            b'{"topic":"TBW102","consumerGroup":"g","mode":"POP","popShareQueueNum":-1}',
+            b'{"topic":"TBW102","consumerGroup":"g","clientId":"c","strategyName":"AVG"}',
+            b'{"clientId":"c","group":"g","subscriptionData":{"expressionType":"SQL92","subString":"(((("}}',
+        ]
     ),
 )
 

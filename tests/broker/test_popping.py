@@ -293,6 +293,19 @@ async def test_a_held_pop_is_answered_in_the_end(
     assert answer.fields["restNum"] == "0"
 
 
+async def test_a_pop_of_no_messages_looks_once(
+    client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
+) -> None:
+    send(client, b"one")
+    waiting = broker.connect()
+    hold_pop(waiting, "t", max_msg_nums=0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert waiting.answers == []
+    await trio.sleep(15.1)
+    (answer,) = waiting.answers
+    assert (answer.code, answer.fields["restNum"]) == (ResponseCode.POLLING_TIMEOUT, "1")
+
+
 async def test_a_pop_that_comes_late_is_held_for_what_is_left(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -93,6 +93,8 @@ NAMES = {
     headers.PopMessageAnswer: "popTime! invisibleTime! reviveQid! restNum! startOffsetInfo msgOffsetInfo"
     " orderCountInfo",
     headers.AckMessageRequest: "consumerGroup! topic! queueId! extraInfo! offset! liteTopic bname ns nsd",
+    headers.BatchAckMessageRequest: "bname ns nsd",
+    headers.QueryAssignmentRequest: "bname ns nsd",
     headers.ChangeInvisibleTimeRequest: "consumerGroup! topic! queueId! extraInfo! offset! invisibleTime!"
     " liteTopic suspend bname ns nsd",
     headers.ChangeInvisibleTimeAnswer: "popTime! invisibleTime! reviveQid!",

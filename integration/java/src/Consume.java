@@ -4,6 +4,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -15,8 +16,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A member of a consumer group: prints {"ready": client id} when it has joined, then every message that it got.
  * It goes on until it is ended; by SIGTERM it says goodbye first.
- * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and as wished --tags EXPRESSION, --from first|last,
- * --orderly, --fail-first (fails the first delivery of each message), and those of Access.
+ * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and as wished --tags EXPRESSION or --sql CONDITION,
+ * --from first|last, --orderly, --fail-first (fails the first delivery of each message), and those of Access.
  */
 public class Consume {
     private static final Set<String> FAILED = ConcurrentHashMap.newKeySet();
@@ -32,7 +33,11 @@ public class Consume {
             options.get("group"), Access.hook(options), new AllocateMessageQueueAveragely()));
         // The default of 30 s is how long a new group of 5.x waits for the route of its retry topic.
         consumer.setPollNameServerInterval(1000);
-        consumer.subscribe(options.get("topic"), options.getOrDefault("tags", "*"));
+        if (options.containsKey("sql")) {
+            consumer.subscribe(options.get("topic"), MessageSelector.bySql(options.get("sql")));
+        } else {
+            consumer.subscribe(options.get("topic"), options.getOrDefault("tags", "*"));
+        }
         consumer.setConsumeFromWhere(options.getOrDefault("from", "first").equals("first")
             ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
             : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);

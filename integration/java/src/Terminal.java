@@ -3,7 +3,9 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 
 /** What every program here does with its command line, its output and the process that started it. */
 final class Terminal {
@@ -81,6 +83,9 @@ final class Terminal {
             map.forEach((name, item) ->
                 text.append(text.length() > 1 ? "," : "").append(quoted(name.toString())).append(':').append(json(item)));
             return text.append('}').toString();
+        }
+        if (value instanceof List<?> list) {
+            return list.stream().map(Terminal::json).collect(Collectors.joining(",", "[", "]"));
         }
         return quoted(value.toString());
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 import trio
 
@@ -13,7 +15,14 @@ from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import ConnectionLostError, ProtocolError, RequestTimeoutError, RocketMQError
+from rocketmq_py.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    Delivery,
+    ProtocolError,
+    RequestTimeoutError,
+    RocketMQError,
+)
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumerOffsets
 from rocketmq_py.protocol.command import Command
@@ -75,7 +84,11 @@ class Relaying:
 
     def _consume_directly(self, connection: Connection, request: Command) -> None:
         asked = ConsumeMessageDirectlyRequest.from_fields(request.fields)
-        stored = self._store.at(OffsetMessageId.parse(asked.msg_id or "").commit_log_offset)
+        try:
+            message_id = OffsetMessageId.parse(asked.msg_id or "")
+        except ConfigurationError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        stored = self._store.at(message_id.commit_log_offset)
         if stored is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message {asked.msg_id} on this broker")
         topic = self._topics.get(asked.topic or "")
@@ -138,34 +151,33 @@ class Relaying:
             )
         wanted = (header.client_addr or "").strip()
         asked = [(to, member) for to, member in members if not wanted or member.client_id == wanted]
-        tables: dict[str, Mapping[MessageQueue, int]] = {}
-        waiting = {member.client_id for _, member in asked}
-
-        def note(client_id: str, result: Command | RocketMQError) -> None:
-            if isinstance(result, Command) and result.code == ResponseCode.SUCCESS and result.body:
-                try:
-                    tables[client_id] = ConsumerOffsets.decode(result.body).offset_table
-                except ProtocolError:
-                    pass  # as if it had not answered
-            waiting.discard(client_id)
-            if not waiting:
-                respond()
-
-        def respond() -> None:
-            body = ConsumerOffsets(client_tables=tables).encode()
-            connection.respond(request, ResponseCode.SUCCESS, body=body, remark=NOT_SET)
-
-        if not asked:
-            respond()
+        gathering = _Gathering(connection, request, len(asked))
         question = GetConsumerStatusRequest(topic=header.topic, group=header.group)
         for to, member in asked:
-            _ask(to, question, b"", STATUS_SECONDS, _with_id(note, member.client_id))
+            _ask(to, question, b"", STATUS_SECONDS, partial(gathering.note, member.client_id))
 
 
-def _with_id(
-    note: Callable[[str, Command | RocketMQError], None], client_id: str
-) -> Callable[[Command | RocketMQError], None]:
-    return lambda result: note(client_id, result)
+class _Gathering:
+    """Answers a request when so many clients have said how far they are, or failed to."""
+
+    def __init__(self, connection: Connection, request: Command, missing: int) -> None:
+        self._connection = connection
+        self._request = request
+        self._missing = missing
+        self._tables: dict[str, Mapping[MessageQueue, int]] = {}
+        self._answer_if_complete()
+
+    def note(self, client_id: str, result: Command | RocketMQError) -> None:
+        self._missing -= 1
+        if isinstance(result, Command) and result.code == ResponseCode.SUCCESS and result.body:
+            with suppress(ProtocolError):
+                self._tables[client_id] = ConsumerOffsets.decode(result.body).offset_table
+        self._answer_if_complete()
+
+    def _answer_if_complete(self) -> None:
+        if not self._missing:
+            body = ConsumerOffsets(client_tables=self._tables).encode()
+            self._connection.respond(self._request, ResponseCode.SUCCESS, body=body, remark=NOT_SET)
 
 
 def _ask(
@@ -176,6 +188,9 @@ def _ask(
     on_answer: Callable[[Command | RocketMQError], None],
 ) -> None:
     """Ask a client; ``on_answer`` gets the answer or what went wrong, once."""
+    if not to.has_room:
+        on_answer(ConnectionLostError(to.address, "it does not read", Delivery.NOT_SENT))
+        return
     try:
         to.submit(
             header.code,

@@ -142,12 +142,11 @@ class Acknowledging:
     def _change_unordered(
         self, header: ChangeInvisibleTimeRequest, handle: ReceiptHandle
     ) -> Mapping[str, str]:
-        now_ms = self._now_ms()
+        # Within one millisecond the key would be that of all that was popped together, which then were lost.
+        now_ms = max(self._now_ms(), handle.pop_time_ms + 1)
         key = CheckpointKey(header.topic, header.consumer_group, header.queue_id, header.offset, now_ms)
         self._checkpoints.add(key, [header.offset], header.invisible_time, counts=not header.suspend)
-        old = _key(header, handle)
-        if old != key:
-            self._checkpoints.acknowledge(old, header.offset)
+        self._checkpoints.acknowledge(_key(header, handle), header.offset)
         return ChangeInvisibleTimeAnswer(
             pop_time=now_ms, invisible_time=header.invisible_time, revive_qid=handle.revive_queue_id
         ).to_fields()

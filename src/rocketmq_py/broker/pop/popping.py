@@ -107,7 +107,7 @@ class Popping:
         for _, queue_id in taken.starts if header.order else ():
             self.wake_when_free(Place(header.topic, header.consumer_group, queue_id))
         code = ResponseCode.SUCCESS if taken.taken else self._hold(connection, request, topic, taken)
-        if taken.rest > 0:
+        if taken.rest > 0 and header.max_msg_nums > 0:  # who wants none leaves all, however often it looks
             self.held.wake(Place(header.topic, header.consumer_group, max(ALL_QUEUES, header.queue_id)))
         if code is None:
             return

@@ -36,10 +36,12 @@ from rocketmq_py.protocol.headers.pop import (
     INIT_FROM_MAX,
     INIT_FROM_MIN,
     AckMessageRequest,
+    BatchAckMessageRequest,
     ChangeInvisibleTimeAnswer,
     ChangeInvisibleTimeRequest,
     PopMessageAnswer,
     PopMessageRequest,
+    QueryAssignmentRequest,
 )
 from rocketmq_py.protocol.headers.pull import (
     ConsumerSendMsgBackRequest,
@@ -76,6 +78,7 @@ __all__ = [
     "INIT_FROM_MAX",
     "INIT_FROM_MIN",
     "AckMessageRequest",
+    "BatchAckMessageRequest",
     "ChangeInvisibleTimeAnswer",
     "ChangeInvisibleTimeRequest",
     "CheckTransactionStateRequest",
@@ -109,6 +112,7 @@ __all__ = [
     "PullMessageAnswer",
     "PullMessageRequest",
     "PushReplyMessageRequest",
+    "QueryAssignmentRequest",
     "QueryConsumeTimeSpanRequest",
     "QueryConsumerOffsetRequest",
     "QueryMessageAnswer",

@@ -99,6 +99,20 @@ class AckMessageRequest(Request):
 
 
 @attrs.frozen(kw_only=True)
+class BatchAckMessageRequest(Request):
+    """Say that several messages were consumed; the body is a ``BatchAcks``. It has no header in Java."""
+
+    code: ClassVar[int] = RequestCode.BATCH_ACK_MESSAGE
+
+
+@attrs.frozen(kw_only=True)
+class QueryAssignmentRequest(Request):
+    """Ask for one consumer's queues; the body is an ``AssignmentQuery``. It has no header in Java."""
+
+    code: ClassVar[int] = RequestCode.QUERY_ASSIGNMENT
+
+
+@attrs.frozen(kw_only=True)
 class ChangeInvisibleTimeRequest(Request):
     """Have a message delivered again at another time. Java: ``ChangeInvisibleTimeRequestHeader``.
 

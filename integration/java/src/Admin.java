@@ -1,0 +1,34 @@
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/** Runs one command of mqadmin, and prints {"output": what it wrote}. Options: --namesrv ADDRESS, --command "WORDS". */
+public class Admin {
+    public static void main(String[] args) {
+        Map<String, String> options = Terminal.options(args);
+        Terminal.run(() -> run(options));
+    }
+
+    private static void run(Map<String, String> options) throws Exception {
+        System.setProperty("rocketmq.home.dir", home().toString());
+        System.setProperty("rocketmq.namesrv.addr", options.get("namesrv"));
+        ByteArrayOutputStream output = new ByteArrayOutputStream();
+        PrintStream before = System.out;
+        System.setOut(new PrintStream(output, true, StandardCharsets.UTF_8));
+        MQAdminStartup.main0(options.get("command").split(" "), null);
+        System.setOut(before);
+        Terminal.print("output", output.toString(StandardCharsets.UTF_8));
+    }
+
+    /** Returns a folder with the one file that tools of 4.x want to find. */
+    private static Path home() throws Exception {
+        Path home = Files.createTempDirectory(Path.of(System.getProperty("user.home")), "tools");
+        Path folder = Files.createDirectory(home.resolve("conf"));
+        Files.writeString(folder.resolve("logback_tools.xml"), "<configuration/>");
+        return home;
+    }
+}

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ResetOffsets
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import ResetOffsetRequest
+from tests.broker.offline import START_MS, Answer, OfflineBroker, OfflineClient
+from tests.broker.popping import ack, pop
+from tests.broker.test_groups import beat
+from tests.popped import bodies
+
+
+def table(offset: int, *, queues: int = 4) -> dict[MessageQueue, int]:
+    """Return offsets of the topic's queues: all 0 but the first one's."""
+    return {MessageQueue("t", "broker-a", id_): offset if id_ == 0 else 0 for id_ in range(queues)}
+
+
+def reset(client: OfflineClient, group: str = "g", **changes: Any) -> Answer:
+    values = {"topic": "t", "group": group, "timestamp": -1, "is_force": True, **changes}
+    header = ResetOffsetRequest(**values)
+    return client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_fields())
+
+
+def query(client: OfflineClient, group: str = "g") -> str:
+    fields = {"consumerGroup": group, "topic": "t", "queueId": "0"}
+    return client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"]
+
+
+def commit(client: OfflineClient, offset: int, group: str = "g") -> Answer:
+    fields = {"consumerGroup": group, "topic": "t", "queueId": "0", "commitOffset": str(offset)}
+    return client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+async def send(client: OfflineClient, count: int) -> None:
+    """Send messages, a second apart."""
+    for _ in range(count):
+        client.send("t")
+        await trio.sleep(1)
+
+
+async def test_the_next_pull_is_told_where_to_go_on(
+    client: OfflineClient, autojump_clock: trio.testing.MockClock
+) -> None:
+    await send(client, 5)
+    beat(client, "one@x")
+    commit(client, 5)
+    answer = reset(client, timestamp=START_MS + 2000)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    assert ResetOffsets.decode(answer.body).offset_table == table(2)
+    assert query(client) == "2"
+    answer = commit(client, 5)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "Offset has been previously reset")
+    assert query(client) == "2"
+    answer = client.pull("t", 5, consumerGroup="g")
+    assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    assert (answer.fields["nextBeginOffset"], answer.fields["maxOffset"]) == ("2", "5")
+    assert len(client.pull("t", 2, consumerGroup="g").messages) == 3
+    assert commit(client, 4).remark is None
+    assert query(client) == "4"
+
+
+@pytest.mark.parametrize(
+    ("changes", "offset"),
+    [
+        ({}, 3),
+        ({"timestamp": 0}, 0),
+        ({"timestamp": START_MS + 1000}, 1),
+        ({"timestamp": START_MS + 90_000}, 3),
+    ],
+)
+async def test_where_a_group_goes_on(
+    client: OfflineClient, autojump_clock: trio.testing.MockClock, changes: dict[str, Any], offset: int
+) -> None:
+    await send(client, 3)
+    beat(client, "one@x")
+    assert ResetOffsets.decode(reset(client, **changes).body).offset_table == table(offset)
+
+
+async def test_one_queue_can_be_reset(client: OfflineClient, autojump_clock: trio.testing.MockClock) -> None:
+    await send(client, 3)
+    beat(client, "one@x")
+    answer = reset(client, queue_id=0, offset=1)
+    assert ResetOffsets.decode(answer.body).offset_table == table(1, queues=1)
+    answer = reset(client, queue_id=0, offset=-1, timestamp=START_MS + 2000)
+    assert ResetOffsets.decode(answer.body).offset_table == table(2, queues=1)
+    answer = reset(client, queue_id=0, offset=5)
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "Target offset 5 not in consume queue range [0-3]",
+    )
+    assert client.pull("t", consumerGroup="g", queueId="1").remark == "NO_MESSAGE_IN_QUEUE"
+
+
+async def test_a_group_without_members_can_be_reset(
+    client: OfflineClient, autojump_clock: trio.testing.MockClock
+) -> None:
+    await send(client, 3)
+    client.pull("t", consumerGroup="g")
+    assert reset(client).code == ResponseCode.SUCCESS
+    assert query(client) == "3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"topic": "nope"}, ResponseCode.TOPIC_NOT_EXIST, "Topic nope does not exist"),
+        ({"group": "nope"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group nope does not exist"),
+    ],
+)
+async def test_what_cannot_be_reset(
+    client: OfflineClient, changes: dict[str, str], code: int, remark: str
+) -> None:
+    client.send("t")
+    beat(client, "one@x")
+    answer = reset(client, **changes)
+    assert (answer.code, answer.remark) == (code, remark)
+
+
+async def test_a_topic_that_is_deleted_takes_its_resets_along(client: OfflineClient) -> None:
+    client.send("t")
+    beat(client, "one@x")
+    reset(client)
+    client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+    client.send("t")
+    assert client.pull("t", consumerGroup="g").remark == "FOUND"
+
+
+# Pop
+
+
+async def test_pops_go_on_there_too(client: OfflineClient) -> None:
+    for body in (b"a", b"b"):
+        client.send("t", body)
+    for popped in pop(client, "t"):
+        ack(client, popped)
+    assert reset(client, "readers", timestamp=0).code == ResponseCode.SUCCESS
+    assert bodies(pop(client, "t")) == [b"a", b"b"]
+    assert pop(client, "t") == []
+
+
+async def test_a_reset_frees_what_was_popped_in_order(client: OfflineClient) -> None:
+    for body in (b"a", b"b"):
+        client.send("t", body)
+    first, _ = pop(client, "t", order=True)
+    reset(client, "readers", timestamp=0)
+    ack(client, first)
+    assert query(client, "readers") == "0", "an acknowledgement does not undo it"
+    again = pop(client, "t", order=True)
+    assert [(each.body, each.count) for each in again] == [(b"a", 0), (b"b", 0)]
+
+
+# By telling the members
+
+
+@pytest.fixture
+async def telling(open_broker: Callable[..., OfflineBroker]) -> OfflineBroker:
+    return open_broker(use_server_side_reset_offset=False)
+
+
+async def test_members_may_be_told_instead(
+    telling: OfflineBroker, autojump_clock: trio.testing.MockClock
+) -> None:
+    client, others = telling.connect(), [telling.connect(), telling.connect()]
+    await send(client, 5)
+    for each, client_id in zip(others, ("one@x", "two@x"), strict=True):
+        beat(each, client_id)
+    for each in others:
+        each.notices.clear()
+        each.noticed_bodies.clear()
+    for queue_id in range(4):
+        fields = {"consumerGroup": "g", "topic": "t", "queueId": str(queue_id), "commitOffset": "3"}
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    time_ms = START_MS + 2000
+    answer = reset(client, timestamp=time_ms)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "not set any response code")
+    assert ResetOffsets.decode(answer.body).offset_table == table(2)
+    for each in others:
+        ((code, fields),) = each.notices
+        assert code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+        assert fields == {
+            "topic": "t", "group": "g", "timestamp": str(time_ms), "isForce": "false", "queueId": "-1",
+        }  # fmt: skip
+        assert ResetOffsets.decode(each.noticed_bodies[0]).offset_table == table(2)
+    assert query(client) == "3", "that is for the members to change"
+    answer = reset(client, timestamp=START_MS + 4000, is_force=False)
+    offsets = ResetOffsets.decode(answer.body).offset_table
+    assert offsets[MessageQueue("t", "broker-a", 0)] == 3, "not forward, unless by force"
+    others[1].has_room = False
+    reset(client, timestamp=time_ms)
+    assert [len(each.notices) for each in others] == [3, 2], "who does not read is not told"
+
+
+async def test_tools_in_other_languages_have_members_told_in_another_form(telling: OfflineBroker) -> None:
+    client = telling.connect()
+    client.send("t")
+    beat(client, "one@x")
+    for queue_id in range(4):
+        fields = {"consumerGroup": "g", "topic": "t", "queueId": str(queue_id), "commitOffset": "1"}
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    client.noticed_bodies.clear()
+    header = ResetOffsetRequest(topic="t", group="g", timestamp=-1, is_force=True)
+    request = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, 1, 0, header.to_fields(), language=1)
+    telling.broker.dispatch(client, request)  # type: ignore[arg-type]  # it stands where a Connection does
+    (body,) = client.noticed_bodies
+    entry = {"topic": "t", "brokerName": "broker-a", "queueId": 0, "offset": 1}
+    assert json.loads(body)["offsetTable"][0] == entry
+    assert ResetOffsets.decode(body).offset_table == table(1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "code", "remark"),
+    [
+        (
+            "nope",
+            "g",
+            ResponseCode.TOPIC_NOT_EXIST,
+            "[reset-offset] reset offset failed, no topic in this broker. topic=nope",
+        ),
+        ("t", "nope", ResponseCode.SYSTEM_ERROR, "THe consumer group <nope> not exist"),
+        (
+            "t",
+            "gone",
+            ResponseCode.CONSUMER_NOT_ONLINE,
+            "Consumer not online, so can not reset offset, Group: gone Topic: t Timestamp: -1",
+        ),
+    ],
+)
+async def test_members_that_cannot_be_told(
+    telling: OfflineBroker, topic: str, group: str, code: int, remark: str
+) -> None:
+    client = telling.connect()
+    client.send("t")
+    client.pull("t", consumerGroup="gone")
+    for queue_id in range(4):
+        fields = {"consumerGroup": "gone", "topic": "t", "queueId": str(queue_id), "commitOffset": "1"}
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    answer = reset(client, group, topic=topic)
+    assert (answer.code, answer.remark) == (code, remark)
