@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
@@ -116,7 +117,7 @@ async def test_what_is_sent_within_the_linger_goes_together(jumping_clock: trio.
         assert store.sends[1:] == [[b"later"]]
 
 
-@pytest.mark.parametrize("options", [{"max_batch_messages": 3}, {"max_batch_size": 300}])
+@pytest.mark.parametrize("options", [{"max_batch_messages": 3}, {"max_batch_size": 400}])
 async def test_a_full_batch_goes_at_once(
     options: dict[str, int], jumping_clock: trio.testing.MockClock
 ) -> None:
@@ -223,7 +224,7 @@ async def test_messages_wait_for_room_and_are_sent_when_nothing_else_makes_any()
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
-        batching(cluster.address, max_buffered_bytes=250) as producer,
+        batching(cluster.address, max_buffered_bytes=350) as producer,
         trio.open_nursery() as nursery,
     ):
         await send_all(producer, b"a", b"b", b"c")
@@ -243,14 +244,14 @@ async def test_room_is_made_whoever_holds_it() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
-        batching(cluster.address, max_buffered_bytes=250) as producer,
+        batching(cluster.address, max_buffered_bytes=350) as producer,
         trio.open_nursery() as nursery,
     ):
         await send_all(producer, b"under way")
         nursery.start_soon(producer.flush)
         await store.came(1)
         await send_all(producer, b"lingers")
-        nursery.start_soon(send_all, producer, b"2" * 100)
+        nursery.start_soon(send_all, producer, b"2" * 150)
         await trio.testing.wait_all_tasks_blocked(0.01)
         nursery.start_soon(send_all, producer, b"3" * 100)
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -258,7 +259,7 @@ async def test_room_is_made_whoever_holds_it() -> None:
         store.answer_next()  # what it held is not enough for the first that waits
         assert (await store.came(2))[1:] == [[b"lingers"]]
         store.answer_next()  # now it is, but not for the other: the first must not linger
-        assert (await store.came(3))[2:] == [[b"2" * 100]]
+        assert (await store.came(3))[2:] == [[b"2" * 150]]
         store.holds_back = False
         store.answer_next()
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -271,7 +272,7 @@ async def test_a_message_larger_than_all_room_goes_alone() -> None:
     large = b"x" * 500
     async with (
         scripted_cluster(store) as cluster,
-        batching(cluster.address, max_buffered_bytes=250) as producer,
+        batching(cluster.address, max_buffered_bytes=350) as producer,
     ):
         await send_all(producer, b"a", large, b"b")
         await producer.flush()
@@ -402,19 +403,34 @@ async def test_a_batch_that_may_have_been_stored_is_not_sent_again_in_halves() -
             assert one.error.delivery is Delivery.UNKNOWN
 
 
-async def test_a_batch_that_does_not_fit_one_request_keeps_the_results_of_the_first() -> None:
-    store = Store(refuses=frozenset({b"c"}))
-    options = {"max_batch_size": 1000, "max_message_size": 1000}
-    long = {"long": "\U0001f600" * 100}  # four times as many bytes as characters
+async def test_a_batch_that_a_hook_makes_too_large_for_one_request_keeps_the_results_of_the_first() -> None:
+    class Lengthen(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            context.messages = [attrs.evolve(one, body=one.body * 200) for one in context.messages]
+
+    store = Store(refuses=frozenset({b"c" * 200}))
+    options = {"max_batch_size": 700, "max_message_size": 700}
     async with scripted_cluster(store) as cluster, batching(cluster.address, **options) as producer:
-        pending = [
-            await producer.send_soon(Message("T", body, properties=long)) for body in (b"a", b"b", b"c")
-        ]
+        producer.producer.add_hook(Lengthen())
+        pending = await send_all(producer, b"a", b"b", b"c")
         await producer.flush()
-    assert store.sends == [[b"a", b"b"], [b"c"]]
+    assert [[body[:1] for body in bodies] for bodies in store.sends] == [[b"a", b"b"], [b"c"]]
     assert [one.error is None for one in pending] == [True, True, False]
     assert isinstance(pending[2].error, BatchError)
     assert pending[2].error.delivery is Delivery.REFUSED
+
+
+@pytest.mark.parametrize("text", ["ascii", "grün", "\U0001f600"])
+async def test_no_batch_is_larger_than_allowed(text: str) -> None:
+    store = Store()
+    async with scripted_cluster(store) as cluster, batching(cluster.address, max_batch_size=5000) as producer:
+        for _ in range(100):
+            properties = {f"{text}{number}": text * 20 for number in range(3)}
+            await producer.send_soon(Message("T", b"x", tags=text, keys=text, properties=properties))
+        await producer.flush()
+        requests = cluster.brokers["broker-a"].asked(RequestCode.SEND_BATCH_MESSAGE)
+    assert len(requests) > 1
+    assert max(len(request.body) for request in requests) <= 5000
 
 
 async def test_a_topic_that_does_not_exist_is_the_error_of_each_message() -> None:
@@ -429,6 +445,8 @@ async def test_what_no_broker_would_take_is_refused_at_once() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
         with pytest.raises(MessageTooLargeError, match="max_message_size is 4194304"):
             await producer.send_soon(Message("T", bytes(4 * 1024 * 1024 + 1)))
+        with pytest.raises(InvalidMessageError, match=r"a property is no text: .*surrogates"):
+            await producer.send_soon(Message("T", b"x", tags="\ud800"))
         with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
             await producer.send_soon(Message("T", b"x"), queue=MessageQueue("Other", "broker-a", 0))
         with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
@@ -509,6 +527,12 @@ async def test_a_sender_that_never_waits_lets_others_run() -> None:
         for _ in range(2 * YIELD_EVERY + 3):  # twice: trio runs ready tasks in any order
             await producer.send_soon(Message("T", b"x"))
         assert ran
+
+
+async def test_a_shared_client_must_be_open() -> None:
+    with pytest.raises(ClosedError, match="the client that this is opened from is not open"):
+        async with Client("127.0.0.1:1").batching_producer("g"):
+            pass
 
 
 # Cancelling

@@ -193,3 +193,14 @@ async def test_a_cancelled_send_is_told_to_the_hooks() -> None:
             with pytest.raises(trio.Cancelled):
                 await producer.send(MESSAGE)
             assert isinstance(hook.contexts[0].error, trio.Cancelled)
+
+
+async def test_a_hook_may_not_change_how_many_messages_there_are() -> None:
+    class Twice(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            context.messages *= 2
+
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        producer.add_hook(Twice())
+        with pytest.raises(InvalidMessageError, match="how many messages"):
+            await producer.send_batch([MESSAGE, MESSAGE])

@@ -7,6 +7,7 @@ import trio.testing
 
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
+from rocketmq_py.producer.batch import BatchResults
 from rocketmq_py.producer.pending import PendingSend
 
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 7)
@@ -71,14 +72,14 @@ async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
 
 
 async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
-    results = [RESULT, attrs.evolve(RESULT, queue_offset=8)]
+    results = BatchResults(attrs.evolve(RESULT, offset_message_id="x,y"), ["a", "b"])
     called: list[PendingSend] = []
     pending = PendingSend()
     pending.add_done_callback(called.append)
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
-            assert await pending is results[1]
+            assert (await pending).queue_offset == 8
 
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
@@ -86,7 +87,8 @@ async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
         assert pending.done
         assert pending.error is None
     assert called == [pending]
-    assert pending.result() is results[1]
+    assert pending.result() == results[1]
+    assert pending.result() is pending.result()
 
 
 async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:

@@ -92,7 +92,7 @@ class Accumulator:
         if parcel is not None and (
             alone
             or parcel.size + size > self._max_size
-            or parcel.messages[0].wait_store_ok is not message.wait_store_ok
+            or (queue and parcel.messages[0].wait_store_ok is not message.wait_store_ok)
         ):
             self._close(key)
             parcel = None

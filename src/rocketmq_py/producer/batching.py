@@ -205,9 +205,9 @@ class BatchingProducer(Lifespan):
     def _measure(self, message: Message) -> tuple[int, bool]:
         """Return how many bytes a message takes at most, and whether it goes alone."""
         body_size = len(message.body)
-        size = _OVERHEAD + body_size + _size(message.tags) + _size(message.keys)
-        if message.properties:
-            size += sum([_size(name) + _size(value) + 2 for name, value in message.properties.items()])
+        size = _OVERHEAD + body_size
+        if message.tags or message.keys or message.properties:
+            size += _size_of_texts(message)
         if size > self._max_batch_size or body_size >= self._compress_over:
             if body_size > self._max_message_size:
                 raise MessageTooLargeError(
@@ -284,10 +284,12 @@ class BatchingProducer(Lifespan):
         self._room.give(parcel.size)
 
 
-def _size(text: str) -> int:
-    if text.isascii():
-        return len(text)
+def _size_of_texts(message: Message) -> int:
+    texts = [message.tags, message.keys, *message.properties, *message.properties.values()]
+    size = 2 * len(message.properties)
     try:
-        return len(text.encode())
+        for text in texts:
+            size += len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidMessageError(f"a property is no text: {error}") from None
+    return size

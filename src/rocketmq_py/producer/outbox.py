@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.errors import BatchError, ClosedError, RocketMQError
+from rocketmq_py.errors import BatchError, ClosedError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.batch import BatchResults, split_batch
 from rocketmq_py.producer.config import ProducerConfig
@@ -111,6 +111,8 @@ class Outbox:
         if not self.hooks.all:
             return await self._send_batch(messages, queue, timeout)
         async with self.hooks.around(self.context(SendMode.AWAITED, messages)) as context:
+            if len(context.messages) != len(messages):
+                raise InvalidMessageError("a hook must not change how many messages there are")
             results = await self._send_batch(context.messages, queue, timeout, context)
             context.results = results
         return results
