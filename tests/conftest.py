@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 import trio.testing
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+hypothesis.settings.register_profile(
+    "rocketmq-py", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("rocketmq-py")
 
 
 @pytest.fixture
