@@ -88,6 +88,16 @@ async def test_ordered(address: str) -> None:
     assert lines[-1] == "chosen by a function: queue 3"
 
 
+async def test_pop(address: str) -> None:
+    *lines, last = await example("pop.py", address)
+    assert sorted(lines) == [
+        "broken: fails",
+        "easy: done, delivered 1 times",
+        "long: done, delivered 1 times",
+    ]
+    assert last == "broken: done, delivered 2 times"
+
+
 async def test_delayed(address: str) -> None:
     lines = await example("delayed.py", address)
     assert [line.split(":")[0] for line in lines] == ["by level", "by seconds and by time", "by time"]
@@ -103,6 +113,16 @@ async def test_batches(address: str) -> None:
     assert await example("batches.py", address) == [
         "a list: 100 messages from offset 0 on",
         "by themselves: 1000 messages, each with its result",
+    ]
+
+
+async def test_lite_pull(address: str) -> None:
+    assert await example("lite_pull.py", address) == [
+        "got 4 queues, lost 0",
+        "polled 20 messages",
+        "read 3 again; committed 3",
+        "by its id: b'19'",
+        "the last of a queue: 2",
     ]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocketmq_py.client import ClientConfig
     from rocketmq_py.consumer import (
+        AllocateByBroker,
         AllocateByConfig,
         AllocateByMachineRoom,
         AllocateConsistentHash,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 _NAMES_OF_MODULE = {
     "rocketmq_py.client": ("ClientConfig",),
     "rocketmq_py.consumer": (
+        "AllocateByBroker",
         "AllocateByConfig",
         "AllocateByMachineRoom",
         "AllocateConsistentHash",
@@ -150,6 +152,7 @@ __all__ = [
     "JAVA_4",
     "JAVA_5",
     "TLS",
+    "AllocateByBroker",
     "AllocateByConfig",
     "AllocateByMachineRoom",
     "AllocateConsistentHash",

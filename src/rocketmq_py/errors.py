@@ -74,6 +74,16 @@ class BatchError(RocketMQError):
         self.delivery = error.delivery
 
 
+class LocalOffsetsError(RocketMQError):
+    """The file with a broadcasting consumer's offsets cannot be read, nor its backup."""
+
+    def __init__(self, reasons: str) -> None:
+        super().__init__(
+            f"local offsets cannot be read ({reasons}); repair or remove these files: "
+            "without them, the consumer begins where its consume_from says"
+        )
+
+
 class ClosedError(RocketMQError):
     """The object was used after it was closed, or before it was opened."""
 
@@ -163,6 +173,10 @@ class NoQueueError(RocketMQError):
     """The topic has a route, but no queue of it can serve this: no permission, or no broker is up."""
 
     spoils_route = True
+
+
+class NotAssignedError(RocketMQError):
+    """The queue is not this consumer's: it was never assigned to it, or rebalancing has taken it away."""
 
 
 class BrokerError(RocketMQError):

@@ -6,6 +6,7 @@ from typing import Unpack
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import (
+    AssignmentListener,
     LitePullConsumer,
     LitePullConsumerOptions,
     PopConsumer,
@@ -60,9 +61,15 @@ class Client(ClientInstance):
         """Return a pop consumer of this client, to be used inside ``async with``; see PopConsumer."""
         return PopConsumer(self, group=group, **options)
 
-    def lite_pull_consumer(self, group: str, **options: Unpack[LitePullConsumerOptions]) -> LitePullConsumer:
+    def lite_pull_consumer(
+        self,
+        group: str,
+        *,
+        on_assignment: AssignmentListener | None = None,
+        **options: Unpack[LitePullConsumerOptions],
+    ) -> LitePullConsumer:
         """Return one of this client, to be used inside ``async with``; see LitePullConsumer."""
-        return LitePullConsumer(self, group=group, **options)
+        return LitePullConsumer(self, group=group, on_assignment=on_assignment, **options)
 
     def reader(self) -> Reader:
         """Return a reader of this client, to be used inside ``async with``; see Reader."""

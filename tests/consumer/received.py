@@ -49,6 +49,11 @@ def several(offsets: Iterable[int]) -> list[ReceivedMessage]:
 
 def stored(offset: int, *, body: bytes = b"body", **properties: str) -> bytes:
     """Return what a broker answers a pull with."""
+    return stored_at(2, offset, body, **properties)
+
+
+def stored_at(store_time_ms: int, offset: int, body: bytes = b"body", /, **properties: str) -> bytes:
+    """Return the same, stored at a time."""
     return encode_message(
         topic="T",
         body=body,
@@ -60,6 +65,6 @@ def stored(offset: int, *, body: bytes = b"body", **properties: str) -> bytes:
         system_flag=0,
         born_time_ms=1,
         born_address=ADDRESS,
-        store_time_ms=2,
+        store_time_ms=store_time_ms,
         store_address=ADDRESS,
     )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from rocketmq_py.consumer.config import PushConsumerConfig
@@ -55,7 +57,17 @@ def test_room_comes_back() -> None:
 
 
 def test_the_limits_and_waits_of_java() -> None:
-    assert PushConsumerConfig(group="g").flow_limits == FlowLimits(
+    assert PushConsumerConfig(group="g").flow_limits(7) == FlowLimits(
         count=1000, size=100 * 1024 * 1024, span=2000
     )
     assert WAIT_SECONDS == {Flow.STALLED: 0.05, Flow.BUSY: 0.02, Flow.FAILED: 3.0}
+
+
+@pytest.mark.parametrize(("queues", "count", "size"), [(1, 900, 90_000), (4, 225, 22_500), (10_000, 1, 9)])
+def test_limits_of_a_topic_are_shared_out_to_its_queues(queues: int, count: int, size: int) -> None:
+    config = PushConsumerConfig(group="g", pull_threshold_for_topic=900, pull_threshold_size_for_topic=90_000)
+    assert config.flow_limits(queues) == FlowLimits(count, size, 2000)
+
+
+def test_in_order_the_first_message_holds_up_all_others_anyway() -> None:
+    assert PushConsumerConfig(group="g", orderly=True).flow_limits(1).span == sys.maxsize

@@ -5,35 +5,17 @@ import itertools
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.handling import YIELD_EVERY, Handling
+from rocketmq_py.consumer.handling import Handling
 from rocketmq_py.consumer.process_queue import ProcessQueue
-from rocketmq_py.errors import ConnectError
+from rocketmq_py.consumer.workers import YIELD_EVERY
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.consumer.handing import Backs, Gate, handling_in, holding, settled
 from tests.consumer.received import QUEUE, received, several
-
-settled = trio.testing.wait_all_tasks_blocked
-
-
-class Backs:
-    """Takes messages back, or fails to."""
-
-    def __init__(self) -> None:
-        self.taken: list[ReceivedMessage] = []
-        self.failures = 0
-
-    async def __call__(self, message: ReceivedMessage) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.failures:
-            self.failures -= 1
-            raise ConnectError("127.0.0.1:1", "refused")
-        self.taken.append(message)
-
 
 Open = Callable[..., Handling]
 
@@ -45,33 +27,7 @@ def backs() -> Backs:
 
 @pytest.fixture
 async def open_handling(nursery: trio.Nursery, backs: Backs) -> Open:
-    def open_handling(handle: Callable[[ReceivedMessage], Any], concurrency: int = 3) -> Handling:
-        return Handling(nursery, handle, concurrency, backs)
-
-    return open_handling
-
-
-def holding(count: int, queue: MessageQueue = QUEUE) -> ProcessQueue:
-    held = ProcessQueue(queue, 0)
-    held.put(several(range(count)), count)
-    return held
-
-
-class Gate:
-    """A handler that waits until it is let go on, and says how many of it run."""
-
-    def __init__(self) -> None:
-        self.running: list[int] = []
-        self.most = 0
-        self.open = trio.Event()
-
-    async def __call__(self, message: ReceivedMessage) -> None:
-        self.running.append(message.queue_offset)
-        self.most = max(self.most, len(self.running))
-        try:
-            await self.open.wait()
-        finally:
-            self.running.remove(message.queue_offset)
+    return functools.partial(handling_in, nursery, backs=backs)
 
 
 async def test_what_was_handled_is_removed(open_handling: Open) -> None:
@@ -277,7 +233,7 @@ async def test_draining_waits_for_those_that_run_and_hands_out_no_more(
 async def test_cancelled_handlers_have_handled_nothing(backs: Backs) -> None:
     held = holding(5)
     async with trio.open_nursery() as nursery:
-        handling = Handling(nursery, Gate(), 2, backs)
+        handling = handling_in(nursery, Gate(), 2, backs=backs)
         handling.offer(held)
         await settled()
         nursery.cancel_scope.cancel()
@@ -290,12 +246,12 @@ async def test_cancelling_while_a_message_is_given_back(backs: Backs) -> None:
     async def fail(_: ReceivedMessage) -> None:
         raise ValueError("no")
 
-    async def never(_: ReceivedMessage) -> None:
+    async def never(_: ReceivedMessage, __: int) -> None:
         await trio.sleep_forever()
 
     held = holding(1)
     async with trio.open_nursery() as nursery:
-        Handling(nursery, fail, 2, never).offer(held)
+        handling_in(nursery, fail, 2, backs=never).offer(held)
         await settled()
         nursery.cancel_scope.cancel()
     assert held.safe_offset == 0
@@ -365,7 +321,7 @@ async def test_an_exit_ends_it(backs: Backs) -> None:
     held = holding(1)
     with pytest.raises(BaseExceptionGroup) as caught:
         async with trio.open_nursery() as nursery:
-            Handling(nursery, handle, 1, backs).offer(held)
+            handling_in(nursery, handle, 1, backs=backs).offer(held)
     assert caught.group_contains(SystemExit)
     assert held.safe_offset == 0
 
@@ -387,7 +343,7 @@ async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
     caplog.set_level(logging.ERROR)
     held = holding(1)
     async with trio.open_nursery() as nursery:
-        Handling(nursery, handle, 1, backs).offer(held)
+        handling_in(nursery, handle, 1, backs=backs).offer(held)
         await settled()
         nursery.cancel_scope.cancel()
     assert "handling message" in caplog.text

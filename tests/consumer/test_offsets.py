@@ -142,9 +142,9 @@ async def test_at_the_end_everything_that_no_broker_has_confirmed_is_written_aga
         offsets.update(QUEUE, 5)
         offsets.update(OTHER, 3)
         await offsets.write()
-        await offsets.confirm_all()
+        await offsets.confirm()
         assert broker.commits == [("T", "2", 3, True), ("T", "2", 3, False)]
-        await offsets.confirm_all()
+        await offsets.confirm()
         assert len(broker.commits) == 2
 
 
@@ -172,7 +172,7 @@ async def test_the_first_commits_at_the_end() -> None:
             offsets.update(MessageQueue("T", "broker-a", number), 9)
         broker.hold_commits = True
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(offsets.confirm_all)
+            nursery.start_soon(offsets.confirm)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert len(broker.held) == 1
             broker.let_go()
@@ -213,7 +213,7 @@ async def test_a_queue_that_was_forgotten_is_not_written_any_more() -> None:
         offsets.forget(OTHER)
         await offsets.write()
         await offsets.write([QUEUE])
-        await offsets.confirm_all()
+        await offsets.confirm()
     assert broker.commits == []
 
 
@@ -235,9 +235,9 @@ async def test_what_is_refused_counts_as_changed_still(caplog: pytest.LogCapture
     broker = Offsets(refuse=True)
     async with offsets_of(broker) as (offsets, _, _):
         offsets.update(QUEUE, 5)
-        await offsets.confirm_all()
+        await offsets.confirm()
         assert "offset 5 of" in caplog.text
         assert "scripted" in caplog.text
         broker.refuse = False
-        await offsets.confirm_all()
+        await offsets.confirm()
     assert broker.commits == [("T", "1", 5, False)]

@@ -61,6 +61,23 @@ def test_removing_twice_counts_once() -> None:
     assert (len(held), held.size) == (1, 4)
 
 
+def test_several_are_taken_and_removed_at_once() -> None:
+    held = ProcessQueue(QUEUE, 0)
+    heard: list[int] = []
+    held.on_room = lambda: heard.append(len(held))
+    held.put(several(range(5)), 5)
+    taken = held.take_several(3)
+    assert [message.queue_offset for message in taken] == [0, 1, 2]
+    assert held.holds(taken[1])
+    held.remove_all(taken[1:])
+    assert not held.holds(taken[1])
+    assert (len(held), held.size, held.safe_offset, heard) == (3, 12, 0, [3])
+    held.remove_all(taken)
+    assert (len(held), held.size, held.safe_offset) == (2, 8, 3)
+    assert len(held.take_several(9)) == 2
+    assert held.take_several(9) == []
+
+
 def test_a_message_put_back_is_handed_out_again_and_holds_the_offset() -> None:
     held = ProcessQueue(QUEUE, 0)
     held.put(several([0, 1]), 2)
@@ -79,6 +96,7 @@ def test_a_dropped_queue_hands_out_nothing() -> None:
     held.put(several([0, 1]), 2)
     held.dropped = True
     assert held.take() is None
+    assert held.take_several(2) == []
     assert held.waiting == 2
 
 

@@ -10,8 +10,10 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.flow import Flow, FlowLimits
+from rocketmq_py.consumer.locks import Lock
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull_loop import PullLoop
 from rocketmq_py.consumer.pulling import Pulled, PullStatus, QueuePuller
@@ -35,6 +37,8 @@ class Pull:
 
 class ScriptedPuller:
     """Gives the answers that a test lines up; when there are none it waits, as a broker does."""
+
+    namespace = Namespace()
 
     def __init__(self, queue: MessageQueue = QUEUE) -> None:
         self.queue = queue
@@ -73,7 +77,14 @@ def answered(status: PullStatus, next_offset: int, messages: Sequence[ReceivedMe
 class Looping:
     """A pull loop with what is around it."""
 
-    def __init__(self, puller: ScriptedPuller, *, start: int = 0, streak: Streak | None = None) -> None:
+    def __init__(
+        self,
+        puller: ScriptedPuller,
+        *,
+        start: int = 0,
+        streak: Streak | None = None,
+        lock: Lock | None = None,
+    ) -> None:
         self.streak = streak or Streak()
         self.puller = puller
         self.start = start
@@ -81,15 +92,17 @@ class Looping:
         self.delivered: list[ProcessQueue] = []
         self.spoiled = 0
         self.may_commit = True
+        self.limits = FlowLimits(count=3, size=100, span=10)
         self.loop = PullLoop(
             cast("QueuePuller", puller),
-            FlowLimits(count=3, size=100, span=10),
+            lambda: self.limits,
             subscription=lambda: SubscriptionData(topic="T", sub_string="*"),
             start=self.look_up_start,
             may_commit=lambda: self.may_commit,
             deliver=self.delivered.append,
             spoil_route=self.spoil,
             streak=self.streak,
+            lock=lock,
         )
 
     async def look_up_start(self) -> int:
@@ -174,6 +187,18 @@ async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -
     await settled()
     assert len(looping.puller.pulls) == 1
     looping.held.remove(3)
+    await settled()
+    assert len(looping.puller.pulls) == 2
+
+
+async def test_limits_that_change_make_room(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1, 2, 3, 4))
+    await settled()
+    looping.loop.look_for_room()
+    await settled()
+    assert len(looping.puller.pulls) == 1
+    looping.limits = FlowLimits(count=5, size=100, span=10)
+    looping.loop.look_for_room()
     await settled()
     assert len(looping.puller.pulls) == 2
 
@@ -304,11 +329,103 @@ async def test_a_correction_backwards_begins_anew(looping: Looping, status: Pull
     assert looping.held.safe_offset == 7
 
 
-async def test_a_dropped_loop_ends_and_says_what_to_commit(looping: Looping) -> None:
+@pytest.mark.parametrize("offset", [None, 7])
+async def test_beginning_again_forgets_what_is_held(looping: Looping, offset: int | None) -> None:
+    await settled()
+    looping.puller.answer(found(0, 1))
+    await settled()
+    looping.start = 50
+    before = looping.held
+    looping.loop.begin_again(offset)
+    assert before.dropped
+    looping.puller.answer(found(60))
+    await settled()
+    expected = 50 if offset is None else offset
+    assert looping.puller.offsets[2:] == [expected, 61]
+    assert looping.held is not before
+    assert (looping.loop.safe_offset, len(before)) == (60, 2)
+
+
+async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_after(
+    nursery: trio.Nursery,
+) -> None:
+    """It was there already when the loop was told to begin again, and could not be cancelled any more."""
+
+    class Hasty(ScriptedPuller):
+        async def pull(
+            self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
+        ) -> Pulled:
+            self.pulls.append(Pull(offset, commit, trio.current_time()))
+            await self.more.park()
+            return cast("Pulled", self.answers.popleft())
+
+    looping = Looping(Hasty())
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    looping.puller.answer(found(0))
+    looping.loop.begin_again(50)
+    await settled()
+    assert not looping.puller.answers
+    assert looping.puller.offsets == [0, 50]
+    assert (len(looping.held), looping.delivered) == (0, [])
+
+
+async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
+    looping = Looping(ScriptedPuller(), start=3)
+    nursery.start_soon(looping.loop.run)
+    looping.loop.begin_again(9)
+    await settled()
+    assert looping.puller.offsets == [9]
+    looping.loop.begin_again()
+    await settled()
+    assert looping.puller.offsets == [9, 3]
+
+
+async def test_a_pull_that_never_ends_is_found_and_made_anew(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(found(0))
+    await trio.sleep(119)
+    assert not looping.loop.has_stalled(120)
+    await trio.sleep(2)
+    assert looping.loop.has_stalled(120)
+    looping.loop.pull_anew()
+    await settled()
+    assert not looping.loop.has_stalled(120)
+    assert looping.puller.offsets == [0, 1, 1]
+    assert len(looping.held) == 1, "what is here stays"
+
+
+async def test_who_waits_for_room_has_not_stalled(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(found(0, 1, 2, 3))
+    await trio.sleep(1000)
+    assert not looping.loop.has_stalled(120)
+
+
+async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery) -> None:
+    lock = Lock(QUEUE)
+    looping = Looping(ScriptedPuller(), lock=lock)
+    nursery.start_soon(looping.loop.run)
+    looping.puller.answer(found(5))
+    await settled()
+    safe = [looping.loop.safe_offset]
+    assert looping.held.lock is lock
+    lock.got(trio.current_time())
+    looping.puller.answer(answered(NO_MATCHED, 7))
+    await settled()
+    safe.append(looping.loop.safe_offset)
+    assert safe == [None, 5]
+    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 5]
+
+
+async def test_a_dropped_loop_ends_and_knows_what_to_commit(looping: Looping) -> None:
     looping.puller.answer(found(0, 1))
     await settled()
     looping.held.remove(0)
-    assert looping.loop.drop() == 1
+    looping.loop.drop()
+    assert looping.loop.safe_offset == 1
     assert looping.held.dropped
     looping.puller.answer(found(2))
     await settled()
@@ -319,7 +436,8 @@ async def test_a_dropped_loop_ends_and_says_what_to_commit(looping: Looping) -> 
 
 async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nursery: trio.Nursery) -> None:
     looping = Looping(ScriptedPuller())
-    assert looping.loop.drop() is None
+    looping.loop.drop()
+    assert looping.loop.safe_offset is None
     nursery.start_soon(looping.loop.run)
     await settled()
     assert looping.puller.pulls == []

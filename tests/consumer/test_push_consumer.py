@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import ClientInstance
-from rocketmq_py.consumer import PushConsumer
+from rocketmq_py.consumer import ConsumeLater, PushConsumer
+from rocketmq_py.consumer.pulling import Pulled, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -24,7 +28,12 @@ from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of, never
         ({"concurency": 3}, "no option 'concurency'; did you mean 'concurrency'"),
         ({"concurrency": 0}, "concurrency is 0; it must be above 0"),
         ({"pull_batch_size": 2000}, "pull_batch_size is 2000; 1 to 1024 are allowed"),
+        ({"batch_size": 0}, "batch_size is 0; 1 to 1024 are allowed"),
+        ({"consume_timeout": 0}, "consume_timeout is 0; it must be above 0"),
+        ({"max_reconsume_times": -1}, "max_reconsume_times is -1; it must be 0 or more"),
         ({"pull_timeout": 10}, "pull_timeout is 10 s; it must be longer than pull_hold, which is 15 s"),
+        ({"pull_max_idle_time": 30}, "pull_max_idle_time is 30 s; it must be longer than pull_timeout"),
+        ({"pull_threshold_for_topic": 0}, "pull_threshold_for_topic is 0; it must be above 0"),
         ({"group": "a b"}, "group 'a b' may hold only"),
     ],
 )
@@ -133,6 +142,33 @@ async def test_leaving_cancels_handlers_that_take_too_long(
     assert trio.current_time() - start == pytest.approx(2, abs=0.2)
     await ended.wait()
     assert await client.brokers.committed_offset("g", QUEUE) == 1
+
+
+@pytest.mark.parametrize("stop", [True, False])
+async def test_a_thread_that_hangs_does_not_hold_up_the_end(
+    client: ClientInstance, fill: Fill, nursery: trio.Nursery, stop: bool
+) -> None:
+    """In real time: a thread takes no notice of a mock clock."""
+    await fill("T", 3)
+    stuck, go = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1:
+            stuck.set()
+            go.wait()
+
+    try:
+        async with consumer_of(client, close_timeout=0.2) as consumer, trio.open_nursery() as inner:
+            inner.start_soon(consumer.run, handle)
+            while not stuck.is_set():
+                await trio.sleep(0.001)
+            if stop:
+                consumer.stop()
+            else:
+                inner.cancel_scope.cancel()
+        assert await client.brokers.committed_offset("g", QUEUE) == 1
+    finally:
+        go.set()
 
 
 async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
@@ -250,6 +286,78 @@ async def test_no_more_than_the_limit_is_pulled_while_handlers_are_busy(
     assert started == list(range(12)), "it may be reached, and a pull brings four"
 
 
+async def test_the_limit_of_a_topic_is_shared_out_to_the_queues_that_a_member_has(
+    address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 400, queues=4)
+    started: Counter[int] = Counter()
+
+    async def handle(message: ReceivedMessage) -> None:
+        started[message.queue_id] += 1
+        await trio.sleep_forever()
+
+    consumer = consumer_of(address, concurrency=1000, pull_threshold_for_topic=40, pull_batch_size=1)
+    async with consumer as one:
+        nursery.start_soon(one.run, handle)
+        await trio.sleep(5)
+        assert started == dict.fromkeys(range(4), 11), "a fourth each may be reached"
+        async with consumer_of(address) as two:
+            nursery.start_soon(two.run, never)
+            await trio.sleep(5)
+            kept = {queue.queue_id for queue in one.queues if queue.topic == "T"}
+            assert len(kept) == 2
+            assert {queue: count for queue, count in started.items() if queue in kept} == dict.fromkeys(
+                kept, 21
+            )
+
+
+async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
+    address: str,
+    fill: Fill,
+    nursery: trio.Nursery,
+    jumping_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No pull takes longer than its time-out: only a defect here could be the cause."""
+    await fill("T", 5)
+    kept = Kept()
+    pull = QueuePuller.pull
+    defective = True
+
+    async def hang_while_defective(puller: QueuePuller, *arguments: Any, **options: Any) -> Pulled:
+        if defective and puller.queue == QUEUE:
+            await trio.sleep_forever()
+        return await pull(puller, *arguments, **options)
+
+    monkeypatch.setattr(QueuePuller, "pull", hang_while_defective)
+    async with consumer_of(address) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await trio.sleep(100)
+        defective = False
+        assert kept.numbers == []
+        await trio.sleep(41)
+    assert kept.numbers == list(range(5))
+    assert "T/broker-a/0 has not been pulled from for 120 s: it is taken up anew" in caplog.text
+
+
+async def test_all_queues_share_one_connection(
+    broker: EmbeddedBroker, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 200, queues=100)
+    kept = Kept()
+    async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(200)
+        connections = consumer.client.connections.open_connections()
+        assert sorted(connection.address for connection in connections) == sorted(
+            [address, broker.broker_address]
+        )
+        pulls = next(connection for connection in connections if connection.address == broker.broker_address)
+        assert pulls.pending >= 100, "each queue has a pull under way"
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_fails_comes_again_and_is_given_up_after_the_last_try(
     client: ClientInstance,
     address: str,
@@ -275,6 +383,42 @@ async def test_what_fails_comes_again_and_is_given_up_after_the_last_try(
     assert await client.brokers.committed_offset("g", RETRIES) == 2
     await client.routes.get("%DLQ%g")
     assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
+
+
+async def test_no_second_try_if_none_is_wanted(
+    client: ClientInstance, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 2)
+    tries: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> ConsumeLater:
+        tries.append(int(message.body))
+        return ConsumeLater()
+
+    async with consumer_of(address, max_reconsume_times=0) as consumer:
+        with trio.move_on_after(10):
+            await consumer.run(handle)
+    assert sorted(tries) == [0, 1]
+    await client.routes.get("%DLQ%g")
+    assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 2
+
+
+async def test_handlers_of_lists(
+    client: ClientInstance, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 20)
+    lists: list[list[int]] = []
+    async with consumer_of(address, batch_size=8, concurrency=1) as consumer:
+
+        async def handle(messages: list[ReceivedMessage]) -> ConsumeLater | None:
+            lists.append([int(message.body) for message in messages])
+            return ConsumeLater(1, done=1) if lists[-1][0] == 0 else None
+
+        with trio.move_on_after(10):
+            await consumer.run(handle)
+    assert [len(one) for one in lists[:3]] == [8, 8, 4]
+    assert sorted(number for one in lists for number in one) == sorted([*range(20), *range(1, 8)])
+    assert await client.brokers.committed_offset("g", QUEUE) == 20
 
 
 async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import attrs
+
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import RETRY_PREFIX
 
 
 class AllocateStrategy(Protocol):
     """Chooses one member's queues of a topic. Java: ``AllocateMessageQueueStrategy``.
 
-    Every member asks for itself, so all must come to results that fit together: the answer depends on
-    nothing but the arguments.
+    Any callable will do. Every member asks for itself, so all must come to results that fit together: the
+    answer depends on nothing but the arguments, and all members, also those in Java, use the same strategy.
+    What it raises ends the consumer's run.
     """
 
     def __call__(
@@ -39,3 +44,46 @@ def allocate_averagely(
     share, left_over = divmod(len(queues), len(client_ids))
     start = index * share + min(index, left_over)
     return queues[start : start + share + (index < left_over)]
+
+
+def allocate_averagely_by_circle(
+    group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], /
+) -> Sequence[MessageQueue]:
+    """Give each member a queue in turn, as cards are dealt. Java: ``AllocateMessageQueueAveragelyByCircle``.
+
+    With several brokers each member gets queues of all of them, rather than all of one broker's.
+    """
+    return queues[client_ids.index(client_id) :: len(client_ids)]
+
+
+def _queues(queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+    found = frozenset(queues)
+    for queue in found:
+        if not isinstance(queue, MessageQueue):
+            raise ConfigurationError(f"{queue!r} is no MessageQueue")
+    return found
+
+
+@attrs.frozen
+class AllocateByConfig:
+    """Give this member the queues that are named here. Java: ``AllocateMessageQueueByConfig``.
+
+    Whoever configures the members sees to it that each queue is named once. The group's retry topic, if no
+    queue of it is named, is shared out averagely: in Java nobody consumes it then.
+
+    Args:
+        queues: the member's queues, of all its topics; those that do not exist are waited for. Raises
+            ConfigurationError if they are no queues.
+    """
+
+    queues: frozenset[MessageQueue] = attrs.field(converter=_queues)
+
+    def __call__(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], /
+    ) -> Sequence[MessageQueue]:
+        """Return those of ``queues`` that are named."""
+        named = [queue for queue in queues if queue in self.queues]
+        topic = queues[0].topic
+        if topic.startswith(RETRY_PREFIX) and all(queue.topic != topic for queue in self.queues):
+            return allocate_averagely(group, client_id, queues, client_ids)
+        return named

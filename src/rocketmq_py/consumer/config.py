@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import enum
+import sys
+from os import PathLike
 from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, positive
+from rocketmq_py.client.config import ClientOptions, not_negative, positive
 from rocketmq_py.consumer.allocation import AllocateStrategy, allocate_averagely
 from rocketmq_py.consumer.flow import FlowLimits
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
 
-MAX_PULL_BATCH_SIZE = 1024
+MAX_BATCH_SIZE = 1024
+"""The longest list that may be pulled, or handled, at once: as in Java."""
+DEFAULT_RECONSUME_TIMES = 16
+ENDLESS = 2**31 - 1
+"""What says on the wire that a message is never given up."""
 
 
 class ConsumeFrom(enum.Enum):
@@ -31,9 +37,9 @@ class ConsumeFrom(enum.Enum):
     """With the first message stored at ``consume_timestamp_ms`` or later (CONSUME_FROM_TIMESTAMP)."""
 
 
-def _pull_batch_size(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    if not 1 <= value <= MAX_PULL_BATCH_SIZE:
-        raise ConfigurationError(f"{attribute.name} is {value!r}; 1 to {MAX_PULL_BATCH_SIZE} are allowed")
+def _batch_size(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
+    if not 1 <= value <= MAX_BATCH_SIZE:
+        raise ConfigurationError(f"{attribute.name} is {value!r}; 1 to {MAX_BATCH_SIZE} are allowed")
 
 
 @attrs.frozen(kw_only=True)
@@ -42,79 +48,138 @@ class PushConsumerConfig:
 
     Args:
         group: the consumer group (consumerGroup). All its members must subscribe alike.
+        broadcasting: each member gets every message, and keeps its offsets in a file of its own. What fails
+            is logged and dropped (MessageModel.BROADCASTING).
+        local_offsets: when broadcasting, the folder for that file, which is
+            ``local_offsets/address@instance_name/group/offsets.json``. Members on one machine need an
+            ``instance_name`` each, which stays the same when they are started anew. None for
+            ``~/.rocketmq_offsets`` (rocketmq.client.localOffsetStoreDir).
         concurrency: how many handlers may run at the same time (consumeThreadMax).
+        batch_size: if set, the handler takes a list, of so many messages of one queue at the most; if None,
+            it takes a message (consumeMessageBatchMaxSize).
+        orderly: hand out each queue's messages one after the other, also when a queue changes hands; what
+            fails is tried again in place, before what follows it (MessageListenerOrderly).
+        auto_commit: in order: what was handled is done with. If False, only when the handler returns Commit;
+            what it has not committed counts towards the thresholds below (ConsumeOrderlyContext.autoCommit).
+        suspend_current_queue: in order: seconds that a queue rests after a failure
+            (suspendCurrentQueueTimeMillis).
+        consume_timeout: out of order: seconds after which a handler that still runs counts as failed: its
+            messages are given back and, if it is async, it is cancelled. That is looked for ten times in
+            this time. ``math.inf`` for never (consumeTimeout, in minutes there).
         pull_batch_size: messages asked for at once; brokers give about 32 (pullBatchSize).
         pull_threshold_for_queue: no more is pulled of a queue of which more messages than this are
             waiting or being handled (pullThresholdForQueue).
         pull_threshold_size_for_queue: the same for the bytes of their bodies; Java counts MiB
             (pullThresholdSizeForQueue).
-        consume_concurrently_max_span: the same for the distance between the offsets of the first and the
-            last of them (consumeConcurrentlyMaxSpan).
+        pull_threshold_for_topic: if set, so many messages of all of this member's queues of a topic take the
+            place of ``pull_threshold_for_queue``, in equal parts (pullThresholdForTopic).
+        pull_threshold_size_for_topic: the same for the bytes of their bodies (pullThresholdSizeForTopic).
+        consume_concurrently_max_span: out of order: as pull_threshold_for_queue, for the distance between
+            the offsets of the first and the last of them (consumeConcurrentlyMaxSpan).
         consume_from: where a new group begins (consumeFromWhere).
         consume_timestamp_ms: for ConsumeFrom.TIMESTAMP, epoch milliseconds; None is half an hour before
             the consumer was made (consumeTimestamp).
         max_reconsume_times: deliveries after the first one, before a message that fails each time goes
-            to the group's dead letters (maxReconsumeTimes).
-        allocate: how members share out queues (allocateMessageQueueStrategy).
+            to the group's dead letters. None for 16 and, in order, for no end (maxReconsumeTimes).
+        allocate: how members share out queues (allocateMessageQueueStrategy); AllocateByBroker() leaves it
+            to brokers of 5.x (clientRebalance).
         rebalance_interval: seconds between two looks at who shall have which queue
             (rocketmq.client.rebalance.waitInterval). A broker's notice leads to one at once.
         commit_interval: seconds between two commits of offsets (persistConsumerOffsetInterval).
         pull_hold: seconds that a broker may keep a pull while there is nothing to give
             (brokerSuspendMaxTimeMillis).
         pull_timeout: seconds until a pull without an answer has failed (consumerTimeoutMillisWhenSuspend).
+        pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is taken up
+            anew (rocketmq.client.pull.pullMaxIdleTime).
         close_timeout: seconds that closing may take; handlers that are running have half of it to end
             (awaitTerminationMillisWhenShutdown).
     """
 
     group: str = attrs.field(converter=check_group)
+    broadcasting: bool = False
+    local_offsets: str | PathLike[str] | None = None
     concurrency: int = attrs.field(default=20, validator=positive)
-    pull_batch_size: int = attrs.field(default=32, validator=_pull_batch_size)
+    batch_size: int | None = attrs.field(default=None, validator=attrs.validators.optional(_batch_size))
+    orderly: bool = False
+    auto_commit: bool = True
+    suspend_current_queue: float = attrs.field(default=1.0, validator=not_negative)
+    consume_timeout: float = attrs.field(default=900.0, validator=positive)
+    pull_batch_size: int = attrs.field(default=32, validator=_batch_size)
     pull_threshold_for_queue: int = attrs.field(default=1000, validator=positive)
     pull_threshold_size_for_queue: int = attrs.field(default=100 * 1024 * 1024, validator=positive)
+    pull_threshold_for_topic: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(positive)
+    )
+    pull_threshold_size_for_topic: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(positive)
+    )
     consume_concurrently_max_span: int = attrs.field(default=2000, validator=positive)
     consume_from: ConsumeFrom = attrs.field(
         default=ConsumeFrom.LAST, validator=attrs.validators.instance_of(ConsumeFrom)
     )
     consume_timestamp_ms: int | None = None
-    max_reconsume_times: int = attrs.field(default=16, validator=positive)
+    max_reconsume_times: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(not_negative)
+    )
     allocate: AllocateStrategy = allocate_averagely
     rebalance_interval: float = attrs.field(default=20.0, validator=positive)
     commit_interval: float = attrs.field(default=5.0, validator=positive)
     pull_hold: float = attrs.field(default=15.0, validator=positive)
     pull_timeout: float = attrs.field(default=30.0, validator=positive)
+    pull_max_idle_time: float = attrs.field(default=120.0, validator=positive)
     close_timeout: float = attrs.field(default=5.0, validator=positive)
 
     def __attrs_post_init__(self) -> None:
-        if self.pull_timeout <= self.pull_hold:
-            raise ConfigurationError(
-                f"pull_timeout is {self.pull_timeout:g} s; it must be longer than pull_hold, "
-                f"which is {self.pull_hold:g} s"
-            )
+        for longer, shorter in (("pull_timeout", "pull_hold"), ("pull_max_idle_time", "pull_timeout")):
+            seconds, fewer = getattr(self, longer), getattr(self, shorter)
+            if seconds <= fewer:
+                raise ConfigurationError(
+                    f"{longer} is {seconds:g} s; it must be longer than {shorter}, which is {fewer:g} s"
+                )
+        if not self.auto_commit and not self.orderly:
+            raise ConfigurationError("auto_commit=False needs orderly=True")
 
     @property
-    def flow_limits(self) -> FlowLimits:
-        """How much of one queue may be here."""
-        return FlowLimits(
-            count=self.pull_threshold_for_queue,
-            size=self.pull_threshold_size_for_queue,
-            span=self.consume_concurrently_max_span,
-        )
+    def reconsume_limit(self) -> int:
+        """The deliveries after the first one that a message gets."""
+        if self.max_reconsume_times is not None:
+            return self.max_reconsume_times
+        return ENDLESS if self.orderly else DEFAULT_RECONSUME_TIMES
+
+    def flow_limits(self, queues: int) -> FlowLimits:
+        """Return how much of a queue may be here, where there are so many queues of its topic."""
+        count, size = self.pull_threshold_for_queue, self.pull_threshold_size_for_queue
+        if self.pull_threshold_for_topic is not None:
+            count = max(self.pull_threshold_for_topic // queues, 1)
+        if self.pull_threshold_size_for_topic is not None:
+            size = max(self.pull_threshold_size_for_topic // queues, 1)
+        return FlowLimits(count, size, sys.maxsize if self.orderly else self.consume_concurrently_max_span)
 
 
 class PushConsumerOptions(ClientOptions, total=False):
     """The fields of PushConsumerConfig but ``group``, and those of ClientConfig, as keyword arguments."""
 
+    broadcasting: bool
+    local_offsets: str | PathLike[str] | None
     concurrency: int
+    batch_size: int | None
+    orderly: bool
+    auto_commit: bool
+    suspend_current_queue: float
+    consume_timeout: float
     pull_batch_size: int
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
+    pull_threshold_for_topic: int | None
+    pull_threshold_size_for_topic: int | None
     consume_concurrently_max_span: int
     consume_from: ConsumeFrom
     consume_timestamp_ms: int | None
-    max_reconsume_times: int
+    max_reconsume_times: int | None
     allocate: AllocateStrategy
     rebalance_interval: float
     commit_interval: float
     pull_hold: float
     pull_timeout: float
+    pull_max_idle_time: float
     close_timeout: float

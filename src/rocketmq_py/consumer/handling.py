@@ -2,199 +2,251 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import attrs
 import trio
 
+from rocketmq_py.consumer.calling import Caller
 from rocketmq_py.consumer.process_queue import ProcessQueue
+from rocketmq_py.consumer.results import ConsumeLater, ConsumeResult
+from rocketmq_py.consumer.workers import YIELD_EVERY, Workers, describe, unreadable
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
-YIELD_EVERY = 16
-"""A worker whose handler never waits lets other tasks run after so many messages."""
 RETRY_HERE_SECONDS = 5.0
 """How long a message waits that failed and could not be given back. Java: submitConsumeRequestLater."""
+EXPIRED_DELAY_LEVEL = 3
+"""The delay level of a message that took too long. Java: ProcessQueue.cleanExpiredMsg."""
+LOOKS_PER_TIMEOUT = 10
+"""How often it is looked, in each ``consume_timeout``, for calls that take too long."""
 
-Handler: TypeAlias = Callable[[ReceivedMessage], Any]
-"""What handles a message: an async function, or a plain one, which is called in a worker thread.
-When it returns, the message is done with; when it raises an Exception, it is delivered again later."""
+
+class _Place:
+    """A worker: the item that it handles now, the queue that it is from, and a scope around the call.
+
+    ``seen`` is the item that it had when it was last looked for calls that take too long, ``since`` the first
+    time that it was seen.
+    """
+
+    __slots__ = ("held", "item", "scope", "seen", "since")
+
+    def __init__(self) -> None:
+        self.held: ProcessQueue
+        self.item: Any = None
+        self.scope = trio.CancelScope()
+        self.seen: Any = None
+        self.since = 0.0
 
 
-class Handling:
-    """Workers that take messages from the queues in turn. Java: ``ConsumeMessageConcurrentlyService``.
+class Handling(Workers):
+    """Hands out messages of all queues at once. Java: ``ConsumeMessageConcurrentlyService``.
 
-    A worker is a task that handles one message after the other; another one is woken, or started, only
-    when there is more to do than those that run have taken up. So a handler that does not wait is called
-    in a plain loop, and one that waits runs up to ``concurrency`` times at once.
+    An item is what one call of the handler gets: a message, or a tuple of them.
 
     Args:
         nursery: where workers run.
-        handle: the user's handler.
-        concurrency: how many handlers may run at once.
-        send_back: has the broker deliver a message again later.
+        caller: calls the handler.
+        concurrency: how many calls may be under way at once.
+        batch_size: the longest list that a call gets; None for a message a call.
+        timeout: seconds after which a call counts as failed.
+        give_back: has the broker deliver a message again, after the delay of this level.
     """
 
     def __init__(
         self,
         nursery: trio.Nursery,
-        handle: Handler,
+        caller: Caller,
+        *,
         concurrency: int,
-        send_back: Callable[[ReceivedMessage], Awaitable[None]],
+        batch_size: int | None,
+        timeout: float,
+        give_back: Callable[[ReceivedMessage, int], Awaitable[None]],
     ) -> None:
-        self._nursery = nursery
-        self._call = _as_async(handle, concurrency)
-        self._concurrency = concurrency
-        self._send_back = send_back
-        # Queues that have messages waiting, each once; the first is served and goes to the end.
-        self._ready: deque[ProcessQueue] = deque()
-        self._workers = 0
-        self._handling = 0
-        self._idle = trio.lowlevel.ParkingLot()
-        self._waking = False
-        self._closed = False
-        self._all_done = trio.Event()
+        super().__init__(nursery, caller, concurrency=concurrency)
+        self._batch_size = batch_size
+        self._timeout = timeout
+        self._give_back = give_back
+        self._places: list[_Place] = []
         self._later: deque[tuple[float, ProcessQueue, ReceivedMessage]] = deque()
         self._more_later = trio.lowlevel.ParkingLot()
         nursery.start_soon(self._redeliver)
-
-    @property
-    def handling(self) -> int:
-        """How many messages are being handled now."""
-        return self._handling
-
-    def offer(self, held: ProcessQueue) -> None:
-        """Have the messages that wait in a queue handled."""
-        if self._closed:
-            return
-        if not held.offered:
-            held.offered = True
-            self._ready.append(held)
-        if not self._waking:
-            self._wake()
-
-    def close(self) -> None:
-        """Hand out no more."""
-        self._closed = True
-        self._ready.clear()
-
-    async def drain(self) -> None:
-        """Hand out no more, and wait until nothing is being handled any more."""
-        self.close()
-        if self._handling:
-            await self._all_done.wait()
-
-    def _wake(self) -> None:
-        """Get one more worker going, if there is one. It wakes the next if there is work for that too."""
-        if self._idle:
-            self._waking = True
-            self._idle.unpark()
-        elif self._workers < self._concurrency:
-            self._waking = True
-            self._workers += 1
-            self._nursery.start_soon(self._work)
+        nursery.start_soon(self._look_for_late_calls)
 
     async def _work(self) -> None:
-        ready, call = self._ready, self._call
+        place = _Place()
+        self._places.append(place)
         self._waking = False
-        until_yield = YIELD_EVERY
+        while True:
+            with trio.CancelScope() as place.scope:  # cancelled when a call takes too long
+                await self._serve(place)
+
+    async def _serve(self, place: _Place) -> None:
+        """Have messages handled, until a call has failed or was given up."""
+        ready, call, one_by_one = self._ready, self._caller.call, self._batch_size is None
+        until_yield, is_timed = YIELD_EVERY, True  # of many calls one is timed
+        began = 0.0
         while True:
             if not ready:
+                place.item = None
                 await self._idle.park()
                 self._waking = False
-                until_yield = YIELD_EVERY
+                until_yield, is_timed = YIELD_EVERY, True
                 continue
             held = ready[0]
-            message = held.take()
-            if message is None or not held.waiting:
+            item: Any = held.take() if one_by_one else self._take_several(held)
+            if item is None or not held.waiting:
                 ready.popleft()
                 held.offered = False
-                if message is None:  # the queue has been dropped
+                if item is None:  # the queue has been dropped, or nothing in it can be read
                     continue
             else:
                 ready.rotate(-1)
             if ready and not self._waking:
                 self._wake()
+            place.held, place.item = held, item
             self._handling += 1
+            if is_timed:
+                began = trio.current_time()
             try:
-                if message.corruption is not None:
-                    raise RocketMQError(f"its body cannot be read: {message.corruption}")
-                await call(message)
+                if one_by_one and item.corruption is not None:
+                    raise unreadable(item)
+                result = await call(item)
             except Exception:
-                logger.exception("handling %s failed", _describe(held, message))
-                await self._failed(held, message)
+                logger.exception("handling %s failed", _describe(held, item))
+                await self._failed(place, item)
             except BaseExceptionGroup as group:
                 # The handler's own nursery was cancelled from outside while something in it failed.
                 failures, rest = group.split(Exception)
                 if failures is not None:
-                    logger.error("handling %s failed", _describe(held, message), exc_info=failures)
+                    logger.error("handling %s failed", _describe(held, item), exc_info=failures)
                 if rest is not None:
                     raise rest from None
             else:
-                held.remove(message.queue_offset)
+                if result is not None and isinstance(result, ConsumeResult):
+                    await self._returned(place, item, result)
+                elif one_by_one:
+                    held.remove(item.queue_offset)
+                else:
+                    held.remove_all(item)
             finally:
-                self._handling -= 1
-                if self._closed and not self._handling:
-                    self._all_done.set()
+                self._call_ended()
+            if is_timed:
+                is_timed = False
+                held.counts.calls += 1
+                held.counts.call_seconds += trio.current_time() - began
+            if place.item is None:
+                return
             until_yield -= 1
             if not until_yield:
-                until_yield = YIELD_EVERY
+                until_yield, is_timed = YIELD_EVERY, True
                 await trio.lowlevel.checkpoint()
 
-    async def _failed(self, held: ProcessQueue, message: ReceivedMessage) -> None:
-        """Give a message that failed back to the broker; if that fails too, keep it and try again here."""
-        if held.dropped:
-            return  # whoever has the queue now gets the message anyway
+    def _take_several(self, held: ProcessQueue) -> tuple[ReceivedMessage, ...] | None:
+        """Return the next messages that can be read; those that cannot are given back."""
+        assert self._batch_size is not None
+        while messages := held.take_several(self._batch_size):
+            readable = tuple([message for message in messages if message.corruption is None])
+            for message in messages:
+                if message.corruption is not None:
+                    logger.error("handling %s failed", describe(held, message), exc_info=unreadable(message))
+                    self._nursery.start_soon(self._deliver_again, held, [message], 0)
+            if readable:
+                return readable
+        return None
+
+    async def _returned(self, place: _Place, item: Any, result: ConsumeResult) -> None:
+        """See to what a handler has returned, other than that all is done with."""
+        if not isinstance(result, ConsumeLater):
+            logger.error(
+                "handling %s failed: the handler returned %r, which says nothing to this consumer",
+                _describe(place.held, item), result,
+            )  # fmt: skip
+            await self._failed(place, item)
+            return
+        messages = _messages(item)
+        place.held.remove_all(messages[: result.done])
+        if place.item is not None:
+            place.item = None
+            await self._deliver_again(place.held, messages[result.done :], result.delay_level)
+
+    async def _failed(self, place: _Place, item: Any) -> None:
+        if place.item is not None:  # else it took too long, and has been given back already
+            place.item = None
+            await self._deliver_again(place.held, _messages(item), 0)
+
+    # Delivering again
+
+    async def _deliver_again(
+        self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int
+    ) -> None:
+        """Give messages back to the broker; those that it does not take are kept, and tried again here."""
+        held.counts.failed += len(messages)
+        async with trio.open_nursery() as nursery:
+            for message in messages:
+                nursery.start_soon(self._deliver_one_again, held, message, delay_level)
+
+    async def _deliver_one_again(
+        self, held: ProcessQueue, message: ReceivedMessage, delay_level: int
+    ) -> None:
+        # Whoever has the queue now gets the message anyway; or its call has ended after all.
+        if held.dropped or not held.holds(message):
+            return
         try:
-            await self._send_back(message)
+            await self._give_back(message, delay_level)
         except RocketMQError as error:
             logger.warning(
                 "%s not given back: %s; it is handled again here in %g s",
-                _describe(held, message), error, RETRY_HERE_SECONDS,
+                describe(held, message), error, RETRY_HERE_SECONDS,
             )  # fmt: skip
             again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
             self._later.append((trio.current_time() + RETRY_HERE_SECONDS, held, again))
             self._more_later.unpark_all()
         else:
-            held.remove(message.queue_offset)
+            held.let_go(message.queue_offset)
 
     async def _redeliver(self) -> None:
-        """Hand out again what failed and could not be given back, each when its time has come."""
+        """Hand out again what was kept, when its time has come."""
         while True:
-            if not self._later:
+            while not self._later:
                 await self._more_later.park()
-                continue
-            due, held, message = self._later.popleft()
-            await trio.sleep_until(due)
+            due_at, held, message = self._later.popleft()
+            await trio.sleep_until(due_at)
             held.put_back(message)
             self.offer(held)
 
+    # Calls that take too long
 
-def _as_async(handle: Handler, concurrency: int) -> Callable[[ReceivedMessage], Awaitable[Any]]:
-    if inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(type(handle).__call__):
-        return handle
-    limiter = trio.CapacityLimiter(concurrency)
+    async def _look_for_late_calls(self) -> None:
+        while True:
+            await trio.sleep(self._timeout / LOOKS_PER_TIMEOUT)
+            now = trio.current_time()
+            for place in self._places:
+                if place.item is not place.seen:
+                    place.seen, place.since = place.item, now
+                elif place.item is not None and now - place.since >= self._timeout:
+                    self._give_up(place)
 
-    def call_in_thread(message: ReceivedMessage) -> tuple[Any]:
-        return (handle(message),)
+    def _give_up(self, place: _Place) -> None:
+        """Count a call as failed that is under way still, and have its worker go on if it can."""
+        held, item = place.held, place.item
+        place.item = None
+        logger.error(
+            "handling %s takes longer than %g s: it is given back", _describe(held, item), self._timeout
+        )
+        self._nursery.start_soon(self._deliver_again, held, _messages(item), EXPIRED_DELAY_LEVEL)
+        if self._caller.is_async:
+            place.scope.cancel()
 
-    async def call(message: ReceivedMessage) -> None:
-        (result,) = await trio.to_thread.run_sync(call_in_thread, message, limiter=limiter)
-        if inspect.isawaitable(result):  # a plain function that calls an async one
-            await result
 
-    return call
+def _messages(item: Any) -> Sequence[ReceivedMessage]:
+    return item if isinstance(item, tuple) else (item,)
 
 
-def _describe(held: ProcessQueue, message: ReceivedMessage) -> str:
-    queue = held.queue
-    return (
-        f"message {message.message_id} of topic {message.topic} "
-        f"({queue.topic}, {queue.broker_name}, queue {queue.queue_id}, offset {message.queue_offset})"
-    )
+def _describe(held: ProcessQueue, item: Any) -> str:
+    return describe(held, *_messages(item))

@@ -1,9 +1,10 @@
-"""Where a group goes on in each queue, kept by the brokers."""
+"""Where a group goes on in each queue: what keeps it, the brokers above all, and where new groups begin."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import trio
 
@@ -13,9 +14,36 @@ from rocketmq_py.consumer.pulling import queue_name
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.headers import UpdateConsumerOffsetRequest
 
 logger = logging.getLogger("rocketmq_py.consumer")
+
+
+class OffsetStore(Protocol):
+    """Keeps where consumption goes on in each queue. Java: ``OffsetStore``."""
+
+    async def open(self) -> None:
+        """Make ready. Raises RocketMQError if it cannot be used."""
+
+    def close(self) -> None:
+        """Let go of what :meth:`open` took."""
+
+    async def read(self, queue: MessageQueue, *, zero_if_new: bool = True) -> int | None:
+        """Return where consumption goes on; None if it has never been in the queue."""
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        """Note where consumption goes on."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Write no more of the queue."""
+
+    def has_entry(self, queue: MessageQueue) -> bool:
+        """Whether a pull may carry the offset."""
+
+    async def write(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Write the offsets of the queues (None for all) that have changed. Failures are logged."""
+
+    async def confirm(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Write them, and return when they are safe. Failures are logged."""
 
 
 class RemoteOffsets:
@@ -38,7 +66,14 @@ class RemoteOffsets:
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}
         self._confirmed: dict[MessageQueue, int] = {}
+        self._failures: dict[MessageQueue, RocketMQError] = {}
         self._entries: set[tuple[str, str]] = set()  # broker and topic
+
+    async def open(self) -> None:
+        """Do nothing: brokers are asked queue by queue."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
     async def read(self, queue: MessageQueue, *, zero_if_new: bool = True) -> int | None:
         """Ask the broker where the group goes on; None if it has never been in the queue.
@@ -46,11 +81,17 @@ class RemoteOffsets:
         Arguments and errors are those of ``BrokerCalls.committed_offset``.
         """
         offset = await self._client.brokers.committed_offset(self._group, queue, zero_if_new=zero_if_new)
-        if offset is not None:
+        if offset:  # 0 may be what a broker says to groups that it does not know: that is written as well
             self._written[queue] = self._confirmed[queue] = offset
-        if offset:  # 0 may be what a broker says to groups that it does not know
             self._entries.add(_entry(queue))
         return offset
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Ask the broker how far the group has come; None if it has never been in the queue.
+
+        Errors are those of ``BrokerCalls.committed_offset``.
+        """
+        return await self._client.brokers.committed_offset(self._group, queue, zero_if_new=False)
 
     def update(self, queue: MessageQueue, offset: int) -> None:
         """Note where the group goes on; it is written at the next occasion."""
@@ -60,6 +101,11 @@ class RemoteOffsets:
         """Write no more of the queue: it is another member's now."""
         for table in (self._offsets, self._written, self._confirmed):
             table.pop(queue, None)
+        self._failures.pop(queue, None)
+
+    def failure(self, queue: MessageQueue) -> RocketMQError | None:
+        """Return why the last :meth:`confirm` failed for a queue; None if it did not."""
+        return self._failures.get(queue)
 
     def has_entry(self, queue: MessageQueue) -> bool:
         """Whether the broker has an entry for the group and the topic: if so, a pull may carry the offset."""
@@ -91,27 +137,22 @@ class RemoteOffsets:
         if not self.has_entry(queue):
             await self._commit(queue, offset)
             return
-        header = UpdateConsumerOffsetRequest(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-            broker_name=queue.broker_name,
-        )
-        address = self._client.routes.broker_address(queue.broker_name, any_id=True)
-        connection = await self._client.connections.get(address)
-        await connection.oneway(header.code, header.to_fields())
+        await self._client.brokers.commit_offset_oneway(self._group, queue, offset)
         self._written[queue] = offset
+        self._confirmed.pop(queue, None)  # it is no longer what the broker has
 
-    async def confirm_all(self) -> None:
-        """Write all offsets that have changed since a broker last confirmed one. Failures are logged."""
+    async def confirm(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Write the offsets of the queues (None for all) that have changed since a broker last confirmed one.
+
+        Failures are logged.
+        """
         changed: dict[tuple[str, str], list[MessageQueue]] = {}
-        for queue, offset in self._offsets.items():
-            if self._confirmed.get(queue) != offset:
+        for queue in self._offsets if queues is None else queues:
+            if self._confirmed.get(queue) != self._offsets.get(queue):
                 changed.setdefault(_entry(queue), []).append(queue)
         async with trio.open_nursery() as nursery:
-            for queues in changed.values():
-                nursery.start_soon(self._confirm, queues)
+            for entry_queues in changed.values():
+                nursery.start_soon(self._confirm, entry_queues)
 
     async def _confirm(self, queues: Sequence[MessageQueue]) -> None:
         """Write the offsets of some queues of one topic on one broker."""
@@ -123,10 +164,13 @@ class RemoteOffsets:
                 nursery.start_soon(self._confirm_one, queue)
 
     async def _confirm_one(self, queue: MessageQueue) -> None:
-        offset = self._offsets[queue]
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return  # forgotten while the others were written
         try:
             await self._commit(queue, offset)
         except RocketMQError as error:
+            self._failures[queue] = error
             logger.warning(
                 "group %s: offset %d of %s not committed: %s",
                 self._group, offset, queue_name(queue), error,
@@ -135,6 +179,7 @@ class RemoteOffsets:
     async def _commit(self, queue: MessageQueue, offset: int) -> None:
         await self._client.brokers.commit_offset(self._group, queue, offset)
         self._written[queue] = self._confirmed[queue] = offset
+        self._failures.pop(queue, None)
         self._entries.add(_entry(queue))
 
 
@@ -144,7 +189,7 @@ def _entry(queue: MessageQueue) -> tuple[str, str]:
 
 async def starting_offset(
     client: ClientInstance,
-    offsets: RemoteOffsets,
+    offsets: OffsetStore,
     queue: MessageQueue,
     consume_from: ConsumeFrom,
     timestamp_ms: int,
@@ -158,7 +203,7 @@ async def starting_offset(
 
     Args:
         client: how brokers are reached.
-        offsets: where the group has been.
+        offsets: where the group, or the broadcasting consumer, has been.
         queue: the queue.
         consume_from: where to begin otherwise. The group's retry topic is begun at its first message
             under LAST and at its end under TIMESTAMP, as Java does.

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from rocketmq_py.consumer.locks import Lock
+from rocketmq_py.consumer.statistics import TopicCounts
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 
 class ProcessQueue:
     """The messages of one queue between the pull and the end of their handling. Java: ``ProcessQueue``.
 
-    They are held in the order of their offsets from :meth:`put` to :meth:`remove`. In between each is
+    They are held in the order of their offsets from :meth:`put` to their removal. In between each is
     first waiting, then taken. Everything before ``safe_offset`` is done with.
 
     Args:
         queue: the queue on the broker; for a retried message another one than its ``queue`` property says.
         next_offset: where consumption begins.
+        lock: the right to consume it in order; None where there is no order to keep.
+        counts: counts what becomes of its messages; None for counts of its own.
 
     Attributes:
         queue: see above.
@@ -24,17 +28,29 @@ class ProcessQueue:
         size: bytes of the bodies that are held.
         dropped: the queue is another member's now: nothing is handed out or committed any more.
         paused: nothing shall be pulled for the time being.
-        offered: it stands in the line of those that have something waiting (for ``Handling``).
-        on_room: called after each :meth:`remove`, for who waits for room; else None.
+        offered: it stands in the line of those that have something waiting, or is being served from there.
+        lock: see above.
+        counts: see above.
+        uncommitted: what was handed out and waits for the handler's Commit, in its order.
+        on_room: called after each removal, for who waits for room; else None.
     """
 
     __slots__ = (
-        "_held", "_offsets", "_waiting", "dropped", "next_offset", "offered", "on_room", "paused", "queue",
-        "size",
+        "_held", "_offsets", "_waiting", "counts", "dropped", "lock", "next_offset", "offered", "on_room",
+        "paused", "queue", "size", "uncommitted",
     )  # fmt: skip
 
-    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        next_offset: int,
+        lock: Lock | None = None,
+        counts: TopicCounts | None = None,
+    ) -> None:
         self.queue = queue
+        self.counts = counts or TopicCounts()
+        self.lock = lock
+        self.uncommitted: list[ReceivedMessage] = []
         self.next_offset = next_offset
         self.size = 0
         self.dropped = False
@@ -95,6 +111,13 @@ class ProcessQueue:
             return self._waiting.popleft()
         return None
 
+    def take_several(self, count: int) -> list[ReceivedMessage]:
+        """Return the next messages to handle, ``count`` at the most; none if the queue is dropped."""
+        waiting = self._waiting
+        if self.dropped:
+            return []
+        return [waiting.popleft() for _ in range(min(count, len(waiting)))]
+
     def put_back(self, message: ReceivedMessage) -> None:
         """Have a message that was taken and not removed handed out again, behind those that wait."""
         offset = message.queue_offset
@@ -102,13 +125,41 @@ class ProcessQueue:
             self._held[offset] = message
             self._waiting.append(message)
 
+    def put_back_first(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Have messages that were taken and not removed handed out again, before those that wait."""
+        for message in reversed(messages):
+            self._held[message.queue_offset] = message
+            self._waiting.appendleft(message)
+
     def remove(self, offset: int) -> None:
-        """Be done with the message at ``offset``: it was handled, or given back to the broker."""
+        """Be done with the message at ``offset``: it was handled."""
         message = self._held.pop(offset, None)
         if message is not None:
             self.size -= len(message.body)
+            self.counts.done += 1
             if self.on_room is not None:
                 self.on_room()
+
+    def let_go(self, offset: int) -> None:
+        """Be done with the message at ``offset``, which was not handled: others see to it."""
+        if offset in self._held:
+            self.counts.done -= 1
+            self.remove(offset)
+
+    def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Be done with several messages: they were handled."""
+        pop, before, size = self._held.pop, len(self._held), 0
+        for message in messages:
+            if pop(message.queue_offset, None) is not None:
+                size += len(message.body)
+        self.size -= size
+        self.counts.done += before - len(self._held)
+        if self.on_room is not None:
+            self.on_room()
+
+    def holds(self, message: ReceivedMessage) -> bool:
+        """Tell whether a message that was taken is not done with."""
+        return message.queue_offset in self._held
 
     def _first(self) -> int:
         offsets, held = self._offsets, self._held

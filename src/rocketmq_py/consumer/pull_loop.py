@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 
 import attrs
@@ -11,8 +12,10 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.flow import WAIT_SECONDS, Flow, FlowLimits, flow_of
+from rocketmq_py.consumer.locks import Lock
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.pulling import Pulled, PullStatus, QueuePuller, queue_name
+from rocketmq_py.consumer.statistics import TopicCounts
 from rocketmq_py.consumer.streak import Streak
 from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.message import ReceivedMessage
@@ -27,16 +30,20 @@ class PullLoop:
 
     Args:
         puller: asks the broker.
-        limits: how much of the queue may be here.
+        limits: gives how much of the queue may be here now.
         subscription: gives what of the topic is wanted now.
         start: looks up where to begin.
         may_commit: says whether a pull may carry the offset to commit.
         deliver: takes what has been put into the ProcessQueue.
         spoil_route: told when an error shows that the topic's route is out of date.
         streak: logs failures; shared by the loops of a broker.
+        lock: the right to consume the queue in order; None where there is no order to keep.
+        counts: counts what is pulled, and what becomes of it.
 
     Attributes:
         queue: the queue.
+        asked_at: when the broker was last asked, on trio's clock; -inf if it never was.
+        lock: see above.
         held: what of it is here; None until it is known where to begin.
         flow: what the loop does now.
     """
@@ -44,7 +51,7 @@ class PullLoop:
     def __init__(
         self,
         puller: QueuePuller,
-        limits: FlowLimits,
+        limits: Callable[[], FlowLimits],
         *,
         subscription: Callable[[], SubscriptionData],
         start: Callable[[], Awaitable[int]],
@@ -52,8 +59,11 @@ class PullLoop:
         deliver: Callable[[ProcessQueue], None],
         spoil_route: Callable[[], None],
         streak: Streak,
+        lock: Lock | None = None,
+        counts: TopicCounts | None = None,
     ) -> None:
         self.queue = puller.queue
+        self.lock = lock
         self.held: ProcessQueue | None = None
         self.flow = Flow.STARTING
         self._puller = puller
@@ -65,8 +75,11 @@ class PullLoop:
         self._spoil_route = spoil_route
         self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
         self._paused = False
-        self._asked_at = 0.0
+        self._counts = counts or TopicCounts()
+        self._begin_at: int | None = None
+        self.asked_at = -math.inf
         self._scope = trio.CancelScope()
+        self._turn = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
         self._streak = streak
         self._has_failed = False
@@ -75,30 +88,67 @@ class PullLoop:
         """Pull until the loop is dropped or this is cancelled."""
         with self._scope:
             while True:
-                try:
-                    held = self._hold_from(await self._start()) if self.held is None else self.held
-                    self.flow = flow_of(held, self._limits)
-                    if self.flow is Flow.PULLING:
-                        self.flow = self._accept(held, await self._pull(held))
-                        self._succeeded()
-                    else:
-                        await self._until_changed(held)
-                except RocketMQError as error:
-                    self.flow = self._failed(error)
-                pause = WAIT_SECONDS.get(self.flow)
-                if pause is not None:
-                    await trio.sleep(pause)
+                with trio.CancelScope() as self._turn:
+                    await self._take_turn()
 
-    def drop(self) -> int | None:
-        """Pull no more and hand out no more: the queue is another member's now.
+    async def _take_turn(self) -> None:
+        """Look up where to begin, or pull once, or wait until there is a reason to pull."""
+        try:
+            held = await self._begin() if self.held is None else self.held
+            self.flow = flow_of(held, self._limits())
+            if self.flow is Flow.PULLING:
+                pulled = await self._pull(held)
+                if held is self.held:
+                    self.flow = self._accept(held, pulled)
+                self._succeeded()
+            else:
+                await self._until_changed(held)
+        except RocketMQError as error:
+            self.flow = self._failed(error)
+        pause = WAIT_SECONDS.get(self.flow)
+        if pause is not None:
+            await trio.sleep(pause)
 
-        Returns the offset to commit; None if the loop had not begun.
-        """
+    async def _begin(self) -> ProcessQueue:
+        offset = await self._start()
+        # It may have been told meanwhile where to go on: that counts.
+        if self.held is not None:
+            return self.held
+        if self._begin_at is not None:
+            offset = self._begin_at
+        return self._hold_from(offset)
+
+    def begin_again(self, offset: int | None = None) -> None:
+        """Forget what is held, and go on from ``offset``; None is where the group is said to have come."""
+        if self.held is not None:
+            self.held.dropped = True
+        self.held = None
+        self.flow = Flow.STARTING
+        self._begin_at = offset
+        if offset is not None and self.lock is None:  # else it begins when it has the lock
+            self._hold_from(offset)
+        self._turn.cancel()
+
+    def has_stalled(self, seconds: float) -> bool:
+        """Tell whether an answer has been waited for longer than this: it should have timed out before."""
+        return self.flow is Flow.PULLING and trio.current_time() - self.asked_at > seconds
+
+    def pull_anew(self) -> None:
+        """Wait no more for whatever is waited for, and look again at what there is to do."""
+        self._turn.cancel()
+
+    def drop(self) -> None:
+        """Pull no more and hand out no more: the queue is another member's now."""
         self._scope.cancel()
         self.flow = Flow.DROPPED
-        if self.held is None:
+        if self.held is not None:
+            self.held.dropped = True
+
+    @property
+    def safe_offset(self) -> int | None:
+        """The offset to commit; None if there is none: it has not begun, or others may consume the queue."""
+        if self.held is None or (self.lock is not None and not self.lock.is_held):
             return None
-        self.held.dropped = True
         return self.held.safe_offset
 
     def pause(self, paused: bool) -> None:
@@ -112,15 +162,22 @@ class PullLoop:
         """Begin at ``offset`` with nothing held; what was held before counts no more."""
         if self.held is not None:
             self.held.dropped = True
-        self.held = ProcessQueue(self.queue, offset)
+        self.held = ProcessQueue(self.queue, offset, self.lock, self._counts)
+        self._begin_at = None
         self.held.paused = self._paused
         return self.held
 
     async def _pull(self, held: ProcessQueue) -> Pulled:
-        self._asked_at = trio.current_time()
+        self.asked_at = trio.current_time()
         # As in Java, 0 is not worth committing on the way.
-        commit = (held.safe_offset or None) if self._may_commit() else None
-        return await self._puller.pull(held.next_offset, self._subscription(), commit=commit)
+        commit = (self.safe_offset or None) if self._may_commit() else None
+        pulled = await self._puller.pull(held.next_offset, self._subscription(), commit=commit)
+        if pulled.messages:
+            counts = self._counts
+            counts.pulls += 1
+            counts.pulled += len(pulled.messages)
+            counts.pull_seconds += trio.current_time() - self.asked_at
+        return pulled
 
     def _accept(self, held: ProcessQueue, pulled: Pulled) -> Flow:
         """Take in what a pull brought and return what the loop does next."""
@@ -135,11 +192,13 @@ class PullLoop:
             self._hold_from(pulled.next_offset)
             return Flow.PULLING
         if pulled.messages:
-            held.put(_as_sent(pulled.messages) if self._is_retry else pulled.messages, pulled.next_offset)
+            held.put(
+                self._as_sent(pulled.messages) if self._is_retry else pulled.messages, pulled.next_offset
+            )
             self._deliver(held)
             return Flow.PULLING
         held.put((), pulled.next_offset)
-        at_once = trio.current_time() - self._asked_at < WAIT_SECONDS[Flow.STALLED]
+        at_once = trio.current_time() - self.asked_at < WAIT_SECONDS[Flow.STALLED]
         return Flow.STALLED if at_once and pulled.next_offset == asked else Flow.PULLING
 
     def _failed(self, error: RocketMQError) -> Flow:
@@ -164,20 +223,21 @@ class PullLoop:
     async def _until_changed(self, held: ProcessQueue) -> None:
         """Wait until the queue may be pulled from again."""
         logger.debug("%s: not pulled: %s", queue_name(self.queue), self.flow.value)
-        held.on_room = self._look_for_room
+        held.on_room = self.look_for_room
         try:
             await self._changed.park()
         finally:
             held.on_room = None
 
-    def _look_for_room(self) -> None:
-        if self.held is not None and flow_of(self.held, self._limits) is Flow.PULLING:
+    def look_for_room(self) -> None:
+        """Go on if the queue may be pulled from again: something was removed, or the limits have changed."""
+        if self.held is not None and flow_of(self.held, self._limits()) is Flow.PULLING:
             self._changed.unpark_all()
 
-
-def _as_sent(messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
-    """Return messages of a retry topic under the topic that they were sent to."""
-    return [
-        attrs.evolve(message, topic=message.properties.get(names.RETRY_TOPIC, message.topic))
-        for message in messages
-    ]
+    def _as_sent(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return messages of a retry topic under the topic that they were sent to."""
+        unwrap = self._puller.namespace.unwrap_topic
+        return [
+            attrs.evolve(message, topic=unwrap(message.properties.get(names.RETRY_TOPIC, message.topic)))
+            for message in messages
+        ]

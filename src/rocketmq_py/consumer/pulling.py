@@ -9,6 +9,7 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -90,6 +91,11 @@ class QueuePuller:
         self._timeout = timeout
         self._broker_id = MASTER_ID
 
+    @property
+    def namespace(self) -> Namespace:
+        """What turns the names on the wire into those that users know."""
+        return self._client.namespace
+
     async def pull(self, offset: int, subscription: SubscriptionData, *, commit: int | None = None) -> Pulled:
         """Ask for the messages from ``offset`` on.
 
@@ -146,7 +152,7 @@ class QueuePuller:
         self._broker_id = header.suggest_which_broker_id
         messages: list[ReceivedMessage] = []
         if status is PullStatus.FOUND:
-            messages = decode_messages(answer.body, self.queue.broker_name)
+            messages = self.namespace.unwrap_messages(decode_messages(answer.body, self.queue.broker_name))
             if header.offset_delta:
                 delta = header.offset_delta
                 messages = [

@@ -9,10 +9,10 @@ from typing import Unpack
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.client.member import Member
+from rocketmq_py.consumer.calling import Handler
 from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
-from rocketmq_py.consumer.handling import Handler
 from rocketmq_py.consumer.session import Session
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -31,7 +31,9 @@ class PushConsumer(Member):
             await consumer.run(handle)  # async def handle(message); raise = deliver again
 
     Each message goes to one member of the group, at least once: again if the handler raises, and again
-    if it was handled but its offset could not be committed any more.
+    if it was handled but its offset could not be committed any more. With ``orderly=True`` the messages of
+    each queue are handled one after the other, by one member at a time, and what fails is tried again in
+    place. With ``broadcasting=True`` each message goes to every member, and what fails is dropped.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
@@ -62,10 +64,10 @@ class PushConsumer(Member):
         self._made_ms = now_ms()
         self._session: Session | None = None
         self._paused = False
-        retries = retry_topic(group)
-        self._subscriptions: dict[str, SubscriptionData] = {
-            retries: subscribe(retries, ALL, version_ms=self._made_ms)
-        }
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        if not self.config.broadcasting:
+            retries = retry_topic(group)
+            self._subscriptions[retries] = subscribe(retries, ALL, version_ms=self._made_ms)
 
     def subscribe(self, topic: str, expression: str = ALL) -> None:
         """Consume a topic from now on, or other tags of it than before.
@@ -96,24 +98,29 @@ class PushConsumer(Member):
     async def run(self, handle: Handler) -> None:
         """Join the group and hand its messages to ``handle``, until :meth:`stop` or until cancelled.
 
-        Messages of different queues, and of the same queue, are handled at the same time, up to
-        ``concurrency`` of them. A broker or name server that fails does not end this: it is logged, and
-        tried again.
+        Messages of different queues, and of the same queue unless ``orderly``, are handled at the same time,
+        up to ``concurrency`` of them. A broker or name server that fails does not end this: it is logged,
+        and tried again.
 
         Args:
-            handle: called with each ReceivedMessage. An async function runs as a task; any other callable
-                in a worker thread. When it returns, the message is done with. When it raises an
-                Exception, that is logged, and the message is given back to the broker, which delivers it
-                to the group again later, ``max_reconsume_times`` times before it goes to the dead
+            handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. An async
+                function runs as a task; any other callable in a worker thread. When it returns, the messages
+                are done with, unless it returns a ConsumeLater or, in order, a Suspend or Rollback. When it
+                raises an Exception, that is logged, and they are given back to the broker, which delivers
+                them to the group again later; in order they are tried again in place after
+                ``suspend_current_queue``. After ``max_reconsume_times`` of that they go to the group's dead
                 letters. Anything else that it raises (SystemExit, KeyboardInterrupt) ends the run.
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: it runs already, or another consumer of this client is in the group.
+            ConfigurationError: it runs already, or another consumer of this client is in the group, or uses
+                the same file for the offsets of a broadcasting group.
+            LocalOffsetsError: that file cannot be read.
 
         When cancelled, handlers that are running are cancelled, and their messages are delivered again.
         What was handled is committed, and the group left, before this returns; that takes about a third
-        of ``close_timeout`` at the most. It may be run again afterwards.
+        of ``close_timeout`` at the most. A thread cannot be cancelled: handlers in threads have half of
+        ``close_timeout`` to end before, then they are left alone. It may be run again afterwards.
         """
         self._check_open()
         if self._session is not None:
@@ -139,7 +146,8 @@ class PushConsumer(Member):
     def stop(self) -> None:
         """End :meth:`run`: nothing more is handed out, and it returns when the handlers have ended.
 
-        They have half of ``close_timeout`` for that, then they are cancelled. May be called by a handler.
+        They have half of ``close_timeout`` for that, then they are cancelled, or left alone if they are in
+        threads. May be called by a handler.
         """
         if self._session is not None:
             self._session.stop()
@@ -151,6 +159,40 @@ class PushConsumer(Member):
     def resume(self) -> None:
         """Go on after :meth:`pause`."""
         self._set_paused(False)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return where consumption goes on in a queue, as it was last committed; None if it never was there.
+
+        What was handled since then follows within ``commit_interval``. When broadcasting it is this member's
+        own offset, else the group's. 4.x brokers may say 0 of a queue in which the group never was.
+
+        Raises:
+            ClosedError: the consumer is not running.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the queue's
+                broker does not say it.
+        """
+        return await self._running().committed(queue)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset`` in one of this member's queues. Java: ``updateConsumeOffset``.
+
+        What has been pulled of the queue and is not handled yet is forgotten, and what is being handled
+        counts no more. The offset is committed at once or, if that fails, with the next commit. One that the
+        queue does not have is corrected by the broker.
+
+        Raises:
+            ClosedError: the consumer is not running.
+            ConfigurationError: the offset is negative.
+            NoQueueError: the queue is not one of this member's now.
+        """
+        if offset < 0:
+            raise ConfigurationError(f"offset is {offset}; it must be 0 or more")
+        await self._running().seek(queue, offset)
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise ClosedError("this PushConsumer is not running")
+        return self._session
 
     def _announce(self) -> None:
         if self._session is not None:

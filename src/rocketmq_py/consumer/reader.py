@@ -9,10 +9,16 @@ from typing import Unpack
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.client.member import Member
+from rocketmq_py.consumer.filters import subscription_of
+from rocketmq_py.consumer.looking_up import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
+from rocketmq_py.consumer.queue_range import Bounds, QueueRange
 from rocketmq_py.consumer.reading import Reading, of_each
 from rocketmq_py.consumer.start import Start
-from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.subscription import ALL, subscribe
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.subscription import ALL
+
+MAX_FOUND = 32
 
 __all__ = ["Reader", "Start"]
 
@@ -50,7 +56,13 @@ class Reader(Member):
         self._now_ms = now_ms
 
     def open(
-        self, topic: str, *, start: Start = Start.END, stop_at_end: bool = False, tags: str = ALL
+        self,
+        topic: str,
+        *,
+        start: Start = Start.END,
+        stop_at_end: bool = False,
+        tags: str = ALL,
+        sql: str | None = None,
     ) -> Reading:
         """Return what reads a topic, all queues of it at once; to be used inside ``async with``.
 
@@ -60,15 +72,116 @@ class Reader(Member):
             stop_at_end: end when everything has been read that was there at the beginning of the
                 ``async with``; else wait for more, and for queues that appear.
             tags: with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set.
 
         Raises:
-            ConfigurationError: ``tags`` names no tag.
+            ConfigurationError: ``tags`` names no tag, or ``sql`` is empty.
             ClosedError: the reader is not open.
         """
         self._check_open()
         now_ms = self._now_ms()
-        subscription = subscribe(topic, tags, version_ms=now_ms)
+        subscription = subscription_of(topic, tags, sql, version_ms=now_ms)
         return Reading(self.client, subscription, start, stop_at_end=stop_at_end, opened_ms=now_ms)
+
+    def range(
+        self,
+        queue: MessageQueue,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        tags: str = ALL,
+        sql: str | None = None,
+    ) -> QueueRange:
+        """Return the messages of one queue between two places, to be used with ``async for``.
+
+        A message belongs to them if all bounds that are given allow it. What is sent after the first message
+        was asked for does not belong to them, whatever the bounds say. ``Reader.offsets`` tells the queues.
+
+        Args:
+            queue: the queue.
+            start_offset: the first offset; None begins with the oldest message that the broker has.
+            end_offset: the first offset that is too late.
+            begin_ms: the first store time, epoch milliseconds.
+            end_ms: the first store time that is too late.
+            tags: with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on properties instead.
+
+        Raises:
+            ConfigurationError: ``tags`` names no tag, or ``sql`` is empty.
+            ClosedError: the reader is not open.
+        """
+        self._check_open()
+        subscription = subscription_of(queue.topic, tags, sql, version_ms=self._now_ms())
+        bounds = Bounds(start_offset=start_offset, end_offset=end_offset, begin_ms=begin_ms, end_ms=end_ms)
+        return QueueRange(self.client, queue, subscription, bounds)
+
+    async def message(self, offset_message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
+        """Return the message that a broker gave an id, or None if it has it no more. Java: ``viewMessage``.
+
+        Args:
+            offset_message_id: SendResult's or ReceivedMessage's attribute of that name. It holds the
+                broker's address; only brokers that the name servers know are asked.
+            topic: the message's topic: for brokers of 5.x that check who may read it.
+
+        Raises:
+            ConfigurationError: it is no such id, or no broker of this cluster has the address in it.
+            BrokerError, ProtocolError: the id was made up: its place is in the middle of something else.
+            NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError.
+            ClosedError: the reader is not open.
+        """
+        self._check_open()
+        return await view(self.client, offset_message_id, topic)
+
+    async def find_message(self, topic: str, message_id: str) -> ReceivedMessage | None:
+        """Return the message with the id that its sender gave it, or None. Java: ``queryMessageByUniqKey``.
+
+        Brokers find a message a moment after it can be consumed. If several have the id, which happens when
+        a send was tried again, it is the first.
+
+        Args:
+            topic: the topic.
+            message_id: SendResult's or ReceivedMessage's attribute of that name.
+
+        Raises:
+            TopicNotFoundError: there is no such topic. ClosedError: the reader is not open.
+            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+            RequestTimeoutError: nothing was found, and not all brokers have answered.
+        """
+        self._check_open()
+        return await find_by_unique_id(self.client, topic, message_id)
+
+    async def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max: int = MAX_FOUND,  # noqa: A002  # what it is called in Java's tools
+        begin_ms: int = 0,
+        end_ms: int = END_OF_TIME_MS,
+    ) -> list[ReceivedMessage]:
+        """Return the newest messages of a topic that have a key, oldest first. Java: ``queryMessage``.
+
+        Brokers find a message a moment after it can be consumed.
+
+        Args:
+            topic: the topic.
+            key: one of the message's ``keys``.
+            max: how many at the most; a broker gives 64 at the most, unless it is set up otherwise. Messages
+                that are only like those that are wanted count too: with the same hash of topic and key, or
+                from less than a second after ``end_ms``.
+            begin_ms: the first store time, epoch milliseconds.
+            end_ms: the last store time.
+
+        Raises:
+            ConfigurationError: ``max`` is not above 0. As :meth:`find_message` otherwise.
+        """
+        self._check_open()
+        if max < 1:
+            raise ConfigurationError(f"max is {max}; it must be above 0")
+        return await find_by_key(self.client, topic, key, count=max, begin_ms=begin_ms, end_ms=end_ms)
 
     async def offsets(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
         """Return each queue's first offset, and the one that its next message will get.

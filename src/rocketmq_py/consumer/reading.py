@@ -8,6 +8,7 @@ from typing import Self, TypeAlias
 
 import trio
 
+from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.routes import Route
@@ -145,7 +146,7 @@ class Reading(Lifespan):
             case StartKind.END:
                 return await brokers.max_offset(queue)
             case StartKind.TIME:
-                return await brokers.offset_at(queue, start.value)
+                return await offset_before(brokers, queue, start.value)
             case StartKind.OFFSET:
                 return start.value
             case StartKind.LAST:
@@ -176,7 +177,7 @@ class Reading(Lifespan):
             timeout=TIMEOUT_SECONDS,
         )
         what, has_failed = f"reading {queue_name(queue)}", False
-        # 4.x brokers may name the offset of a message from just before the time that they are asked for.
+        # What comes first may be from just before the time; see offset_before.
         since_ms = self._start_at.value if self._start_at.kind is StartKind.TIME else 0
         with scope, send:
             while end is None or offset is None or offset < end:
@@ -219,6 +220,14 @@ def _between(
         for message in messages
         if offset <= message.queue_offset < end and message.store_time_ms >= since_ms
     ]
+
+
+async def offset_before(brokers: BrokerCalls, queue: MessageQueue, timestamp_ms: int) -> int:
+    """Return where to begin so that no message stored at a time or later is missed; earlier ones may come.
+
+    4.x brokers name any of the messages that were stored at the very millisecond that they are asked for.
+    """
+    return await brokers.offset_at(queue, max(timestamp_ms - 1, 0))
 
 
 async def of_each(

@@ -10,7 +10,13 @@ import trio
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.allocation import AllocateStrategy
-from rocketmq_py.errors import NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.consumer.assigning import AllocateByBroker, Assignments
+from rocketmq_py.errors import (
+    NameServerError,
+    RocketMQError,
+    TopicNotFoundError,
+    UnsupportedByBrokerError,
+)
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 
@@ -30,7 +36,7 @@ class Rebalancer:
     Args:
         client: the member.
         group: its group.
-        allocate: chooses its queues of a topic.
+        allocate: chooses its queues of a topic, or has brokers do so; None gives every member all of them.
         interval: seconds between two rounds.
         topics: gives the topics that are subscribed now.
         assigned: topics of which it has queues now.
@@ -42,7 +48,7 @@ class Rebalancer:
         client: ClientInstance,
         group: str,
         *,
-        allocate: AllocateStrategy,
+        allocate: AllocateStrategy | None,
         interval: float,
         topics: Callable[[], Collection[str]],
         assigned: Callable[[], Collection[str]],
@@ -51,6 +57,9 @@ class Rebalancer:
         self._client = client
         self._group = group
         self._allocate = allocate
+        self._assignments: Assignments | None = None
+        if isinstance(allocate, AllocateByBroker):
+            self._assignments = Assignments(client, group, allocate.strategy_name)
         self._interval = interval
         self._topics = topics
         self._assigned = assigned
@@ -137,14 +146,39 @@ class Rebalancer:
         if not route.read_queues:
             await self._assign(topic, ())
             return False
+        if self._allocate is None:
+            await self._assign(topic, route.read_queues)
+            return True
+        queues = await self._choose(route, members, self._allocate)
+        if queues is None:
+            return False
+        await self._assign(topic, queues)
+        return True
+
+    async def _choose(
+        self, route: Route, members: _Members, allocate: AllocateStrategy
+    ) -> Collection[MessageQueue] | None:
+        """Return this member's queues; None if nobody can tell now, and it keeps those that it has."""
+        assigned: Collection[MessageQueue] | None = None
+        if self._assignments is not None:
+            try:
+                assigned = await self._assignments.of(route)
+            except UnsupportedByBrokerError:
+                pass  # the members do it themselves
+            except RocketMQError as error:
+                logger.warning("group %s: it keeps its queues of %s: %s", self._group, route.topic, error)
+                return None
+        if assigned:
+            return assigned
+        # Brokers that share out queues have none for a member that they do not know yet.
         client_ids = await members.seen_by(route)
         if self._client.client_id not in client_ids:
             # No broker answered, or its answer is older than this member's heartbeat.
             self._must_announce = True
-            return False
-        queues = self._allocate(self._group, self._client.client_id, route.read_queues, client_ids)
-        await self._assign(topic, queues)
-        return True
+            return None
+        if assigned is not None:
+            return assigned
+        return allocate(self._group, self._client.client_id, route.read_queues, client_ids)
 
 
 class _Members:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.answering import Answering
+from rocketmq_py.consumer.calling import Caller, Handler
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
-from rocketmq_py.consumer.handling import Handler, Handling
+from rocketmq_py.consumer.giving_back import GivingBack
+from rocketmq_py.consumer.handling import Handling
+from rocketmq_py.consumer.local_offsets import LocalOffsets, default_folder, offsets_path
 from rocketmq_py.consumer.offsets import RemoteOffsets, starting_offset
-from rocketmq_py.consumer.pull_loop import PullLoop
-from rocketmq_py.consumer.pulling import QueuePuller
+from rocketmq_py.consumer.orderly import OrderlyHandling
+from rocketmq_py.consumer.pulling import queue_name
+from rocketmq_py.consumer.queues import Queues
 from rocketmq_py.consumer.rebalancing import Rebalancer
-from rocketmq_py.consumer.streak import Streak
-from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.consumer.results import DEAD_LETTER
+from rocketmq_py.consumer.statistics import SAMPLE_SECONDS, Statistics
+from rocketmq_py.consumer.workers import Workers
+from rocketmq_py.errors import NoQueueError
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,
@@ -26,8 +33,6 @@ from rocketmq_py.protocol.bodies import (
     SubscriptionData,
 )
 
-logger = logging.getLogger("rocketmq_py.consumer")
-
 DRAIN_SHARE = 0.5
 LEAVE_SHARE = 0.3
 """Parts of ``close_timeout``: for the handlers that are running, and for commits and leave-taking. What
@@ -35,7 +40,7 @@ is left is for the client, which closes after the consumer."""
 
 FIRST_COMMIT_SECONDS = 1.0
 
-_CONSUME_FROM_WHERE = {
+CONSUME_FROM_WHERE = {
     ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
     ConsumeFrom.FIRST: ConsumeFromWhere.FIRST_OFFSET,
     ConsumeFrom.TIMESTAMP: ConsumeFromWhere.TIMESTAMP,
@@ -66,21 +71,22 @@ class Session:
         self._subscriptions = subscriptions
         self._timestamp_ms = timestamp_ms
         self._handle = handle
-        self._offsets = RemoteOffsets(client, config.group)
-        self._loops: dict[str, dict[MessageQueue, PullLoop]] = {}
-        self._streaks: defaultdict[str, Streak] = defaultdict(Streak)
-        self._handling: Handling | None = None
-        self._paused = False
+        self._offsets = _offset_store(client, config)
+        self._statistics = Statistics()
+        self._queues = Queues(
+            client, config, subscriptions, self._offsets, begin_at=self._begin_at, statistics=self._statistics
+        )
+        self._handling: Workers | None = None
         self._stopping = trio.Event()
         self.ended = trio.Event()
         self.rebalancer = Rebalancer(
             client,
             config.group,
-            allocate=config.allocate,
+            allocate=None if config.broadcasting else config.allocate,
             interval=config.rebalance_interval,
             topics=subscriptions.keys,
-            assigned=self._loops.keys,
-            assign=self._assign,
+            assigned=self._queues.topics,
+            assign=self._queues.assign,
         )
 
     async def run(self) -> None:
@@ -89,6 +95,16 @@ class Session:
         When cancelled, the handlers are cancelled too, and their messages delivered again. The leaving is
         shielded from the cancellation and takes part of ``close_timeout`` at the most.
         """
+        try:
+            await self._offsets.open()
+            try:
+                await self._be_member()
+            finally:
+                self._offsets.close()
+        finally:
+            self.ended.set()
+
+    async def _be_member(self) -> None:
         client, group = self._client, self._config.group
         client.heartbeats.add_consumer(group, self._describe)
         client.on_members_changed(group, self.rebalancer.wake)
@@ -98,11 +114,8 @@ class Session:
         finally:
             forget_routes()
             client.on_members_changed(group, None)
-            try:
-                with trio.move_on_after(self._config.close_timeout * LEAVE_SHARE, shield=True):
-                    await self._leave()
-            finally:
-                self.ended.set()
+            with trio.move_on_after(self._config.close_timeout * LEAVE_SHARE, shield=True):
+                await self._leave()
 
     def stop(self) -> None:
         """Pull no more; :meth:`run` returns when the handlers that are running have ended."""
@@ -112,109 +125,92 @@ class Session:
 
     def pause(self, paused: bool) -> None:
         """Stop pulling for the time being, or go on."""
-        self._paused = paused
-        for loop in self._all_loops():
-            loop.pause(paused)
+        self._queues.pause(paused)
 
     def queues(self) -> list[MessageQueue]:
         """Return the queues that this member has now, sorted."""
-        return sorted(loop.queue for loop in self._all_loops())
+        return sorted(loop.queue for loop in self._queues)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return where the group goes on in a queue, as it was last written."""
+        return await self._offsets.committed(queue)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset`` in a queue that this member has."""
+        if self._queues.find(queue) is None:
+            raise NoQueueError(f"{queue_name(queue)} is not one of this member's queues now")
+        await self._queues.go_on_from({queue: offset})
 
     async def _consume(self) -> None:
+        config = self._config
+        close_timeout = config.close_timeout
         async with trio.open_nursery() as handlers:
-            handling = Handling(handlers, self._handle, self._config.concurrency, self._send_back)
-            self._handling = handling
-            async with trio.open_nursery() as self._background:
-                self._background.start_soon(self.rebalancer.run)
-                self._background.start_soon(self._commit_now_and_then)
-                await self._stopping.wait()
-                self._background.cancel_scope.cancel()
-            with trio.move_on_after(self._config.close_timeout * DRAIN_SHARE):
+            caller = Caller(self._handle, config.concurrency, in_lists=config.batch_size is not None)
+            handling = self._handling = self._open_handling(handlers, caller)
+            handling.thread_grace = close_timeout * DRAIN_SHARE
+            handlers.start_soon(self._queues.keep_locks)
+            async with trio.open_nursery() as background:
+                self._queues.open(background, handling.offer)
+                background.start_soon(self.rebalancer.run)
+                background.start_soon(self._commit_now_and_then)
+                background.start_soon(self._look_now_and_then)
+                answering = Answering(
+                    self._client,
+                    config,
+                    describe=self._describe,
+                    started_ms=self._client.now_ms(),
+                    queues=self._queues,
+                    statistics=self._statistics,
+                    caller=caller,
+                    nursery=handlers,
+                )
+                with answering.answers():
+                    await self._stopping.wait()
+                background.cancel_scope.cancel()
+            with trio.move_on_after(close_timeout * DRAIN_SHARE):
                 await handling.drain()
+            handling.thread_grace = 0
             handlers.cancel_scope.cancel()
 
-    async def _leave(self) -> None:
-        self._note_offsets()
-        for loop in self._all_loops():
-            loop.drop()
-        # First the offsets: whoever gets the queues begins there.
-        await self._offsets.confirm_all()
-        await self._client.heartbeats.remove_consumer(self._config.group)
+    def _open_handling(self, nursery: trio.Nursery, caller: Caller) -> Workers:
+        config = self._config
+        giving = GivingBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
+        if config.orderly:
+            return OrderlyHandling(
+                nursery,
+                caller,
+                concurrency=config.concurrency,
+                batch_size=config.batch_size,
+                auto_commit=config.auto_commit,
+                suspend=config.suspend_current_queue,
+                max_reconsume_times=config.reconsume_limit,
+                give_up=partial(giving.send_copy, delay_level=DEAD_LETTER),
+            )
+        return Handling(
+            nursery,
+            caller,
+            concurrency=config.concurrency,
+            batch_size=config.batch_size,
+            timeout=config.consume_timeout,
+            give_back=giving.drop if config.broadcasting else giving.give_back,
+        )
 
-    def _all_loops(self) -> list[PullLoop]:
-        return [loop for loops in self._loops.values() for loop in loops.values()]
+    async def _leave(self) -> None:
+        await self._queues.leave()
+        await self._client.heartbeats.remove_consumer(self._config.group)
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(
             group_name=self._config.group,
             consume_type=ConsumeType.PUSH,
-            message_model=MessageModel.CLUSTERING,
-            consume_from_where=_CONSUME_FROM_WHERE[self._config.consume_from],
+            message_model=MessageModel.BROADCASTING if self._config.broadcasting else MessageModel.CLUSTERING,
+            consume_from_where=CONSUME_FROM_WHERE[self._config.consume_from],
             subscription_data_set=tuple(self._subscriptions.values()),
         )
 
-    # Queues
-
-    async def _assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Have these queues of the topic and no other."""
-        loops = self._loops.setdefault(topic, {})
-        # The topic may have been unsubscribed while the round was under way.
-        wanted = set(queues) if topic in self._subscriptions else set()
-        given_up = [queue for queue in loops if queue not in wanted]
-        for queue in given_up:
-            offset = loops.pop(queue).drop()
-            if offset is not None:
-                self._offsets.update(queue, offset)
-        taken_up = sorted(wanted.difference(loops))
-        for queue in taken_up:
-            loops[queue] = self._start_loop(queue)
-        if not loops:
-            del self._loops[topic]
-        if given_up or taken_up:
-            logger.info(
-                "group %s: topic %s: %d queues, of which %d are new; %d given up",
-                self._config.group, topic, len(loops), len(taken_up), len(given_up),
-            )  # fmt: skip
-        await self._offsets.write(given_up)
-        for queue in given_up:
-            self._offsets.forget(queue)
-
-    def _start_loop(self, queue: MessageQueue) -> PullLoop:
-        config, client = self._config, self._client
-        assert self._handling is not None
-        subscribed = self._subscriptions[queue.topic]
-        puller = QueuePuller(
-            client,
-            config.group,
-            queue,
-            batch_size=config.pull_batch_size,
-            hold=config.pull_hold,
-            timeout=config.pull_timeout,
-        )
-        loop = PullLoop(
-            puller,
-            config.flow_limits,
-            subscription=lambda: self._subscriptions.get(queue.topic, subscribed),
-            start=partial(
-                starting_offset, client, self._offsets, queue, config.consume_from, self._timestamp_ms
-            ),
-            may_commit=partial(self._offsets.has_entry, queue),
-            deliver=self._handling.offer,
-            spoil_route=partial(client.routes.spoil, queue.topic),
-            streak=self._streaks[queue.broker_name],
-        )
-        loop.pause(self._paused)
-        self._background.start_soon(loop.run)
-        return loop
-
-    # Messages and offsets
-
-    async def _send_back(self, message: ReceivedMessage) -> None:
-        await self._client.brokers.send_back(
-            message,
-            self._config.group,
-            delay_level=0,
-            max_reconsume_times=self._config.max_reconsume_times,
+    async def _begin_at(self, queue: MessageQueue) -> int:
+        return await starting_offset(
+            self._client, self._offsets, queue, self._config.consume_from, self._timestamp_ms
         )
 
     async def _commit_now_and_then(self) -> None:
@@ -222,11 +218,20 @@ class Session:
         pause = min(FIRST_COMMIT_SECONDS, self._config.commit_interval)
         while True:
             await trio.sleep(pause)
-            self._note_offsets()
+            self._queues.note_offsets()
             await self._offsets.write()
             pause = self._config.commit_interval
 
-    def _note_offsets(self) -> None:
-        for loop in self._all_loops():
-            if loop.held is not None:
-                self._offsets.update(loop.queue, loop.held.safe_offset)
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(SAMPLE_SECONDS)
+            self._statistics.sample()
+            self._queues.look_for_progress()
+
+
+def _offset_store(client: ClientInstance, config: PushConsumerConfig) -> RemoteOffsets | LocalOffsets:
+    if not config.broadcasting:
+        return RemoteOffsets(client, config.group)
+    folder = default_folder() if config.local_offsets is None else Path(config.local_offsets)
+    path = offsets_path(folder, client, config.group)
+    return LocalOffsets(client, config.group, path, interval=config.commit_interval)

@@ -1,0 +1,72 @@
+"""Poll messages as a member of a group, then read some of them again, and look one up.
+
+python examples/lite_pull.py [NAMESRV]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue
+
+TOPIC = "LitePullTest"
+
+
+async def send(client: Client) -> str:
+    """Send twenty messages; return the id of the last one."""
+    async with client.producer("examples") as producer:
+        for number in range(20):
+            result = await producer.send(Message(TOPIC, b"%d" % number, keys=f"order-{number}"))
+    return result.offset_message_id
+
+
+async def poll_everything(client: Client) -> None:
+    """Share the topic's queues with the group; what was polled is committed when the next poll begins."""
+
+    def on_assignment(got: list[MessageQueue], lost: list[MessageQueue]) -> None:
+        print(f"got {len(got)} queues, lost {len(lost)}")
+
+    async with client.lite_pull_consumer(
+        "examples-lite-pull", consume_from=ConsumeFrom.FIRST, on_assignment=on_assignment
+    ) as consumer:
+        consumer.subscribe(TOPIC)
+        count = 0
+        while count < 20:
+            count += len(await consumer.poll(max=5, timeout=10))
+        print(f"polled {count} messages")
+
+
+async def read_a_queue_again(client: Client) -> None:
+    """Take one queue, go back to its beginning, and commit by hand how far it was read."""
+    async with LitePullConsumer(client, group="examples-again", auto_commit=False) as consumer:
+        queue, *_ = await consumer.queues(TOPIC)
+        await consumer.assign([queue])
+        await consumer.seek_to_begin(queue)
+        messages = await consumer.poll(max=3)
+        await consumer.commit()
+        print(f"read {len(messages)} again; committed {await consumer.committed(queue)}")
+
+
+async def look_up(client: Client, message_id: str) -> None:
+    """Look at single messages, without a group."""
+    async with client.reader() as reader:
+        message = await reader.message(message_id)
+        print(f"by its id: {message.body!r}" if message else "by its id: it is gone")
+        (queue, (first, end)), *_ = (await reader.offsets(TOPIC)).items()
+        bodies = [message.body async for message in reader.range(queue, max(first, end - 2), end)]
+        print(f"the last of a queue: {len(bodies)}")
+
+
+async def main(address: str | None) -> None:
+    """Do all of it."""
+    async with Client(address) as client:
+        message_id = await send(client)
+        await poll_everything(client)
+        await read_a_queue_again(client)
+        await look_up(client, message_id)
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1] if len(sys.argv) > 1 else None)

@@ -1,0 +1,48 @@
+"""Consuming by pop: each message is taken for a time, and acknowledged by itself. Needs brokers of 5.x.
+
+    python examples/pop.py [NAMESRV]
+
+NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+127.0.0.1:9876.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message
+
+TOPIC = "PopTest"
+
+
+async def main(address: str | None) -> None:
+    """Send three jobs, and take them: one succeeds, one needs longer, one fails and comes again."""
+    async with Client(address) as client:
+        async with client.producer("examples") as producer:
+            queue = None
+            for name in ("easy", "long", "broken"):
+                result = await producer.send(Message(TOPIC, name.encode()), queue=queue)
+                queue = result.queue
+
+        async with client.pop_consumer("pop-examples", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe(TOPIC)
+            left = 3
+            while left:
+                # Nobody else of the group gets them for two seconds; no queue is this member's alone.
+                for message in await consumer.receive(invisible=2.0, wait=5.0):
+                    name = message.body.decode()
+                    if name == "broken" and not message.reconsume_times:
+                        print("broken: fails")
+                        await consumer.change_invisible(message, 0.1)  # without this it comes in two seconds
+                        continue
+                    if name == "long":
+                        message = await consumer.change_invisible(message, 60.0)
+                    await consumer.ack(message)
+                    print(f"{name}: done, delivered {message.reconsume_times + 1} times")
+                    left -= 1
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1] if len(sys.argv) > 1 else None)

@@ -1,0 +1,134 @@
+"""Members in both languages of groups that pop, or whose queues the broker shares out (5.x)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.java.peer import JavaPeer, java_peer
+from rocketmq_py import AllocateByBroker, Client, ConsumeFrom, Message, PoppedMessage, ReceivedMessage
+from tests.behaviours.conftest import create_topic
+from tests.behaviours.reading import until_readable
+
+PATIENCE = 60
+JAVA = "5.5.0"
+
+
+@pytest.fixture
+def real(real_cluster: Callable[[str], Cluster]) -> Cluster:
+    return real_cluster(JAVA)
+
+
+@pytest.fixture
+async def client(real: Cluster) -> AsyncIterator[Client]:
+    async with Client(real.name_servers) as client:
+        yield client
+
+
+@pytest.fixture
+async def topic(client: Client, unique: str) -> str:
+    await create_topic(client, unique, queues=4)
+    return unique
+
+
+def options(real: Cluster, topic: str) -> tuple[str, ...]:
+    return "--namesrv", real.name_servers, "--topic", topic, "--group", f"group-{topic}"
+
+
+async def send(client: Client, topic: str, numbers: range) -> None:
+    async with client.producer("senders") as producer:
+        for number in numbers:
+            await producer.send(Message(topic, b"%d" % number))
+    await until_readable(client, topic, count=len(numbers))
+
+
+async def collect(peer: JavaPeer, into: list[dict[str, Any]]) -> None:
+    while True:
+        into.append(await peer.next_line())
+
+
+def numbers(lines: list[dict[str, Any]]) -> list[int]:
+    return sorted([int(base64.b64decode(line["body"])) for line in lines if "body" in line])
+
+
+async def test_members_that_pop_share_the_messages(real: Cluster, client: Client, topic: str) -> None:
+    here: list[int] = []
+    there: list[dict[str, Any]] = []
+    async with (
+        client.pop_consumer(f"group-{topic}", consume_from=ConsumeFrom.FIRST) as consumer,
+        java_peer(JAVA, "ConsumeByPop", *options(real, topic)) as peer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        await peer.next_line()
+        nursery.start_soon(collect, peer, there)
+        await send(client, topic, range(100))
+        with trio.fail_after(PATIENCE):
+            while len(here) + len(there) < 100:
+                messages = await consumer.receive(max_messages=4, wait=1)
+                here += [int(message.body) for message in messages]
+                await consumer.ack(*messages)
+        nursery.cancel_scope.cancel()
+    assert sorted([*here, *numbers(there)]) == list(range(100))
+
+
+async def test_what_nobody_acknowledged_here_goes_to_the_other(
+    real: Cluster, client: Client, topic: str
+) -> None:
+    await send(client, topic, range(10))
+    async with client.pop_consumer(f"group-{topic}", consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        popped: list[PoppedMessage] = []
+        with trio.fail_after(PATIENCE):
+            while len(popped) < 10:
+                popped += await consumer.receive(invisible=1, wait=1)
+        acknowledged = popped[:3]
+        await consumer.ack(*acknowledged)
+    there: list[dict[str, Any]] = []
+    async with java_peer(JAVA, "ConsumeByPop", *options(real, topic)) as peer:
+        await peer.next_line()
+        with trio.fail_after(PATIENCE):
+            while len(there) < 7:
+                there.append(await peer.next_line())
+    assert numbers(there) == sorted({*range(10)} - {int(message.body) for message in acknowledged})
+    assert {line["reconsumeTimes"] for line in there} == {1}
+
+
+async def test_a_member_whose_queues_the_broker_chooses_shares_with_one_that_chooses_itself(
+    real: Cluster, client: Client, topic: str
+) -> None:
+    here: list[int] = []
+    there: list[dict[str, Any]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        here.append(int(message.body))
+
+    async with (
+        client.push_consumer(
+            f"group-{topic}",
+            consume_from=ConsumeFrom.FIRST,
+            allocate=AllocateByBroker(),
+            rebalance_interval=1,
+        ) as consumer,
+        java_peer(JAVA, "Consume", *options(real, topic), "--from", "first") as peer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        await peer.next_line()
+        nursery.start_soon(consumer.run, handle)
+        nursery.start_soon(collect, peer, there)
+        with trio.fail_after(PATIENCE):
+            while len([queue for queue in consumer.queues if queue.topic == topic]) != 2:
+                await trio.sleep(0.1)
+        await send(client, topic, range(100))
+        with trio.fail_after(PATIENCE):
+            while {*here, *numbers(there)} != {*range(100)}:
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert here
+    assert there

@@ -1,0 +1,126 @@
+"""Single messages, looked up by their ids and keys. Java: ``MQAdminImpl``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.headers import QueryMessageRequest, ViewMessageRequest
+from rocketmq_py.protocol.message_id import OffsetMessageId
+from rocketmq_py.protocol.stored_message import decode_messages
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+END_OF_TIME_MS = 2**63 - 1
+NOTHING_THERE = "can not find message"
+"""How a broker's remark begins when no message is where an id says: the code says only that it failed."""
+INDEX_STEP_MS = 1000
+"""Brokers' indexes keep times in whole seconds, rounded down."""
+MAX_WITH_UNIQUE_ID = 32
+"""Messages with one unique id that are looked at; as in Java, and brokers give no more."""
+
+
+async def view(client: ClientInstance, offset_message_id: str, topic: str | None) -> ReceivedMessage | None:
+    """Return the message that a broker gave an id, or None if it is not there; see ``Reader.message``."""
+    place = OffsetMessageId.parse(offset_message_id)
+    broker_name = await _broker_at(client, place.broker_address)
+    header = ViewMessageRequest(offset=place.commit_log_offset, topic=topic)
+    try:
+        answer = await client.brokers.call(place.broker_address, header)
+    except BrokerError as error:
+        if (error.remark or "").startswith(NOTHING_THERE):
+            return None
+        raise
+    for message in client.namespace.unwrap_messages(decode_messages(answer.body, broker_name)):
+        if message.commit_log_offset == place.commit_log_offset:
+            return message
+    return None
+
+
+async def find_by_key(
+    client: ClientInstance, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
+) -> list[ReceivedMessage]:
+    """Return the newest messages of a topic with a key; see ``Reader.find``."""
+    header = QueryMessageRequest(
+        topic=topic,
+        key=key,
+        max_num=count,
+        begin_timestamp=max(begin_ms - INDEX_STEP_MS, 0),
+        end_timestamp=end_ms,
+        unique_key_query=False,
+    )
+
+    def is_wanted(message: ReceivedMessage) -> bool:
+        return key in message.keys and begin_ms <= message.store_time_ms <= end_ms
+
+    return (await _query(client, header, is_wanted))[-count:]
+
+
+async def find_by_unique_id(client: ClientInstance, topic: str, message_id: str) -> ReceivedMessage | None:
+    """Return the first message of a topic with a unique id, or None; see ``Reader.find_message``."""
+    header = QueryMessageRequest(
+        topic=topic,
+        key=message_id,
+        max_num=MAX_WITH_UNIQUE_ID,
+        begin_timestamp=0,
+        end_timestamp=END_OF_TIME_MS,
+        unique_key_query=True,
+    )
+    found = await _query(client, header, lambda message: message.message_id == message_id)
+    return found[0] if found else None
+
+
+async def _broker_at(client: ClientInstance, address: str) -> str:
+    """Return the name of the broker at an address: an id leads to brokers of this cluster only."""
+    info = await client.name_servers.cluster_info()
+    for name, broker in info.broker_addr_table.items():
+        if address in broker.broker_addrs.values():
+            return name
+    raise ConfigurationError(
+        f"the message id names {address}, where no broker of this cluster is; is it an offset_message_id?"
+    )
+
+
+async def _query(
+    client: ClientInstance, header: QueryMessageRequest, is_wanted: Callable[[ReceivedMessage], bool]
+) -> list[ReceivedMessage]:
+    """Ask all brokers of a topic at the same time; return what is wanted of their answers, oldest first."""
+    route = await client.routes.get(header.topic)
+    found: list[ReceivedMessage] = []
+    errors: list[RocketMQError] = []
+
+    async def ask(broker_name: str) -> None:
+        try:
+            found.extend(await _ask(client, broker_name, header))
+        except RocketMQError as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for broker_name in route.brokers:
+            nursery.start_soon(ask, broker_name)
+    # Brokers know only hashes of topic and key.
+    wanted = [message for message in found if message.topic == header.topic and is_wanted(message)]
+    if errors and not wanted:
+        raise errors[0]
+    for error in errors:
+        logger.warning("looking up %s in %s: %s; others have answered", header.key, header.topic, error)
+    return sorted(wanted, key=lambda message: message.store_time_ms)
+
+
+async def _ask(
+    client: ClientInstance, broker_name: str, header: QueryMessageRequest
+) -> list[ReceivedMessage]:
+    address = client.routes.broker_address(broker_name, any_id=True)
+    try:
+        answer = await client.brokers.call(address, header)
+    except BrokerError as error:
+        if error.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        raise
+    return client.namespace.unwrap_messages(decode_messages(answer.body, broker_name))

@@ -1,0 +1,43 @@
+"""A pop consumer's settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES, ConsumeFrom
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.names import check_group
+
+
+def _consume_from(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value not in (ConsumeFrom.FIRST, ConsumeFrom.LAST):
+        raise ConfigurationError(f"{attribute.name} is {value!r}; a pop can begin with the FIRST or the LAST")
+
+
+@attrs.frozen(kw_only=True)
+class PopConsumerConfig:
+    """How a pop consumer consumes. Java's names stand in brackets.
+
+    Args:
+        group: the consumer group (consumerGroup). All its members must subscribe alike, and pop.
+        max_reconsume_times: deliveries after the first one, before a message that is never acknowledged
+            goes to the group's dead letters (maxReconsumeTimes).
+        consume_from: where a new group begins: FIRST or LAST; see ConsumeFrom (consumeFromWhere).
+        close_timeout: seconds that closing may take.
+    """
+
+    group: str = attrs.field(converter=check_group)
+    max_reconsume_times: int = attrs.field(default=DEFAULT_RECONSUME_TIMES, validator=not_negative)
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, validator=_consume_from)
+    close_timeout: float = attrs.field(default=5.0, validator=positive)
+
+
+class PopConsumerOptions(ClientOptions, total=False):
+    """The fields of PopConsumerConfig but ``group``, and those of ClientConfig, as keyword arguments."""
+
+    max_reconsume_times: int
+    consume_from: ConsumeFrom
+    close_timeout: float

@@ -1,0 +1,91 @@
+"""What a handler may return."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+from rocketmq_py.client.config import not_negative
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import MAX_DELAY_LEVEL
+
+DEAD_LETTER = -1
+"""The delay level of what shall not come again: it goes to the group's dead letters at once."""
+
+
+def _delay_level(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
+    if not DEAD_LETTER <= value <= MAX_DELAY_LEVEL:
+        raise ConfigurationError(
+            f"{attribute.name} is {value!r}; {DEAD_LETTER} to {MAX_DELAY_LEVEL} are allowed"
+        )
+
+
+@attrs.frozen
+class ConsumeResult:
+    """The root of what a handler may return. Whatever else it returns, None above all, means: done with."""
+
+
+@attrs.frozen
+class ConsumeLater(ConsumeResult):
+    """Deliver it again later. Java: ``ConsumeConcurrentlyStatus.RECONSUME_LATER``.
+
+    Args:
+        delay_level: when: 1 to 18 say it (1s 5s 10s 30s 1m … 2h in a broker's default settings), 0 lets the
+            broker choose by the number of failures, -1 is never: it goes to the group's dead letters
+            (delayLevelWhenNextConsume).
+        done: of a list of messages, how many from its beginning are done with; only the others come again
+            (ackIndex, which is one less).
+
+    Raises:
+        ConfigurationError: a number is outside of what is allowed.
+    """
+
+    delay_level: int = attrs.field(default=0, validator=_delay_level)
+    done: int = attrs.field(default=0, validator=not_negative)
+
+
+def _seconds(_: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
+    if value is not None and not 0 <= value < math.inf:
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be 0 or more")
+
+
+@attrs.frozen
+class Suspend(ConsumeResult):
+    """Have the queue rest, and then hand the same messages out again: for consumers in order.
+
+    Java: ``ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT``.
+
+    Args:
+        seconds: how long; None is the consumer's ``suspend_current_queue`` (suspendCurrentQueueTimeMillis).
+
+    Raises:
+        ConfigurationError: ``seconds`` is negative.
+    """
+
+    seconds: float | None = attrs.field(default=None, validator=_seconds)
+
+
+@attrs.frozen
+class Commit(ConsumeResult):
+    """Be done with all that was handed out of the queue so far. Java: ``ConsumeOrderlyStatus.COMMIT``.
+
+    For consumers in order with ``auto_commit=False``; with auto_commit it says nothing new.
+    """
+
+
+@attrs.frozen
+class Rollback(ConsumeResult):
+    """Hand out again all that was handed out of the queue since the last Commit, after it has rested.
+
+    For consumers in order with ``auto_commit=False``. Java: ``ConsumeOrderlyStatus.ROLLBACK``.
+
+    Args:
+        seconds: as for Suspend.
+
+    Raises:
+        ConfigurationError: ``seconds`` is negative.
+    """
+
+    seconds: float | None = attrs.field(default=None, validator=_seconds)

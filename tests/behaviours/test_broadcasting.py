@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from tests.behaviours.conftest import ClusterUnderTest
+
+PATIENCE = 60
+"""Seconds after which a test that still waits has failed."""
+
+
+async def fill(client: Client, topic: str, numbers: range) -> None:
+    async with client.producer("fillers") as producer:
+        for number in numbers:
+            await producer.send(Message(topic, b"%d" % number))
+
+
+class Member:
+    """A broadcasting consumer, and how often it got each message."""
+
+    def __init__(self, cluster: ClusterUnderTest, group: str, topic: str, folder: Path, name: str) -> None:
+        self.cluster = cluster
+        self.group = group
+        self.topic = topic
+        self.folder = folder
+        self.name = name
+        self.got: Counter[int] = Counter()
+        self.fails_on: set[int] = set()
+        self._more = trio.lowlevel.ParkingLot()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with PushConsumer(
+            self.cluster.address,
+            group=self.group,
+            broadcasting=True,
+            local_offsets=self.folder,
+            instance_name=self.name,
+            consume_from=ConsumeFrom.FIRST,
+        ) as consumer:
+            consumer.subscribe(self.topic)
+            task_status.started()
+            await consumer.run(self._handle)
+
+    async def until(self, *ranges: range) -> None:
+        with trio.fail_after(PATIENCE):
+            while not all(self.got[number] for numbers in ranges for number in numbers):
+                await self._more.park()
+
+    async def _handle(self, message: ReceivedMessage) -> None:
+        number = int(message.body)
+        self.got[number] += 1
+        self._more.unpark_all()
+        if number in self.fails_on:
+            raise ValueError("no")
+
+
+@pytest.fixture
+def members(cluster: ClusterUnderTest, unique: str, topic: str, tmp_path: Path) -> list[Member]:
+    return [Member(cluster, f"group-{unique}", topic, tmp_path, name) for name in ("one", "two", "three")]
+
+
+async def test_every_member_gets_every_message_once(
+    client: Client, topic: str, members: list[Member]
+) -> None:
+    await fill(client, topic, range(50))
+    async with trio.open_nursery() as nursery:
+        for member in members:
+            await nursery.start(member.run)
+        for member in members:
+            await member.until(range(50))
+        await fill(client, topic, range(50, 100))
+        for member in members:
+            await member.until(range(100))
+        nursery.cancel_scope.cancel()
+    for member in members:
+        assert member.got == Counter(range(100))
+
+
+async def test_a_member_that_is_started_anew_goes_on_where_it_was(
+    client: Client, topic: str, members: list[Member]
+) -> None:
+    member, other = members[:2]
+    for numbers in (range(30), range(30, 60), range(60, 90)):
+        await fill(client, topic, numbers)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(member.run)
+            await member.until(numbers)
+            nursery.cancel_scope.cancel()
+    assert member.got == Counter(range(90))
+    # What one member has does not count for another.
+    async with trio.open_nursery() as nursery:
+        await nursery.start(other.run)
+        await other.until(range(90))
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_fails_does_not_come_again_and_what_follows_does(
+    client: Client, topic: str, members: list[Member]
+) -> None:
+    member = members[0]
+    member.fails_on = {3, 7}
+    await fill(client, topic, range(20))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(member.run)
+        await member.until(range(20))
+        await fill(client, topic, range(20, 40))
+        await member.until(range(40))
+        nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(member.run)
+        await fill(client, topic, range(40, 50))
+        await member.until(range(40, 50))
+        nursery.cancel_scope.cancel()
+    assert member.got == Counter(range(50))

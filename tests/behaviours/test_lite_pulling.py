@@ -1,0 +1,203 @@
+"""What lite pull consumers promise on every cluster."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue, ReceivedMessage
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import PATIENCE, until_readable
+from tests.behaviours.test_consuming import Collector, consume, numbers
+from tests.behaviours.test_reading import fill_with_a_pause
+
+
+def consumer_of(client: Client | str, group: str, **options: bool) -> LitePullConsumer:
+    return LitePullConsumer(
+        client,
+        group=group,
+        consume_from=ConsumeFrom.FIRST,
+        auto_commit=options.get("auto_commit", True),
+    )
+
+
+async def fill_evenly(client: Client, topic: str, count: int, *, tags: str = "", start: int = 0) -> None:
+    """Send messages to the queues in turn; what is tried again stays where it belongs."""
+    queues = itertools.cycle((await client.routes.get(topic)).write_queues)
+    async with client.producer("fillers") as producer:
+        for number in range(start, start + count):
+            await producer.send_soon(Message(topic, b"%d" % number, tags=tags), queue=next(queues))
+
+
+async def poll(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:
+    """Poll until there are so many messages."""
+    messages: list[ReceivedMessage] = []
+    with trio.fail_after(PATIENCE):
+        while len(messages) < count:
+            messages += await consumer.poll(max=count - len(messages))
+    return messages
+
+
+def bodies(messages: list[ReceivedMessage]) -> list[bytes]:
+    return sorted((message.body for message in messages), key=int)
+
+
+async def assigned(consumer: LitePullConsumer, count: int) -> list[MessageQueue]:
+    """Wait until the consumer has so many queues."""
+    with trio.fail_after(PATIENCE):
+        while len(consumer.assignment) != count:
+            await trio.sleep(0.05)
+    return consumer.assignment
+
+
+async def test_a_group_goes_on_where_its_last_member_stopped(client: Client, topic: str, unique: str) -> None:
+    await fill_evenly(client, topic, 200)
+    received = []
+    for _ in range(2):
+        async with consumer_of(client, unique) as consumer:
+            consumer.subscribe(topic)
+            received += await poll(consumer, 100)
+    assert bodies(received) == numbers(range(200))
+    async with client.reader() as reader:
+        offsets = await reader.offsets(topic)
+    for queue, (_, end) in offsets.items():
+        assert await client.brokers.committed_offset(unique, queue) == end
+
+
+async def test_two_members_share_the_queues_and_hand_them_over(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    received: list[ReceivedMessage] = []
+    async with consumer_of(cluster.address, unique) as first:
+        first.subscribe(topic)
+        await assigned(first, 4)
+        async with consumer_of(cluster.address, unique) as second:
+            second.subscribe(topic)
+            shares = [set(await assigned(member, 2)) for member in (first, second)]
+            assert not shares[0] & shares[1]
+            await fill_evenly(client, topic, 200)
+            for member, share in zip((first, second), shares, strict=True):
+                messages = await poll(member, 100)
+                assert {message.queue for message in messages} <= share
+                received += messages
+        await assigned(first, 4)
+        await fill_evenly(client, topic, 40, start=200)
+        received += await poll(first, 40)
+    assert bodies(received) == numbers(range(240))
+
+
+async def test_a_push_consumer_goes_on_where_a_lite_pull_consumer_stopped(
+    client: Client, topic: str, unique: str
+) -> None:
+    await fill_evenly(client, topic, 100)
+    async with consumer_of(client, unique) as consumer:
+        consumer.subscribe(topic)
+        first = await poll(consumer, 60)
+    collector = Collector(40)
+    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as pushed:
+        pushed.subscribe(topic)
+        await consume(pushed, collector)
+    assert bodies(first + collector.messages) == numbers(range(100))
+
+
+async def test_assigned_queues_and_places(client: Client, topic: str, unique: str) -> None:
+    middle = await fill_with_a_pause(client, topic)
+    async with consumer_of(client, unique) as consumer:
+        queues = await consumer.queues(topic)
+        assert len(queues) == 4
+        await consumer.assign(queues[:1])
+        queue = queues[0]
+        assert await poll(consumer, 20)
+        await consumer.seek(queue, 15)
+        assert [message.queue_offset for message in await poll(consumer, 5)] == list(range(15, 20))
+        await consumer.seek_to_begin(queue)
+        assert [message.queue_offset for message in await poll(consumer, 3)] == [0, 1, 2]
+        await consumer.seek_to_end(queue)
+        assert await consumer.poll(timeout=0.5) == []
+        await consumer.commit()
+        assert await consumer.committed(queue) == 20
+        assert await consumer.offset_at(queue, middle) == 10
+        assert await consumer.offset_at(queue, middle + 3_600_000) == 20
+        assert await consumer.offset_at(queue, 0) == 0
+        await consumer.seek_to_time(queue, middle)
+        assert (await poll(consumer, 1))[0].queue_offset == 10
+        await consumer.seek(queue, 3)
+        await consumer.commit()
+        assert await consumer.committed(queue) == 3
+
+
+async def test_only_what_was_committed_by_hand_is_committed(client: Client, topic: str, unique: str) -> None:
+    await fill_evenly(client, topic, 40)
+    await until_readable(client, topic, count=40)
+    async with consumer_of(client, unique, auto_commit=False) as consumer:
+        (queue, *_) = queues = await consumer.queues(topic)
+        await consumer.assign(queues)
+        await poll(consumer, 20)
+        await consumer.commit({queue: 2})
+        await poll(consumer, 20)
+        assert await consumer.committed(queue) == 2
+    assert await client.brokers.committed_offset(unique, queue) == 2
+    for other in queues[1:]:
+        assert not await client.brokers.committed_offset(unique, other)
+
+
+async def test_pauses(client: Client, topic: str, unique: str) -> None:
+    async with consumer_of(client, unique) as consumer:
+        consumer.subscribe(topic)
+        queue, *others = await assigned(consumer, 4)
+        consumer.pause([queue])
+        await fill_evenly(client, topic, 40)
+        await until_readable(client, topic, count=40)
+        messages = await poll(consumer, 30)
+        assert {message.queue for message in messages} == {*others}
+        assert await consumer.poll(timeout=0.5) == []
+        consumer.resume([queue])
+        messages += await poll(consumer, 10)
+    assert bodies(messages) == numbers(range(40))
+
+
+@pytest.mark.parametrize("subscribes", [True, False])
+async def test_some_messages_by_tags_and_by_a_condition(
+    client: Client, topic: str, unique: str, subscribes: bool
+) -> None:
+    await fill_evenly(client, topic, 20, tags="A")
+    await fill_evenly(client, topic, 20, tags="B", start=20)
+    for kind, expression in (("TAG", "B || C"), ("SQL92", "TAGS = 'B'")):
+        async with consumer_of(client, f"{unique}-{kind}") as consumer:
+            if subscribes:
+                consumer.subscribe(topic, expression, kind=kind)
+            else:
+                await consumer.assign(await consumer.queues(topic), expression, kind=kind)
+            assert bodies(await poll(consumer, 20)) == numbers(range(20, 40))
+
+
+async def test_iterating_over_what_comes(client: Client, topic: str, unique: str) -> None:
+    received = []
+    async with consumer_of(client, unique) as consumer, trio.open_nursery() as nursery:
+        consumer.subscribe(topic)
+        nursery.start_soon(fill_evenly, client, topic, 50)
+        with trio.fail_after(PATIENCE):
+            async for message in consumer:
+                received.append(message)
+                if len(received) == 50:
+                    break
+        assert await consumer.poll(timeout=0) == []
+        with trio.move_on_after(0.5) as scope:
+            await consumer.poll(timeout=math.inf)
+        assert scope.cancelled_caught
+    assert bodies(received) == numbers(range(50))
+
+
+async def test_in_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
+    async with Client(cluster.address, namespace="tenant") as client:
+        await create_topic(client, unique, queues=4)
+        await fill_evenly(client, unique, 20)
+        async with consumer_of(client, unique) as consumer:
+            consumer.subscribe(unique)
+            messages = await poll(consumer, 20)
+            assert {message.queue for message in messages} == {*consumer.assignment}
+            await consumer.commit()
+            assert await consumer.committed(consumer.assignment[0]) == 5

@@ -1,0 +1,210 @@
+"""Single messages and ranges, looked up on every cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from rocketmq_py import Client, Message, MessageQueue, Reader, ReceivedMessage, SendResult, Start
+from rocketmq_py.errors import ConfigurationError
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import PATIENCE, read_all, until_readable
+from tests.behaviours.test_consuming import numbers
+from tests.behaviours.test_lite_pulling import fill_evenly
+from tests.behaviours.test_reading import fill_with_a_pause
+
+SAME_HASH = ("Aa", "BB")
+"""Two keys that Java's hash does not tell apart, on which brokers' indexes are built."""
+
+
+async def send(client: Client, *messages: Message) -> list[SendResult]:
+    async with client.producer("senders") as producer:
+        return [await producer.send(message) for message in messages]
+
+
+async def until_found(
+    look: Callable[[], Awaitable[list[ReceivedMessage]]], count: int
+) -> list[ReceivedMessage]:
+    """Look until so many are found: brokers index what they store a moment later."""
+    with trio.fail_after(PATIENCE):
+        while len(found := await look()) < count:
+            await trio.sleep(0.02)
+    return found
+
+
+async def bodies_of(messages: object) -> list[bytes]:
+    return [message.body async for message in messages]  # type: ignore[attr-defined]  # a QueueRange
+
+
+async def test_a_message_by_the_id_of_its_broker(client: Client, topic: str) -> None:
+    first, second = await send(client, Message(topic, b"one", keys="k"), Message(topic, b"two" * 5000))
+    async with client.reader() as reader:
+        for result, body in ((first, b"one"), (second, b"two" * 5000)):
+            for of_topic in (None, topic):
+                message = await reader.message(result.offset_message_id, topic=of_topic)
+                assert message is not None
+                assert (message.body, message.topic, message.message_id) == (body, topic, result.message_id)
+                assert message.queue == result.queue
+                assert message.offset_message_id == result.offset_message_id
+
+
+async def test_an_id_that_leads_nowhere(client: Client, topic: str) -> None:
+    (result,) = await send(client, Message(topic, b"one"))
+    place = int(result.offset_message_id[-16:], 16)
+    async with client.reader() as reader:
+        beyond = f"{result.offset_message_id[:-16]}{place + (1 << 50):016X}"
+        assert await reader.message(beyond) is None
+        with pytest.raises(ConfigurationError, match="no broker of this cluster"):
+            await reader.message(result.message_id)
+        with pytest.raises(ConfigurationError, match="is no offset message id"):
+            await reader.message("X")
+
+
+async def test_a_message_by_the_id_of_its_sender(client: Client, topic: str) -> None:
+    results = await send(client, *[Message(topic, b"%d" % number) for number in range(10)])
+    async with client.reader() as reader:
+
+        async def look() -> list[ReceivedMessage]:
+            message = await reader.find_message(topic, results[9].message_id)
+            return [] if message is None else [message]
+
+        await until_found(look, 1)
+        for number, result in enumerate(results):
+            message = await reader.find_message(topic, result.message_id)
+            assert message is not None
+            assert (message.body, message.queue) == (b"%d" % number, result.queue)
+        assert await reader.find_message(topic, "0" * 32) is None
+
+
+async def test_messages_by_key(client: Client, topic: str, unique: str) -> None:
+    both, one, other = f"{unique}-both", f"{unique}-one", f"{unique}-other"
+    await send(
+        client,
+        *[Message(topic, b"%d" % number, keys=[both, (one, other)[number % 2]]) for number in range(20)],
+    )
+    async with client.reader() as reader:
+        found = await until_found(lambda: reader.find(topic, both), 20)
+        assert [message.body for message in found] == numbers(range(20))
+        assert [message.body for message in await reader.find(topic, one)] == numbers(range(0, 20, 2))
+        newest = await reader.find(topic, both, max=5)
+        assert [message.body for message in newest] == numbers(range(15, 20))
+        assert await reader.find(topic, "no-such-key") == []
+        assert await reader.find(topic, one.upper()) == []
+        begin_ms, end_ms = found[5].store_time_ms, found[9].store_time_ms
+        assert [
+            message.body for message in await reader.find(topic, both, begin_ms=begin_ms, end_ms=end_ms)
+        ] == [message.body for message in found if begin_ms <= message.store_time_ms <= end_ms]
+        assert await reader.find(topic, both, end_ms=begin_ms - 60_000) == []
+
+
+async def test_keys_with_the_same_hash_are_told_apart(client: Client, topic: str) -> None:
+    await send(client, *[Message(topic, key.encode(), keys=key) for key in SAME_HASH])
+    async with client.reader() as reader:
+        for key in SAME_HASH:
+            (message,) = await until_found(lambda: reader.find(topic, key), 1)  # noqa: B023  # awaited here
+            assert message.body == key.encode()
+
+
+async def queue_of(client: Client, topic: str) -> MessageQueue:
+    return (await client.routes.get(topic)).read_queues[0]
+
+
+async def test_a_range_of_offsets(client: Client, topic: str) -> None:
+    await fill_evenly(client, topic, 400)
+    await until_readable(client, topic, count=400)
+    queue = await queue_of(client, topic)
+    async with client.reader() as reader:
+        everything = await bodies_of(reader.range(queue))
+        assert len(everything) == 100
+        for start, end in (
+            (0, 100),
+            (10, 90),
+            (33, 34),
+            (50, 50),
+            (60, 40),
+            (90, 1000),
+            (None, 7),
+            (7, None),
+        ):
+            assert await bodies_of(reader.range(queue, start, end)) == everything[start:end]
+        assert await bodies_of(reader.range(queue, 1000)) == []
+
+
+async def test_a_range_of_times(client: Client, topic: str) -> None:
+    middle = await fill_with_a_pause(client, topic)
+    queue = await queue_of(client, topic)
+    async with client.reader() as reader:
+        messages = [message async for message in reader.range(queue)]
+        assert len(messages) == 20
+        for time_ms in sorted({middle, *[message.store_time_ms for message in messages]}):
+            before = [message.body for message in messages if message.store_time_ms < time_ms]
+            after = [message.body for message in messages if message.store_time_ms >= time_ms]
+            assert await bodies_of(reader.range(queue, end_ms=time_ms)) == before
+            assert await bodies_of(reader.range(queue, begin_ms=time_ms)) == after
+        assert await bodies_of(reader.range(queue, 3, begin_ms=middle, end_ms=middle + 3_600_000)) == [
+            message.body for message in messages if message.store_time_ms >= middle
+        ]
+        assert await bodies_of(reader.range(queue, begin_ms=middle + 3_600_000)) == []
+
+
+async def test_times_that_many_messages_have(client: Client, topic: str) -> None:
+    """4.x brokers name any message of a millisecond, not the first."""
+    queue = await queue_of(client, topic)
+    async with client.producer("senders") as producer:
+        for _ in range(5):
+            await producer.send_batch([Message(topic, b"x") for _ in range(50)], queue=queue)
+    await until_readable(client, topic, count=250)
+    async with client.reader() as reader:
+        messages = [message async for message in reader.range(queue)]
+        times = sorted({message.store_time_ms for message in messages})
+        assert len(times) < 250
+        for time_ms in times:
+            after = [m.queue_offset for m in messages if m.store_time_ms >= time_ms]
+            before = [m.queue_offset for m in messages if m.store_time_ms < time_ms]
+            assert [m.queue_offset async for m in reader.range(queue, begin_ms=time_ms)] == after
+            assert [m.queue_offset async for m in reader.range(queue, end_ms=time_ms)] == before
+            async with reader.open(topic, start=Start.at(time_ms), stop_at_end=True) as read:
+                assert [m.queue_offset async for m in read] == after
+
+
+async def test_some_messages_by_tags_and_by_a_condition(client: Client, topic: str) -> None:
+    await fill_evenly(client, topic, 40, tags="A")
+    await fill_evenly(client, topic, 40, tags="B", start=40)
+    queue = await queue_of(client, topic)
+    expected = [message.body for message in await read_all(client, topic, count=80) if message.tags == "B"]
+
+    async def read(reader: Reader, **what: str) -> list[bytes]:
+        async with reader.open(
+            topic,
+            start=Start.BEGINNING,
+            stop_at_end=True,
+            **what,
+        ) as messages:
+            return [message.body async for message in messages]
+
+    async with client.reader() as reader:
+        for what in ({"tags": "B || C"}, {"sql": "TAGS = 'B'"}):
+            assert sorted(await read(reader, **what)) == sorted(expected)
+            some = await bodies_of(reader.range(queue, **what))  # type: ignore[arg-type]  # the same
+            assert len(some) == 10
+            assert set(some) < set(expected)
+
+
+async def test_in_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
+    async with Client(cluster.address, namespace="tenant") as client:
+        await create_topic(client, unique, queues=4)
+        (result,) = await send(client, Message(unique, b"one", keys="k"))
+        async with client.reader() as reader:
+            found = await until_found(lambda: reader.find(unique, "k"), 1)
+            found += [
+                message
+                for message in (
+                    await reader.message(result.offset_message_id, topic=unique),
+                    await reader.find_message(unique, result.message_id),
+                )
+                if message is not None
+            ]
+            found += [message async for message in reader.range(result.queue)]
+    assert [(message.topic, message.body) for message in found] == [(unique, b"one")] * 4

@@ -1,0 +1,204 @@
+"""Consuming in order: what RocketMQ promises for each queue, through changes of owner and failures."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from rocketmq_py import (
+    Client,
+    Commit,
+    ConsumeFrom,
+    Message,
+    PushConsumer,
+    ReceivedMessage,
+    Rollback,
+    Suspend,
+)
+from rocketmq_py.message import MessageQueue
+from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import read_all
+
+PATIENCE = 90
+"""Seconds after which a test that still waits has failed."""
+
+
+class Journal:
+    """What was handled of each queue, by whichever member, in the order in which it ended."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[MessageQueue, int]] = []
+        self.tries: list[tuple[int, int]] = []
+        self.running: set[MessageQueue] = set()
+        self._more = trio.lowlevel.ParkingLot()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        assert message.queue not in self.running, "one message of a queue at a time"
+        self.running.add(message.queue)
+        try:
+            await trio.sleep(0.002)
+        finally:
+            self.running.remove(message.queue)
+        self.done.append((message.queue, message.queue_offset))
+        self._more.unpark_all()
+
+    async def until(self, count: int) -> None:
+        while len(self.done) < count:
+            await self._more.park()
+
+    def check(self, count: int) -> None:
+        """Every message once, and those of each queue in their order."""
+        assert len(self.done) == count
+        for queue in {queue for queue, _ in self.done}:
+            offsets = [offset for of, offset in self.done if of == queue]
+            assert offsets == list(range(len(offsets)))
+
+
+def consumer_of(cluster: ClusterUnderTest, group: str, **options: object) -> PushConsumer:
+    return PushConsumer(
+        cluster.address,
+        group=group,
+        orderly=True,
+        consume_from=ConsumeFrom.FIRST,
+        **options,  # type: ignore[arg-type]  # what a test gives
+    )
+
+
+@asynccontextmanager
+async def running(consumer: PushConsumer, topic: str, handle: Callable[[Any], Any]) -> AsyncIterator[None]:
+    """Consume a topic as long as the block runs, which has a bound; the end is graceful."""
+    async with trio.open_nursery() as nursery, consumer:
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, handle)
+        with trio.fail_after(PATIENCE):
+            yield
+
+
+async def fill(client: Client, topic: str, count: int, *, queue: int | None = None) -> None:
+    async with client.producer("fillers") as producer:
+        route = await client.routes.get(topic)
+        for number in range(count):
+            where = None if queue is None else route.write_queues[queue]
+            await producer.send(Message(topic, b"%d" % number), queue=where)
+
+
+async def test_order_is_kept_while_queues_change_hands(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 400)
+    journal = Journal()
+    group = f"group-{unique}"
+    async with running(consumer_of(cluster, group), topic, journal):
+        await journal.until(50)
+        async with running(consumer_of(cluster, group), topic, journal):
+            await journal.until(150)
+            async with running(consumer_of(cluster, group), topic, journal):
+                await journal.until(250)
+        await fill(client, topic, 100)
+        await journal.until(500)
+    journal.check(500)
+
+
+async def test_order_is_kept_when_a_member_is_started_anew(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 200)
+    journal = Journal()
+    group = f"group-{unique}"
+    for enough in (50, 100, 200):
+        async with running(consumer_of(cluster, group), topic, journal):
+            await journal.until(enough)
+    journal.check(200)
+
+
+async def test_a_failure_is_tried_again_before_what_follows_it(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 5, queue=0)
+    tries: list[tuple[int, int]] = []
+    full = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> Suspend | None:
+        tries.append((message.queue_offset, message.reconsume_times))
+        if len(tries) == 8:
+            full.set()
+        if message.queue_offset == 1 and message.reconsume_times == 0:
+            raise ValueError("not yet")
+        return Suspend(0.2) if message.queue_offset == 1 and message.reconsume_times < 3 else None
+
+    consumer = consumer_of(cluster, f"group-{unique}", suspend_current_queue=0.1)
+    async with running(consumer, topic, handle):
+        await full.wait()
+    assert tries == [(0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (3, 0), (4, 0)]
+
+
+async def test_after_the_last_try_a_message_is_a_dead_letter_and_the_queue_goes_on(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 3, queue=0)
+    tries: list[tuple[int, int]] = []
+    full = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> Suspend | None:
+        tries.append((message.queue_offset, message.reconsume_times))
+        if message.queue_offset == 2:
+            full.set()
+        return Suspend(0.1) if message.queue_offset == 1 else None
+
+    async with running(consumer_of(cluster, f"group-{unique}", max_reconsume_times=2), topic, handle):
+        await full.wait()
+        dead = f"%DLQ%group-{unique}"
+        while dead not in await client.name_servers.topics():
+            await trio.sleep(0.2)
+        (letter,) = await read_all(client, dead, count=1)
+    assert tries == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
+    assert letter.body == b"1"
+    assert letter.properties["RETRY_TOPIC"] == topic
+    assert letter.reconsume_times == 3
+
+
+async def test_only_what_was_committed_is_done_with(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 10, queue=0)
+    seen: list[int] = []
+    rolled_back = False
+    full = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> Commit | Rollback | None:
+        nonlocal rolled_back
+        seen.append(message.queue_offset)
+        if message.queue_offset == 9:
+            full.set()
+        if message.queue_offset == 5 and not rolled_back:
+            rolled_back = True
+            return Rollback(0.1)
+        return Commit() if message.queue_offset in (2, 6) else None
+
+    group = f"group-{unique}"
+    for _ in range(2):
+        full = trio.Event()
+        async with running(consumer_of(cluster, group, auto_commit=False), topic, handle):
+            await full.wait()
+    assert seen == [0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 7, 8, 9, 7, 8, 9]
+
+
+async def test_lists_in_order(cluster: ClusterUnderTest, client: Client, topic: str, unique: str) -> None:
+    await fill(client, topic, 100)
+    lists: list[list[tuple[MessageQueue, int]]] = []
+    full = trio.Event()
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        lists.append([(message.queue, message.queue_offset) for message in messages])
+        if sum(map(len, lists)) == 100:
+            full.set()
+
+    async with running(consumer_of(cluster, f"group-{unique}", batch_size=8), topic, handle):
+        await full.wait()
+    assert max(map(len, lists)) <= 8
+    for queue in {queue for one in lists for queue, _ in one}:
+        offsets = [offset for one in lists for of, offset in one if of == queue]
+        assert offsets == list(range(25))

@@ -1,0 +1,229 @@
+"""Consuming by pop; brokers of 4.x do not know it, and are not asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py import Client, ConsumeFrom, Message, PopConsumer, PoppedMessage
+from rocketmq_py.errors import TopicNotFoundError, UnsupportedByBrokerError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import dead_letter_topic
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import PATIENCE, read_all, until_readable
+
+
+@attrs.frozen
+class Popping:
+    """A pop consumer, and what sends to its topic of two queues."""
+
+    client: Client
+    topic: str
+    group: str
+
+    def consumer(self, *, max_reconsume_times: int = 16) -> PopConsumer:
+        consumer = self.client.pop_consumer(
+            self.group, consume_from=ConsumeFrom.FIRST, max_reconsume_times=max_reconsume_times
+        )
+        consumer.subscribe(self.topic)
+        return consumer
+
+    async def send(self, *bodies: bytes, **changes: Any) -> None:
+        async with self.client.producer(f"senders-{self.topic}") as producer:
+            for number, body in enumerate(bodies):
+                queue = None if number else await self._first_queue()
+                await producer.send(Message(self.topic, body, **changes), queue=queue)
+        await until_readable(self.client, self.topic, count=len(bodies))
+
+    async def _first_queue(self) -> MessageQueue:
+        return (await self.client.routes.get(self.topic)).write_queues[0]
+
+
+@pytest.fixture
+async def popping(cluster: ClusterUnderTest, client: Client, unique: str) -> Popping:
+    if cluster.name.startswith("4."):
+        pytest.skip("brokers of 4.x do not know pop")
+    await create_topic(client, unique, queues=2)
+    return Popping(client, unique, f"group-{unique}")
+
+
+@pytest.fixture
+async def consumer(popping: Popping) -> AsyncIterator[PopConsumer]:
+    async with popping.consumer() as consumer:
+        yield consumer
+
+
+def bodies(messages: Iterable[PoppedMessage]) -> list[bytes]:
+    return sorted([message.body for message in messages])
+
+
+async def receive(consumer: PopConsumer, count: int, *, invisible: float = 60) -> list[PoppedMessage]:
+    """Receive until so many messages have come: what comes again comes late on real brokers."""
+    messages: list[PoppedMessage] = []
+    with trio.fail_after(PATIENCE):
+        while len(messages) < count:
+            missing = count - len(messages)
+            messages += await consumer.receive(wait=5, max_messages=missing, invisible=invisible)
+    return messages
+
+
+async def exists(client: Client, topic: str) -> bool:
+    try:
+        await client.routes.refresh(topic)
+    except TopicNotFoundError:
+        return False
+    return True
+
+
+async def test_what_is_acknowledged_does_not_come_again(popping: Popping, consumer: PopConsumer) -> None:
+    await popping.send(b"a", b"b", b"c", tags="A", keys="k", properties={"colour": "blue"})
+    one, *others = await receive(consumer, 3, invisible=2)
+    assert (one.topic, one.tags, one.keys, one.user_properties) == (
+        popping.topic,
+        "A",
+        ("k",),
+        {"colour": "blue"},
+    )
+    assert one.invisible_until_ms == one.receipt.pop_time_ms + 2000
+    await consumer.ack(one)
+    await consumer.ack(*others)
+    await consumer.ack(*others)
+    assert await consumer.receive(wait=6) == []
+
+
+async def test_what_is_not_acknowledged_comes_again(popping: Popping, consumer: PopConsumer) -> None:
+    await popping.send(b"a", b"b")
+    first = await receive(consumer, 2, invisible=1)
+    await consumer.ack(first[0])
+    (again,) = await receive(consumer, 1, invisible=1)
+    assert (again.body, again.topic, again.reconsume_times) == (first[1].body, popping.topic, 1)
+    (third,) = await receive(consumer, 1)
+    assert (third.body, third.reconsume_times) == (first[1].body, 2)
+    await consumer.ack(third)
+    await consumer.ack(again)  # too late, and no harm
+    assert await consumer.receive(wait=1) == []
+
+
+async def test_retries_are_acknowledged_together(popping: Popping, consumer: PopConsumer) -> None:
+    await popping.send(b"a", b"b", b"c")
+    await receive(consumer, 3, invisible=1)
+    again = await receive(consumer, 3, invisible=3)
+    assert [message.reconsume_times for message in again] == [1, 1, 1]
+    await consumer.ack(*again)
+    assert await consumer.receive(wait=6) == []
+
+
+async def test_members_share_the_messages(popping: Popping, cluster: ClusterUnderTest) -> None:
+    await popping.send(*[b"%d" % number for number in range(20)])
+    async with Client(cluster.address) as other_client:
+        theirs = attrs.evolve(popping, client=other_client)
+        async with popping.consumer() as one, theirs.consumer() as other:
+            found: list[PoppedMessage] = []
+            with trio.fail_after(PATIENCE):
+                while len(found) < 20:
+                    found += await one.receive(max_messages=3, wait=1)
+                    found += await other.receive(max_messages=3, wait=1)
+            assert len({message.body for message in found}) == 20
+
+
+async def test_a_receive_waits_for_a_message(popping: Popping, consumer: PopConsumer) -> None:
+    await popping.send(b"first")
+    await consumer.ack(*await receive(consumer, 1))
+    received: list[PoppedMessage] = []
+
+    async def wait() -> None:
+        received.extend(await consumer.receive(wait=PATIENCE))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await popping.send(b"second")
+    assert bodies(received) == [b"second"]
+
+
+async def test_a_receive_that_waits_in_vain(consumer: PopConsumer) -> None:
+    assert await consumer.receive(wait=0) == []
+    assert await consumer.receive(wait=1) == []
+
+
+async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
+    popping: Popping, consumer: PopConsumer
+) -> None:
+    await popping.send(b"first")
+    await consumer.ack(*await receive(consumer, 1))
+    with trio.move_on_after(0.3):
+        await consumer.receive(wait=PATIENCE)
+    await popping.send(b"second")
+    with trio.fail_after(PATIENCE / 2):
+        (message,) = await consumer.receive(wait=PATIENCE)
+    assert (message.body, message.reconsume_times) == (b"second", 0)
+    await consumer.ack(message)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "found"),
+    [("A || B", "TAG", [b"a", b"b"]), ("size > 2", "SQL92", [b"c"])],
+)
+async def test_a_subscription_may_be_filtered(
+    popping: Popping, consumer: PopConsumer, expression: str, kind: str, found: list[bytes]
+) -> None:
+    consumer.subscribe(popping.topic, expression, kind=kind)
+    async with popping.client.producer("senders") as producer:
+        for number, name in enumerate(["a", "b", "c"], start=1):
+            properties = {"size": str(number)}
+            await producer.send(
+                Message(popping.topic, name.encode(), tags=name.upper(), properties=properties)
+            )
+    await until_readable(popping.client, popping.topic, count=3)
+    assert bodies(await receive(consumer, len(found))) == found
+    assert await consumer.receive(wait=1) == []
+
+
+async def test_a_message_can_be_had_again_sooner_or_later(popping: Popping, consumer: PopConsumer) -> None:
+    await popping.send(b"a", b"b")
+    sooner, later = await receive(consumer, 2, invisible=2)
+    old = later.receipt
+    await consumer.change_invisible(sooner, 0.5)
+    later = await consumer.change_invisible(later, 60)
+    assert later.receipt != old
+    (again,) = await receive(consumer, 1)
+    assert (again.body, again.reconsume_times) == (sooner.body, 1)
+    await consumer.ack(again)
+    assert await consumer.receive(wait=6) == [], "its first time is over, the new one is not"
+    await consumer.ack(later)
+
+
+async def test_what_is_acknowledged_with_its_new_handle(popping: Popping, consumer: PopConsumer) -> None:
+    await popping.send(b"a", b"b")
+    changed = [await consumer.change_invisible(message, 2) for message in await receive(consumer, 2)]
+    await consumer.ack(*changed)
+    assert await consumer.receive(wait=6) == []
+
+
+async def test_what_is_never_acknowledged_becomes_a_dead_letter(popping: Popping) -> None:
+    await popping.send(b"a", keys="k")
+    async with popping.consumer(max_reconsume_times=1) as consumer:
+        (first,) = await receive(consumer, 1, invisible=1)
+        (second,) = await receive(consumer, 1, invisible=1)
+        assert (first.reconsume_times, second.reconsume_times) == (0, 1)
+        dead_letters = dead_letter_topic(popping.group)
+        with trio.fail_after(PATIENCE):
+            while not await exists(popping.client, dead_letters):
+                assert await consumer.receive(wait=1) == []
+        assert await consumer.receive(wait=3) == [], "it is acknowledged as well"
+    (dead,) = await read_all(popping.client, dead_letters, count=1)
+    assert (dead.body, dead.keys) == (b"a", ("k",))
+
+
+async def test_brokers_of_4_are_not_asked(cluster: ClusterUnderTest, client: Client, topic: str) -> None:
+    if not cluster.name.startswith("4."):
+        pytest.skip("this broker knows pop")
+    async with client.pop_consumer(f"group-{topic}") as consumer:
+        consumer.subscribe(topic)
+        with pytest.raises(UnsupportedByBrokerError, match=r"is older than 5\.0 and knows no pop"):
+            await consumer.receive(wait=1)

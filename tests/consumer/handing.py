@@ -1,0 +1,82 @@
+"""What tests of handlers need: messages that are held, handlers, and somebody who takes messages back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+import trio.testing
+
+from rocketmq_py.consumer.calling import Caller
+from rocketmq_py.consumer.handling import Handling
+from rocketmq_py.consumer.process_queue import ProcessQueue
+from rocketmq_py.errors import ConnectError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.consumer.received import QUEUE, several
+
+settled = trio.testing.wait_all_tasks_blocked
+
+
+class Backs:
+    """Takes messages back, or fails to."""
+
+    def __init__(self) -> None:
+        self.taken: list[ReceivedMessage] = []
+        self.levels: list[int] = []
+        self.failures = 0
+
+    async def __call__(self, message: ReceivedMessage, delay_level: int) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.failures:
+            self.failures -= 1
+            raise ConnectError("127.0.0.1:1", "refused")
+        self.taken.append(message)
+        self.levels.append(delay_level)
+
+    @property
+    def offsets(self) -> list[int]:
+        return sorted(message.queue_offset for message in self.taken)
+
+
+def handling_in(
+    nursery: trio.Nursery,
+    handle: Callable[[Any], Any],
+    concurrency: int = 3,
+    *,
+    backs: Callable[[ReceivedMessage, int], Awaitable[None]],
+    batch_size: int | None = None,
+    timeout: float = math.inf,
+) -> Handling:
+    return Handling(
+        nursery,
+        Caller(handle, concurrency, in_lists=batch_size is not None),
+        concurrency=concurrency,
+        batch_size=batch_size,
+        timeout=timeout,
+        give_back=backs,
+    )
+
+
+def holding(count: int, queue: MessageQueue = QUEUE) -> ProcessQueue:
+    held = ProcessQueue(queue, 0)
+    held.put(several(range(count)), count)
+    return held
+
+
+class Gate:
+    """A handler that waits until it is let go on, and says how many of it run."""
+
+    def __init__(self) -> None:
+        self.running: list[int] = []
+        self.most = 0
+        self.open = trio.Event()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.running.append(message.queue_offset)
+        self.most = max(self.most, len(self.running))
+        try:
+            await self.open.wait()
+        finally:
+            self.running.remove(message.queue_offset)

@@ -1,0 +1,541 @@
+"""A lite pull consumer on the embedded broker: polls, places, pauses, commits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
+from rocketmq_py.errors import ClosedError, ConfigurationError, NoQueueError, NotAssignedError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.consumer.conftest import Fill
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+OTHER = MessageQueue("T", "broker-a", 1)
+
+
+def consumer_of(client: ClientInstance | str, group: str = "g", **options: object) -> LitePullConsumer:
+    return LitePullConsumer(
+        client,
+        group=group,
+        consume_from=ConsumeFrom.FIRST,
+        **options,  # type: ignore[arg-type]  # what a test gives
+    )
+
+
+def numbers(messages: list[ReceivedMessage]) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+async def poll_all(consumer: LitePullConsumer, count: int) -> list[int]:
+    """Poll until there were so many, and return their numbers."""
+    polled: list[int] = []
+    with trio.fail_after(100):
+        while len(polled) < count:
+            polled += numbers(await consumer.poll(max=count - len(polled)))
+    return polled
+
+
+async def committed(client: ClientInstance, group: str = "g", queue: MessageQueue = QUEUE) -> int | None:
+    return await client.brokers.committed_offset(group, queue, zero_if_new=False)
+
+
+# Settings and the door
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"auto_commit_interval": 0}, "auto_commit_interval is 0; it must be above 0"),
+        ({"poll_timeout": -1}, "poll_timeout is -1; it must be 0 or more"),
+        ({"consume_max_span": 0}, "consume_max_span is 0"),
+        ({"pull_batch_size": 2000}, "pull_batch_size is 2000; 1 to 1024 are allowed"),
+        ({"pull_hold": 40.0}, "pull_timeout is 30 s; it must be longer than pull_hold"),
+        ({"pull_treshold_for_all": 1}, "did you mean 'pull_threshold_for_all'?"),
+    ],
+)
+def test_a_wrong_setting_is_refused_where_it_is_written(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        consumer_of("127.0.0.1:1", **options)
+    assert text in str(caught.value)
+
+
+async def test_it_is_used_inside_of_its_block(address: str) -> None:
+    consumer = consumer_of(address)
+    consumer.subscribe("T")
+    for use in (
+        consumer.poll,
+        consumer.commit,
+        lambda: consumer.queues("T"),
+        lambda: consumer.committed(QUEUE),
+        lambda: consumer.seek(QUEUE, 0),
+        lambda: consumer.assign([QUEUE]),
+        lambda: anext(consumer),
+    ):
+        with pytest.raises(ClosedError, match="async with LitePullConsumer"):
+            await use()
+    async with consumer:
+        assert await consumer.poll(timeout=0) == []
+    with pytest.raises(ClosedError):
+        await consumer.poll()
+
+
+async def test_what_cannot_be_polled(client: ClientInstance) -> None:
+    async with consumer_of(client) as consumer:
+        with pytest.raises(ConfigurationError, match="subscribe to a topic or assign queues first"):
+            await consumer.poll()
+        consumer.subscribe("T")
+        with pytest.raises(ConfigurationError, match="max=0"):
+            await consumer.poll(max=0)
+        with pytest.raises(ConfigurationError, match="timeout=-1"):
+            await consumer.poll(timeout=-1)
+        with pytest.raises(ConfigurationError, match="timeout=nan"):
+            await consumer.poll(timeout=math.nan)
+
+
+async def test_to_subscribe_and_to_be_assigned_exclude_each_other(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 1)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        with pytest.raises(ConfigurationError, match="has subscribed"):
+            await consumer.assign([QUEUE])
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+        with pytest.raises(ConfigurationError, match="has queues assigned"):
+            consumer.subscribe("T")
+        consumer.unsubscribe("T")
+        assert consumer.assignment == [QUEUE]
+
+
+async def test_two_members_of_a_group_need_two_clients(
+    client: ClientInstance, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with consumer_of(client) as first:
+        first.subscribe("T")
+        second = consumer_of(client)
+        second.subscribe("T")
+        with pytest.raises(ConfigurationError, match="in group 'g' already"):
+            async with second:
+                pytest.fail("not reached")
+        start = trio.current_time()
+        await second.aclose()
+        assert trio.current_time() == start, "what has not begun need not end"
+        async with consumer_of(client) as third:
+            with pytest.raises(ConfigurationError, match="in group 'g' already"):
+                third.subscribe("T")
+        assert client.heartbeats.has_consumer("g")
+    assert not client.heartbeats.has_consumer("g")
+
+
+# Polling
+
+
+async def test_messages_are_polled_in_the_order_of_their_queues(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 100, queues=2)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        polled = await poll_all(consumer, 100)
+    assert [number for number in polled if number % 2 == 0] == list(range(0, 100, 2))
+    assert [number for number in polled if number % 2] == list(range(1, 100, 2))
+
+
+async def test_no_more_than_was_asked_for(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 10)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        assert numbers(await consumer.poll(max=3)) == [0, 1, 2]
+        assert numbers(await consumer.poll(max=1)) == [3]
+        assert numbers(await consumer.poll()) == list(range(4, 10))
+
+
+async def test_queues_take_turns(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 40, queues=2)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        turns = [(await consumer.poll(max=5))[0].queue_id for _ in range(4)]
+    assert turns in ([0, 1, 0, 1], [1, 0, 1, 0])
+
+
+async def test_a_poll_waits_as_long_as_it_may(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+    async with consumer_of(client, poll_timeout=7) as consumer:
+        consumer.subscribe("T")
+        await poll_all(consumer, 1)
+        start = trio.current_time()
+        assert await consumer.poll(timeout=3) == []
+        assert trio.current_time() - start == pytest.approx(3, abs=0.2)
+        assert await consumer.poll() == []
+        assert trio.current_time() - start == pytest.approx(10, abs=0.2)
+        assert await consumer.poll(timeout=0) == []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fill, "T", 1)
+            assert numbers(await consumer.poll(timeout=math.inf)) == [0]
+
+
+async def test_iterating(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 200)
+    received = []
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        async for message in consumer:
+            received.append(int(message.body))
+            if len(received) == 200:
+                break
+    assert received == list(range(200))
+    assert await committed(client) == 200
+
+
+async def test_tags(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 10, tags="Aa")
+    await fill("T", 10, tags="BB", first=10)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T", "BB")
+        assert await poll_all(consumer, 10) == list(range(10, 20))
+    async with consumer_of(client, "h") as consumer:
+        await consumer.assign([QUEUE], "BB")
+        assert await poll_all(consumer, 10) == list(range(10, 20))
+
+
+async def test_subscribing_and_unsubscribing_while_it_is_open(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 5)
+    await fill("U", 5, first=5)
+    changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
+    changed = trio.lowlevel.ParkingLot()
+
+    def on_assignment(got: list[MessageQueue], lost: list[MessageQueue]) -> None:
+        changes.append((got, lost))
+        changed.unpark_all()
+
+    async with consumer_of(client, on_assignment=on_assignment) as consumer:
+        consumer.subscribe("T")
+        assert await poll_all(consumer, 5) == list(range(5))
+        consumer.subscribe("U")
+        assert await poll_all(consumer, 5) == list(range(5, 10))
+        assert [queue.topic for queue in consumer.assignment] == ["T", "U"]
+        consumer.unsubscribe("T")
+        while len(changes) < 3:
+            await changed.park()
+        assert [queue.topic for queue in consumer.assignment] == ["U"]
+    u = MessageQueue("U", "broker-a", 0)
+    assert changes == [([QUEUE], []), ([u], []), ([], [QUEUE])]
+    assert await committed(client) == 5
+
+
+async def test_a_listener_that_fails_is_logged(
+    client: ClientInstance, fill: Fill, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object, __: object) -> None:
+        raise ValueError("not today")
+
+    await fill("T", 5)
+    async with consumer_of(client, on_assignment=fail) as consumer:
+        consumer.subscribe("T")
+        assert await poll_all(consumer, 5) == list(range(5))
+    (record,) = caplog.records
+    assert record.getMessage() == "group g: on_assignment failed"
+
+
+# Assigned queues
+
+
+async def test_assigned_queues_are_read_and_the_group_is_not_joined(
+    client: ClientInstance, fill: Fill
+) -> None:
+    await fill("T", 20, queues=2)
+    async with consumer_of(client) as consumer:
+        assert await consumer.queues("T") == [QUEUE, OTHER]
+        await consumer.assign([OTHER])
+        assert await poll_all(consumer, 10) == list(range(1, 20, 2))
+        assert consumer.assignment == [OTHER]
+        assert not client.heartbeats.has_consumer("g")
+        await consumer.assign([QUEUE])
+        assert consumer.assignment == [QUEUE]
+        assert await poll_all(consumer, 10) == list(range(0, 20, 2))
+        await consumer.assign([])
+        assert consumer.assignment == []
+    assert [await committed(client, queue=queue) for queue in (QUEUE, OTHER)] == [10, 10]
+
+
+async def test_queues_that_do_not_exist_are_not_assigned(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 1)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+        with pytest.raises(NoQueueError, match="no queue T/broker-a/1 that may be read"):
+            await consumer.assign([QUEUE, OTHER])
+        assert consumer.assignment == [QUEUE]
+
+
+# Places
+
+
+async def test_seeking(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 50)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        await poll_all(consumer, 20)
+        await consumer.seek(QUEUE, 45)
+        assert await poll_all(consumer, 5) == list(range(45, 50))
+        await consumer.seek_to_begin(QUEUE)
+        assert await poll_all(consumer, 2) == [0, 1]
+        await consumer.seek_to_end(QUEUE)
+        await fill("T", 1, first=50)
+        assert await poll_all(consumer, 1) == [50]
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 51
+        await consumer.seek(QUEUE, 7)
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 7, "a seek is committed as a place"
+
+
+async def test_seeking_a_time(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    await trio.sleep(10)
+    await fill("T", 10, first=10)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        messages: list[ReceivedMessage] = []
+        while len(messages) < 20:
+            messages += await consumer.poll()
+        time_ms = messages[10].store_time_ms
+        assert await consumer.offset_at(QUEUE, time_ms) == 10
+        await consumer.seek_to_time(QUEUE, time_ms)
+        assert await poll_all(consumer, 10) == list(range(10, 20))
+
+
+@pytest.mark.parametrize("offset", [-1, 11])
+async def test_a_queue_cannot_be_sought_where_it_does_not_reach(
+    client: ClientInstance, fill: Fill, offset: int
+) -> None:
+    await fill("T", 10)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+        with pytest.raises(ConfigurationError, match="T/broker-a/0 has those from 0 to 10"):
+            await consumer.seek(QUEUE, offset)
+        assert await poll_all(consumer, 10) == list(range(10))
+
+
+async def test_queues_of_others_are_not_sought_or_committed(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 10, queues=2)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+        uses: list[Callable[[], Awaitable[None]]] = [
+            lambda: consumer.seek(OTHER, 0),
+            lambda: consumer.seek_to_begin(OTHER),
+            lambda: consumer.seek_to_end(OTHER),
+            lambda: consumer.seek_to_time(OTHER, 0),
+            lambda: consumer.commit({OTHER: 1}),
+        ]
+        for use in uses:
+            with pytest.raises(NotAssignedError, match="T/broker-a/1 is not assigned"):
+                await use()
+        with pytest.raises(ConfigurationError, match="below 0"):
+            await consumer.commit({QUEUE: -1})
+
+
+# Pauses
+
+
+async def test_a_paused_queue_gives_nothing_and_keeps_its_place(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 20, queues=2)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        polled = await poll_all(consumer, 2)
+        await trio.sleep(1)  # both queues have been pulled
+        consumer.pause([QUEUE])
+        while messages := await consumer.poll(max=3):
+            assert {message.queue_id for message in messages} == {1}
+            polled += numbers(messages)
+        await fill("T", 4, first=20)
+        messages = await consumer.poll(timeout=10)
+        assert numbers(messages) == [21, 23]
+        assert await consumer.poll(timeout=10) == []
+        consumer.resume([QUEUE])
+        polled += await poll_all(consumer, 22 - len(polled))
+        assert sorted(polled) == [*range(21), 22]
+
+
+async def test_all_queues_may_be_paused(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 20, queues=2)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE, OTHER])
+        consumer.pause()
+        assert await consumer.poll(timeout=10) == []
+        await consumer.seek(QUEUE, 5)
+        assert await consumer.poll(timeout=10) == []
+        consumer.resume()
+        assert sorted(await poll_all(consumer, 15)) == sorted([*range(1, 20, 2), *range(10, 20, 2)])
+
+
+# Commits
+
+
+async def test_what_was_polled_is_committed_when_it_is_done_with(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T")
+        await consumer.poll(max=4)
+        await trio.sleep(20)
+        assert not await consumer.committed(QUEUE), "it is in its user's hands"
+        await consumer.poll(max=4)
+        assert not await consumer.committed(QUEUE), "commits come every five seconds"
+        await trio.sleep(5.1)
+        assert await consumer.committed(QUEUE) == 4
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 8
+    assert await committed(client) == 8
+
+
+async def test_by_hand(client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
+    await fill("T", 10)
+    async with consumer_of(client, auto_commit=False) as consumer:
+        consumer.subscribe("T")
+        assert await consumer.committed(QUEUE) is None
+        await consumer.poll(max=4)
+        await consumer.poll(max=2)
+        await trio.sleep(60)
+        assert await consumer.committed(QUEUE) is None
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 6
+        await consumer.poll(max=1)
+        await consumer.commit({QUEUE: 3})
+        assert await consumer.committed(QUEUE) == 3
+        await consumer.poll(max=1)
+    assert await committed(client) == 3
+
+
+async def test_what_was_polled_before_an_error_is_polled_again(client: ClientInstance, fill: Fill) -> None:
+    async def fail_at_six() -> None:
+        async with consumer_of(client) as consumer:
+            consumer.subscribe("T")
+            async for message in consumer:
+                if int(message.body) == 6:
+                    raise ValueError("not this one")
+
+    await fill("T", 10)
+    with pytest.raises(ValueError, match="not this one"):
+        await fail_at_six()
+    assert await committed(client) == 6
+
+
+async def test_filtered_messages_are_committed_as_well(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 10, tags="A")
+    await fill("T", 10, tags="B")
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T", "A")
+        await poll_all(consumer, 10)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+    assert await committed(client) == 20
+
+
+async def test_a_seek_back_to_what_was_confirmed_is_committed(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    """Most commits have no answer: the one before them says nothing of what the broker has now."""
+    await fill("T", 10)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.poll(max=2)
+        await consumer.commit()
+        await consumer.poll(max=5)
+        await consumer.poll(max=1)
+        await trio.sleep(6)
+        assert await consumer.committed(QUEUE) == 7
+        await consumer.seek(QUEUE, 2)
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 2
+
+
+async def test_a_commit_that_fails_is_raised(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 10)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.poll(max=2)
+        client.routes._brokers.clear()
+        with pytest.raises(NoQueueError, match="broker-a"):
+            await consumer.commit()
+
+
+# Sharing and closing
+
+
+async def test_members_share_the_queues_and_hand_them_over(
+    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 40, queues=2)
+    async with consumer_of(address) as first:
+        first.subscribe("T")
+        polled = await poll_all(first, 20)
+        polled += numbers(await first.poll(max=1, timeout=0))  # what came before is done with
+        async with consumer_of(address) as second:
+            second.subscribe("T")
+            while len(second.assignment) != 1 or len(first.assignment) != 1:
+                await trio.sleep(0.5)
+            assert {*first.assignment, *second.assignment} == {QUEUE, OTHER}
+            await fill("T", 20, first=40)
+            for member in (first, second):
+                while messages := await member.poll(timeout=30):
+                    polled += numbers(messages)
+                    assert {message.queue for message in messages} <= {*member.assignment}
+        while len(first.assignment) != 2:
+            await trio.sleep(0.5)
+        while messages := await first.poll(timeout=30):
+            polled += numbers(messages)
+    assert set(polled) == set(range(60))
+    assert [await committed(client, queue=queue) for queue in (QUEUE, OTHER)] == [30, 30]
+
+
+async def test_a_poll_that_waits_is_told_of_the_end(address: str, broker: EmbeddedBroker, fill: Fill) -> None:
+    await fill("T", 1)
+    told = []
+
+    async def poll(consumer: LitePullConsumer) -> None:
+        with pytest.raises(ClosedError) as caught:
+            await consumer.poll(timeout=math.inf)
+        told.append(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        async with consumer_of(address) as consumer:
+            await consumer.assign([QUEUE])
+            await poll_all(consumer, 1)
+            nursery.start_soon(poll, consumer)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(told) == 1
+
+
+async def test_in_a_nursery_of_the_callers(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 10)
+    async with trio.open_nursery() as nursery:
+        consumer = consumer_of(client)
+        consumer.subscribe("T")
+        await consumer.start(nursery)
+        await poll_all(consumer, 4)
+        await consumer.aclose()
+        assert await committed(client) == 4
+        assert not client.heartbeats.has_consumer("g")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            consumer = consumer_of(client)
+            consumer.subscribe("T")
+            await consumer.start(nursery)
+            await poll_all(consumer, 4)
+            scope.cancel()
+    assert not client.heartbeats.has_consumer("g")
+    assert await committed(client) == 4, "cancelled: what was last polled comes again"

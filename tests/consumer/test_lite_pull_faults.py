@@ -1,0 +1,378 @@
+"""A lite pull consumer against bounds, faults, races and cancellations."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+import rocketmq_py.consumer
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.cancelling import cancel_at_each_await
+from tests.consumer.conftest import Fill
+from tests.consumer.received import stored
+from tests.scripted import scripted_cluster
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+OTHER = MessageQueue("T", "broker-a", 1)
+END = 1 << 30
+
+
+def body_of(offsets: Iterable[int]) -> bytes:
+    return b"".join(stored(offset, body=b"%d" % offset) for offset in offsets)
+
+
+def answer_pull(connection: Connection, request: Command, *, count: int = 32) -> None:
+    """Give the messages that a pull asks for, of a queue that never ends."""
+    offset = int(request.fields["queueOffset"])
+    fields = {
+        "nextBeginOffset": str(offset + count),
+        "minOffset": "0",
+        "maxOffset": str(END),
+        "suggestWhichBrokerId": "0",
+    }
+    connection.respond(request, ResponseCode.SUCCESS, fields, body_of(range(offset, offset + count)))
+
+
+class Broker:
+    """Queues of all messages. ``before`` may take a request; it returns True if it did."""
+
+    def __init__(self, before: Callable[[Connection, Command], bool] = lambda _, __: False) -> None:
+        self.before = before
+        self.pulled: list[tuple[int, int]] = []
+        self.committed: list[int] = []
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        fields = request.fields
+        if request.code == RequestCode.PULL_MESSAGE:
+            self.pulled.append((int(fields["queueId"]), int(fields["queueOffset"])))
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self.committed.append(int(fields["commitOffset"]))
+        if self.before(connection, request):
+            return
+        if request.code == RequestCode.PULL_MESSAGE:
+            answer_pull(connection, request)
+        elif request.code == RequestCode.GET_MAX_OFFSET:
+            connection.respond(request, ResponseCode.SUCCESS, {"offset": str(END)})
+        else:
+            connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
+
+
+def consumer_of(client: str | ClientInstance, *, group: str = "g", **options: int) -> LitePullConsumer:
+    return LitePullConsumer(
+        client,
+        group=group,
+        consume_from=ConsumeFrom.FIRST,
+        **options,  # type: ignore[arg-type]  # what a test gives
+    )
+
+
+async def offsets_of(consumer: LitePullConsumer, count: int) -> list[int]:
+    offsets: list[int] = []
+    with trio.fail_after(30):
+        while len(offsets) < count:
+            offsets += [message.queue_offset for message in await consumer.poll(max=count - len(offsets))]
+    return offsets
+
+
+# Bounds
+
+
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        ({"pull_threshold_for_queue": 100}, 128 * 2),
+        ({"pull_threshold_size_for_queue": 100}, 64 * 2),
+        ({"consume_max_span": 64}, 96 * 2),
+        ({"pull_threshold_for_all": 64}, 96),
+    ],
+    ids=["messages", "bytes", "span", "messages of all queues"],
+)
+async def test_no_more_is_pulled_than_the_bounds_allow(options: dict[str, Any], held: int) -> None:
+    broker = Broker()
+    async with (
+        scripted_cluster(broker, queues=2) as cluster,
+        consumer_of(cluster.address, **options) as consumer,
+    ):
+        await consumer.assign([QUEUE, OTHER])
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert held - 64 < len(broker.pulled) * 32 <= held + 32
+        before = len(broker.pulled)
+        await consumer.poll(max=held)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(broker.pulled) == before, "what is in its user's hands counts"
+        polled = await offsets_of(consumer, 3200)
+        assert len(polled) == 3200
+        if "pull_threshold_for_all" in options:
+            assert {queue_id for queue_id, _ in broker.pulled[before:]} == {0, 1}
+
+
+# Races
+
+
+class HeldBack:
+    """Takes the first request of a code, to answer it when a test likes."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.taken: tuple[Connection, Command] | None = None
+        self.came = trio.Event()
+
+    def __call__(self, connection: Connection, request: Command) -> bool:
+        if request.code != self.code or self.taken is not None:
+            return False
+        self.taken = connection, request
+        self.came.set()
+        return True
+
+    @property
+    def first(self) -> tuple[Connection, Command]:
+        assert self.taken is not None
+        return self.taken
+
+
+async def test_a_seek_is_not_overtaken_by_an_older_pull() -> None:
+    held_back = HeldBack(RequestCode.PULL_MESSAGE)
+    async with (
+        scripted_cluster(Broker(held_back), queues=1) as cluster,
+        consumer_of(cluster.address) as consumer,
+    ):
+        await consumer.assign([QUEUE])
+        await held_back.came.wait()
+        await consumer.seek(QUEUE, 1000)
+        answer_pull(*held_back.first)
+        assert await offsets_of(consumer, 64) == list(range(1000, 1064))
+
+
+@pytest.mark.parametrize("code", [RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE])
+async def test_a_seek_is_not_overtaken_by_an_answer_of_the_same_moment(code: int) -> None:
+    """The answer is there, and the task that waits for it has not run yet."""
+    held_back = HeldBack(code)
+    async with (
+        scripted_cluster(Broker(held_back), queues=1) as cluster,
+        consumer_of(cluster.address) as consumer,
+    ):
+        await consumer.assign([QUEUE])
+        await held_back.came.wait()
+        answered = AnsweredAt(consumer, 1000)
+        trio.lowlevel.add_instrument(answered)
+        connection, request = held_back.first
+        if code == RequestCode.PULL_MESSAGE:
+            answer_pull(connection, request)
+        else:
+            connection.respond(request, ResponseCode.SUCCESS, {"offset": "500"})
+        with trio.fail_after(30):
+            await answered.done.wait()
+        trio.lowlevel.remove_instrument(answered)
+        assert await offsets_of(consumer, 64) == list(range(1000, 1064))
+
+
+class AnsweredAt(trio.abc.Instrument):
+    """Seeks as soon as the task of the pull loop is scheduled: between the answer and its next step."""
+
+    def __init__(self, consumer: LitePullConsumer, offset: int) -> None:
+        self.consumer = consumer
+        self.offset = offset
+        self.done = trio.Event()
+
+    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
+        if "PullLoop.run" in task.name and not self.done.is_set():
+            self.consumer._queues.seek(QUEUE, self.offset)
+            self.done.set()
+
+
+async def test_a_pull_that_comes_while_paused_is_kept() -> None:
+    held_back = HeldBack(RequestCode.PULL_MESSAGE)
+    broker = Broker(held_back)
+    async with (
+        scripted_cluster(broker, queues=1) as cluster,
+        consumer_of(cluster.address) as consumer,
+    ):
+        await consumer.assign([QUEUE])
+        await held_back.came.wait()
+        consumer.pause([QUEUE])
+        answer_pull(*held_back.first)
+        assert await consumer.poll(timeout=0.1) == []
+        assert broker.pulled == [(0, 0)]
+        consumer.resume([QUEUE])
+        assert await offsets_of(consumer, 40) == list(range(40))
+    assert broker.pulled[1] == (0, 32)
+
+
+async def test_a_queue_that_is_lost_gives_nothing_more(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 60, queues=2)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE, OTHER])
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        lost = (await consumer.poll(max=5))[0].queue
+        (kept,) = {QUEUE, OTHER} - {lost}
+        await consumer.assign([kept])
+        messages = [message for _ in range(30) for message in await consumer.poll(max=1)]
+        assert [message.queue_offset for message in messages] == list(range(30))
+        assert {message.queue for message in messages} == {kept}
+        assert await consumer.committed(lost) == 5
+        await consumer.assign([lost])
+        assert await offsets_of(consumer, 25) == list(range(5, 30))
+
+
+# Faults
+
+
+async def test_brokers_that_fail_are_tried_again(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = 3
+
+    def fail(connection: Connection, request: Command) -> bool:
+        nonlocal failures
+        if request.code not in (RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET) or not failures:
+            return False
+        failures -= 1
+        connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
+        return True
+
+    async with (
+        scripted_cluster(Broker(fail), queues=1) as cluster,
+        consumer_of(cluster.address) as consumer,
+    ):
+        await consumer.assign([QUEUE])
+        assert await consumer.poll(timeout=5) == []
+        assert await offsets_of(consumer, 10) == list(range(10))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    async with scripted_cluster(Broker(), queues=1) as cluster, trio.open_nursery() as nursery:
+        consumer = consumer_of(cluster.address)
+        await consumer.start(nursery)
+        await consumer.assign([QUEUE])
+        await offsets_of(consumer, 10)
+        for server in cluster.brokers.values():
+            server.answer = lambda _, __: None
+        start = trio.current_time()
+        await consumer.aclose()
+        assert trio.current_time() - start <= consumer.close_timeout
+
+
+# Cancellations
+
+
+async def test_cancelled_at_each_await_of_its_user_it_loses_nothing(
+    client: ClientInstance, fill: Fill, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Opening, asking, seeking, polling, committing, closing: what a run handled is what it committed."""
+    caplog.set_level(logging.CRITICAL)
+    await fill("T", 6)
+    handled = 0
+
+    async def consume() -> None:
+        nonlocal handled
+        handled = 0
+        async with consumer_of(client) as consumer:
+            await consumer.assign(await consumer.queues("T"))
+            await consumer.seek(QUEUE, 0)
+            while handled < 6:
+                for message in await consumer.poll(max=2):
+                    assert message.queue_offset == handled
+                    handled += 1
+                await consumer.commit()
+            await consumer.committed(QUEUE)
+
+    async def check() -> None:
+        committed = await client.brokers.committed_offset("g", QUEUE) or 0
+        assert committed <= max(handled, 6 if not handled else 0)
+        await trio.testing.wait_all_tasks_blocked(0.001)
+        assert all(connection.pending == 0 for connection in client.connections.open_connections())
+        assert not client.heartbeats.has_consumer("g")
+        assert not client._on_route
+
+    assert await cancel_at_each_await(consume, check) > 10
+
+
+async def test_a_cancelled_poll_loses_no_message(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 400)
+    polled: list[int] = []
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+
+        async def poll() -> None:
+            polled.extend([int(message.body) for message in await consumer.poll(max=1, timeout=math.inf)])
+
+        async def check() -> None:
+            assert polled == list(range(len(polled)))
+
+        for _ in itertools.repeat(None, 100):
+            await cancel_at_each_await(poll, check)
+        polled += [int((await anext(consumer)).body) for _ in range(400 - len(polled))]
+    assert polled == list(range(400))
+
+
+class CancelAtStep(trio.abc.Instrument):
+    """Cancels a scope when the consumer's tasks together have been suspended so many times."""
+
+    def __init__(self, scope: trio.CancelScope, step: int) -> None:
+        self.scope = scope
+        self.steps_left = step
+        self.package = str(Path(rocketmq_py.consumer.__file__).parent)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        code = getattr(task.coro, "cr_code", None)
+        if code is not None and code.co_filename.startswith(self.package):
+            self.steps_left -= 1
+            if self.steps_left == 0:
+                self.scope.cancel()
+
+
+async def test_cancelled_at_any_step_of_its_tasks_it_loses_nothing(
+    client: ClientInstance,
+    fill: Fill,
+    caplog: pytest.LogCaptureFixture,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    """Joining, looking up, pulling, committing, leaving: a second consumer gets what the first has not."""
+    caplog.set_level(logging.CRITICAL)
+    count = 6
+    await fill("T", count)
+
+    async def consume(group: str, handled: set[int]) -> None:
+        async with consumer_of(client, group=group, auto_commit_interval=1) as consumer:
+            consumer.subscribe("T")
+            while len(handled) < count:
+                messages = await consumer.poll(max=2)
+                await trio.sleep(0.7)
+                handled |= {int(message.body) for message in messages}
+
+    for step in itertools.count(1):
+        group, handled = f"g{step}", set[int]()
+        with trio.CancelScope() as scope:
+            instrument = CancelAtStep(scope, step)
+            trio.lowlevel.add_instrument(instrument)
+            try:
+                await consume(group, handled)
+            finally:
+                trio.lowlevel.remove_instrument(instrument)
+        assert not client.heartbeats.has_consumer(group)
+        assert not client._on_route
+        committed = await client.brokers.committed_offset(group, QUEUE) or 0
+        assert {*range(committed)} <= handled
+        if not scope.cancel_called:
+            break
+        with trio.fail_after(100):
+            await consume(group, handled)
+        assert handled == {*range(count)}
+    assert step > 10

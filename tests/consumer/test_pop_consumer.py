@@ -1,0 +1,498 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer import ConsumeFrom, PopConsumer, PoppedMessage
+from rocketmq_py.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    NoQueueError,
+    ProtocolError,
+    RequestTimeoutError,
+    RetriableBrokerError,
+    SubscriptionError,
+    TopicNotFoundError,
+    UnsupportedByBrokerError,
+)
+from rocketmq_py.message import Message
+from rocketmq_py.producer import Producer
+from rocketmq_py.protocol.bodies import BatchAcks, Heartbeat
+from tests.cancelling import cancel_at_each_await
+from tests.consumer.popping_broker import POP_TIME, message, pop_brokers
+from tests.scripted import ignore, scripted_cluster
+
+settled = trio.testing.wait_all_tasks_blocked
+
+
+def consumer_of(client: str | ClientInstance, **options: Any) -> PopConsumer:
+    consumer = PopConsumer(client, group="g", **options)
+    consumer.subscribe("T")
+    return consumer
+
+
+def numbers(messages: list[PoppedMessage]) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+# What is asked
+
+
+async def test_a_pop_says_what_is_wanted() -> None:
+    async with (
+        pop_brokers() as (cluster, [broker]),
+        consumer_of(cluster.address, consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        broker.put(message(0), message(1), message(2))
+        consumer.subscribe("T", "A || B")
+        broker.put(message(3, TAGS="A"))
+        await consumer.receive(max_messages=5, invisible=1.5, wait=7)
+    [fields] = broker.pops
+    assert int(fields["pollTime"]) in range(6000, 7001)
+    assert {name: fields[name] for name in fields if name != "pollTime"} == {
+        "consumerGroup": "g", "topic": "T", "queueId": "-1", "maxMsgNums": "5", "invisibleTime": "1500",
+        "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "A || B", "order": "false",
+    }  # fmt: skip
+
+
+async def test_a_message_has_its_receipt() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(4, KEYS="k"), message(5))
+        broker.fields = {"startOffsetInfo": "0 0 4", "msgOffsetInfo": "0 0 4,5"}
+        first, second = await consumer.receive()
+        assert (first.body, first.keys, first.queue.queue_id, first.reconsume_times) == (b"4", ("k",), 0, 0)
+        assert str(second.receipt) == f"4 {POP_TIME} 60000 3 0 broker-a 0 5"
+        assert second.invisible_until_ms == POP_TIME + 60_000
+        await consumer.ack(second)
+        assert broker.acked == [str(second.receipt)]
+
+
+async def test_a_message_of_the_retry_topic_brings_its_own_receipt() -> None:
+    handle = f"7 {POP_TIME} 60000 3 1 broker-a 0 8"
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(8, POP_CK=handle))
+        broker.fields = {"startOffsetInfo": "1 0 7", "msgOffsetInfo": "1 0 8"}
+        [popped] = await consumer.receive()
+        assert str(popped.receipt) == handle
+        await consumer.ack(popped)
+    [request] = cluster.brokers["broker-a"].asked(RequestCode.ACK_MESSAGE)
+    assert (request.fields["topic"], request.fields["offset"]) == ("%RETRY%g_T", "8")
+
+
+async def test_names_on_the_wire_are_those_of_the_namespace() -> None:
+    async with pop_brokers() as (cluster, [broker]):
+        cluster.topics["tenant%T"] = cluster.topics["T"]
+        async with consumer_of(cluster.address, namespace="tenant") as consumer:
+            broker.put(message(0), message(8, POP_CK=f"7 {POP_TIME} 60000 3 1 broker-a 0 8"), message(1))
+            first, retried, last = await consumer.receive()
+            await consumer.ack(retried)
+            await consumer.ack(first, last, retried)
+    [pop] = broker.pops
+    assert (pop["consumerGroup"], pop["topic"]) == ("tenant%g", "tenant%T")
+    [ack] = cluster.brokers["broker-a"].asked(RequestCode.ACK_MESSAGE)
+    assert (ack.fields["consumerGroup"], ack.fields["topic"]) == ("tenant%g", "%RETRY%tenant%g_tenant%T")
+    [_, batch] = broker.acked
+    assert isinstance(batch, BatchAcks)
+    assert {(each.consumer_group, each.topic) for each in batch.acks} == {("tenant%g", "tenant%T")}
+
+
+async def test_what_was_popped_together_is_acknowledged_together() -> None:
+    handle = f"7 {POP_TIME} 60000 3 1 broker-a 0 8"
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(0), message(8, POP_CK=handle), message(3))
+        await consumer.ack(*await consumer.receive())
+        await consumer.ack()
+    [batch] = broker.acked
+    assert isinstance(batch, BatchAcks)
+    assert batch.broker_name == "broker-a"
+    assert [(each.mark, each.start_offset, each.bits) for each in batch.acks] == [
+        ("0", 0, b"\x09"),
+        ("1", 7, b"\x02"),
+    ]
+
+
+async def test_a_changed_message_has_another_receipt() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(0), message(1))
+        _, second = await consumer.receive()
+        changed = await consumer.change_invisible(second, 2.5)
+        assert str(changed.receipt) == f"1 {POP_TIME} 60000 3 0 broker-a 0 1"
+        assert (changed.body, changed.properties) == (second.body, second.properties)
+    [request] = cluster.brokers["broker-a"].asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    assert (request.fields["extraInfo"], request.fields["invisibleTime"]) == (str(second.receipt), "2500")
+
+
+# Whom to ask
+
+
+async def test_a_broker_holds_a_pop_as_long_as_the_caller_waits(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        begun = trio.current_time()
+        assert await consumer.receive(wait=10) == []
+        assert trio.current_time() - begun == pytest.approx(10, abs=0.5)
+        assert len(broker.pops) == 1
+        assert await consumer.receive(wait=0) == []
+        assert broker.pops[-1]["pollTime"] == "0"
+
+
+async def test_several_brokers_are_asked_in_turn(jumping_clock: trio.testing.MockClock) -> None:
+    async with pop_brokers(3) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        for broker in brokers:
+            broker.put(message(1))
+        found = [await consumer.receive() for _ in brokers]
+        assert sorted(each.broker_name for [each] in found) == ["broker-a", "broker-b", "broker-c"]
+        assert await consumer.receive(wait=7) == []
+        assert all(0 < len(broker.pops) - 2 < 4 for broker in brokers), "each held its pops for a second"
+        polls = {int(fields["pollTime"]) for broker in brokers for fields in broker.pops}
+        assert min(polls) == 0
+        assert max(polls) <= 1000
+
+
+async def test_a_message_that_comes_late_is_found_on_any_broker(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with (
+        pop_brokers(2) as (cluster, brokers),
+        consumer_of(cluster.address) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        for broker in brokers:
+            found: list[PoppedMessage] = []
+
+            async def wait(found: list[PoppedMessage] = found) -> None:
+                found.extend(await consumer.receive(wait=60))
+
+            nursery.start_soon(wait)
+            await trio.sleep(3.3)
+            broker.put(message(1))
+            await trio.sleep(2.1)
+            assert numbers(found) == [1]
+
+
+async def test_all_topics_are_asked_for_or_one() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        consumer.subscribe("U")
+        assert await consumer.receive(wait=0) == []
+        assert sorted(fields["topic"] for fields in broker.pops) == ["T", "U"]
+        await consumer.receive("U", wait=0)
+        assert [fields["topic"] for fields in broker.pops[2:]] == ["U"]
+        consumer.unsubscribe("T")
+        await consumer.receive(wait=0)
+        assert [fields["topic"] for fields in broker.pops[3:]] == ["U"]
+
+
+async def test_a_broker_that_fails_does_not_keep_the_others_from_being_asked(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pop_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        brokers[0].code = ResponseCode.SYSTEM_BUSY
+        brokers[1].put(message(1))
+        assert numbers(await consumer.receive()) == [1]
+        assert await consumer.receive(wait=3) == []
+        [record] = caplog.records
+        assert "group g, popping from broker-a" in record.message
+        brokers[1].code = ResponseCode.SYSTEM_ERROR
+        with pytest.raises(RetriableBrokerError):
+            await consumer.receive()
+
+
+async def test_a_refusal_for_good_is_raised_at_once() -> None:
+    async with pop_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        for broker in brokers:
+            broker.code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        with pytest.raises(SubscriptionError):
+            await consumer.receive()
+        assert sum(len(broker.pops) for broker in brokers) == 1
+
+
+async def test_a_broker_that_holds_too_many_pops_is_left_alone_for_a_second(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.code = ResponseCode.POLLING_FULL
+        assert await consumer.receive(wait=5) == []
+        assert len(broker.pops) in (5, 6)
+
+
+async def test_a_broker_that_is_away_is_an_error() -> None:
+    async with pop_brokers() as (cluster, _), consumer_of(cluster.address) as consumer:
+        await consumer.receive(wait=0)
+        cluster.brokers["broker-a"].stop()
+        await settled(0.01)
+        with pytest.raises(ConnectError):
+            await consumer.receive()
+
+
+async def test_a_broker_that_does_not_answer_is_an_error(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(ignore) as cluster, consumer_of(cluster.address) as consumer:
+        with pytest.raises(RequestTimeoutError):
+            await consumer.receive(wait=1)
+
+
+async def test_a_topic_that_may_not_be_read() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        cluster.topics["T"] = (4, 4, 2)
+        with pytest.raises(NoQueueError, match="no queue that may be read"):
+            await consumer.receive()
+        assert broker.log == []
+
+
+async def test_a_topic_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        consumer.subscribe("New")
+        broker.put(message(1))
+        assert numbers(await consumer.receive()) == [1], "the others are asked for all the same"
+        assert await consumer.receive(wait=0) == []
+        assert "topic 'New' does not exist" in caplog.text
+        with pytest.raises(TopicNotFoundError):
+            await consumer.receive("New")
+
+
+async def test_brokers_of_4_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)  # what answers say, too: 4.9.7
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        for _ in range(2):
+            with pytest.raises(UnsupportedByBrokerError, match=r"older than 5\.0 and knows no pop"):
+                await consumer.receive()
+        assert broker.log == []
+
+
+async def test_an_answer_that_does_not_say_where_messages_come_from() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(1))
+        broker.fields = {"startOffsetInfo": "0 1 0"}
+        with pytest.raises(ProtocolError, match="does not say where"):
+            await consumer.receive()
+
+
+# What is not handed out
+
+
+async def test_what_only_has_the_hash_of_a_tag_is_done_with() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        consumer.subscribe("T", "Aa")
+        broker.put(message(1, TAGS="BB"), message(2, TAGS="Aa"), message(3))
+        assert numbers(await consumer.receive()) == [2]
+        await settled(0.01)
+        [batch] = broker.acked
+        assert isinstance(batch, BatchAcks)
+        assert [batch.acks[0].holds(offset) for offset in (1, 2, 3)] == [True, False, True]
+
+
+async def test_what_cannot_be_done_with_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        consumer.subscribe("T", "Aa")
+        broker.refused = {RequestCode.ACK_MESSAGE}
+        broker.put(message(1, TAGS="BB"))
+        with trio.move_on_after(1):
+            await consumer.receive(wait=0)
+        await settled(0.01)
+        assert "messages are not done with" in caplog.text
+
+
+# Cancelled, closed, wrong
+
+
+async def test_a_cancelled_receive_leaves_its_poll_to_the_next(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        for _ in range(5):
+            with trio.move_on_after(1):
+                await consumer.receive(wait=30)
+        assert len(broker.pops) == 1
+        broker.put(message(1))
+        assert numbers(await consumer.receive(wait=30)) == [1]
+
+
+async def test_a_message_that_nobody_took_in_time_is_not_handed_out(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        with trio.move_on_after(1):
+            await consumer.receive(wait=30, invisible=10)
+        broker.put(message(1))
+        await trio.sleep(5.5)
+        assert await consumer.receive(wait=1) == []
+
+
+async def test_a_poll_that_nobody_waits_for_may_fail(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py.consumer")
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        with trio.move_on_after(1):
+            await consumer.receive(wait=30)
+        broker.fields = {}
+        broker.put(message(1))
+        await trio.sleep(1)
+        assert "nobody waits for this any more: broker-a" in caplog.text
+        assert await consumer.receive(wait=1) == []
+
+
+async def test_two_receives_at_once_get_different_messages() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        found: list[int] = []
+
+        async def take() -> None:
+            found.extend(numbers(await consumer.receive(max_messages=1)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            nursery.start_soon(take)
+            await settled(0.05)
+            broker.put(message(1))
+            await settled(0.05)
+            assert found == [1]
+            broker.put(message(2))
+        assert found == [1, 2]
+
+
+async def test_closing_ends_a_receive() -> None:
+    async with pop_brokers() as (cluster, _), trio.open_nursery() as nursery:
+        async with consumer_of(cluster.address) as consumer:
+
+            async def wait() -> None:
+                with pytest.raises(ClosedError):
+                    await consumer.receive(wait=60)
+
+            nursery.start_soon(wait)
+            await settled(0.05)
+        with pytest.raises(ClosedError):
+            await consumer.receive()
+        with pytest.raises(ClosedError):
+            await consumer.ack()
+
+
+async def test_the_group_is_announced_and_left() -> None:
+    async with pop_brokers() as (cluster, _):
+        async with consumer_of(cluster.address) as consumer:
+            await consumer.receive(wait=0)
+        server = cluster.brokers["broker-a"]
+        *_, heartbeat = server.asked(RequestCode.HEART_BEAT)
+        [data] = Heartbeat.decode(heartbeat.body).consumer_data_set
+        assert (data.group_name, data.consume_type) == ("g", "CONSUME_POP")
+        assert [each.topic for each in data.subscription_data_set] == ["T"]
+        [leave] = server.asked(RequestCode.UNREGISTER_CLIENT)
+        assert leave.fields["consumerGroup"] == "g"
+
+
+async def test_one_client_has_one_consumer_of_a_group() -> None:
+    async with pop_brokers() as (cluster, _), ClientInstance(cluster.address) as client:
+        async with consumer_of(client):
+            with pytest.raises(ConfigurationError, match="is in group 'g' already"):
+                async with consumer_of(client):
+                    pytest.fail("not reached")
+        async with consumer_of(client) as consumer:
+            assert await consumer.receive(wait=0) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"max_messages": 0}, {"max_messages": 33}, {"invisible": 0}, {"wait": -1}, {"topic": "V"}],
+)
+async def test_arguments_that_make_no_sense(arguments: Any) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        with pytest.raises(ConfigurationError):
+            await consumer.receive(**arguments)
+        consumer.unsubscribe("T")
+        with pytest.raises(ConfigurationError, match="nothing is subscribed"):
+            await consumer.receive()
+        assert broker.log == []
+
+
+def test_settings_that_make_no_sense() -> None:
+    with pytest.raises(ConfigurationError, match="FIRST or the LAST"):
+        PopConsumer(group="g", consume_from=ConsumeFrom.TIMESTAMP)
+    with pytest.raises(ConfigurationError, match="max_reconsume_times"):
+        PopConsumer(group="g", max_reconsume_times=-1)
+    with pytest.raises(ConfigurationError, match="did you mean 'max_reconsume_times'"):
+        PopConsumer(group="g", max_reconsume_time=1)  # type: ignore[call-arg]
+
+
+async def test_a_time_below_zero_and_a_message_that_is_refused() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        broker.put(message(1))
+        [popped] = await consumer.receive()
+        with pytest.raises(ConfigurationError):
+            await consumer.change_invisible(popped, -1)
+        broker.refused = {RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME}
+        with pytest.raises(BrokerError):
+            await consumer.ack(popped)
+        with pytest.raises(BrokerError):
+            await consumer.change_invisible(popped, 1)
+
+
+async def test_where_one_broker_does_not_take_acknowledgements_the_others_do() -> None:
+    async with pop_brokers(2) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        for broker in brokers:
+            broker.put(message(1))
+        popped = [*await consumer.receive(), *await consumer.receive()]
+        popped.sort(key=lambda each: each.broker_name)
+        brokers[0].refused = {RequestCode.ACK_MESSAGE}
+        with pytest.raises(BrokerError):
+            await consumer.ack(*popped)
+        assert (brokers[0].acked, len(brokers[1].acked)) == ([], 1)
+
+
+async def test_every_await_may_be_cancelled_and_none_is_lost() -> None:
+    sent: set[bytes] = set()
+    done: set[bytes] = set()
+    async with EmbeddedBroker() as broker, Producer(broker.name_server_address, group="p") as producer:
+
+        async def send() -> None:
+            body = b"%d" % len(sent)
+            await producer.send(Message("T", body))
+            sent.add(body)
+
+        async def consume() -> None:
+            async with consumer_of(
+                broker.name_server_address, consume_from=ConsumeFrom.FIRST, max_reconsume_times=10_000
+            ) as consumer:
+                first, *others = await consumer.receive(invisible=0.2, wait=5)
+                first = await consumer.change_invisible(first, 0.2)
+                for popped in (first, *others):
+                    done.add(popped.body)
+                    await consumer.ack(popped)
+
+        await send()
+        before = trio.lowlevel.current_statistics().tasks_living
+
+        async def check() -> None:
+            await send()
+            with trio.fail_after(10):
+                while trio.lowlevel.current_statistics().tasks_living > before:
+                    await settled()
+
+        assert await cancel_at_each_await(consume, check) > 10
+        with trio.fail_after(30):
+            while done != sent:
+                await consume()
+
+
+async def test_cancelled_receives_of_a_consumer_that_stays_open() -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        handed_out: list[int] = []
+
+        async def receive_one() -> None:
+            handed_out.extend(numbers(await consumer.receive(max_messages=1, wait=0)))
+
+        async def check() -> None:
+            await settled(0.001)
+
+        broker.put(*[message(offset) for offset in range(100)])
+        cancelled = await cancel_at_each_await(receive_one, check)
+        assert cancelled >= 2
+        handed_out += numbers(await consumer.receive())
+        assert handed_out == list(range(len(handed_out))), "none was lost on the way"

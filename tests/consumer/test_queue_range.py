@@ -1,0 +1,155 @@
+"""Ranges of a queue on brokers that fail and lose messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer import Reader
+from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.cancelling import cancel_at_each_await
+from tests.consumer.conftest import Fill
+from tests.consumer.received import stored_at
+from tests.scripted import scripted_cluster
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+FOUND = ResponseCode.SUCCESS
+NO_NEW = ResponseCode.PULL_NOT_FOUND
+NO_MATCHED = ResponseCode.PULL_RETRY_IMMEDIATELY
+MOVED = ResponseCode.PULL_OFFSET_MOVED
+
+
+def body_of(offsets: Iterable[int]) -> bytes:
+    """Return messages that were stored at ten times their offsets."""
+    return b"".join(stored_at(offset * 10, offset) for offset in offsets)
+
+
+class ScriptedQueue:
+    """A queue from offset 2 to 20; pulls are answered with what is lined up."""
+
+    def __init__(self, *answers: tuple[int, int, bytes], offset_at: int = 0) -> None:
+        self.answers = list(answers)
+        self.offset_at = offset_at
+        self.asked_ms: list[int] = []
+        self.pulled: list[int] = []
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        match request.code:
+            case RequestCode.GET_MIN_OFFSET:
+                connection.respond(request, ResponseCode.SUCCESS, {"offset": "2"})
+            case RequestCode.GET_MAX_OFFSET:
+                connection.respond(request, ResponseCode.SUCCESS, {"offset": "20"})
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                self.asked_ms.append(int(request.fields["timestamp"]))
+                connection.respond(request, ResponseCode.SUCCESS, {"offset": str(self.offset_at)})
+            case RequestCode.PULL_MESSAGE:
+                self.pulled.append(int(request.fields["queueOffset"]))
+                assert request.fields["suspendTimeoutMillis"] == "0"
+                code, next_offset, body = self.answers.pop(0)
+                fields = {
+                    "nextBeginOffset": str(next_offset),
+                    "minOffset": "2",
+                    "maxOffset": "20",
+                    "suggestWhichBrokerId": "0",
+                }
+                connection.respond(request, code, fields, body, remark="scripted")
+
+
+async def offsets_of(
+    queue: ScriptedQueue, *places: int, begin_ms: int | None = None, end_ms: int | None = None
+) -> list[int]:
+    async with scripted_cluster(queue, queues=1) as cluster, Reader(cluster.address) as reader:
+        return [
+            message.queue_offset
+            async for message in reader.range(QUEUE, *places, begin_ms=begin_ms, end_ms=end_ms)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([(FOUND, 5, body_of([3, 4])), (FOUND, 12, body_of([8, 9, 10, 11]))], [3, 4, 8, 9]),
+        ([(MOVED, 8, b""), (FOUND, 12, body_of(range(8, 12)))], [8, 9]),
+        ([(NO_MATCHED, 12, b"")], []),
+        ([(NO_NEW, 3, b"")], []),
+        ([(FOUND, 5, body_of([3, 4])), (MOVED, 1, b"")], [3, 4]),
+    ],
+    ids=["gap", "deleted", "filtered", "shorter", "lost"],
+)
+async def test_the_end_is_found_over_gaps(answers: list[tuple[int, int, bytes]], expected: list[int]) -> None:
+    assert await offsets_of(ScriptedQueue(*answers), 3, 10) == expected
+
+
+async def test_a_range_is_no_wider_than_the_queue() -> None:
+    queue = ScriptedQueue((FOUND, 20, body_of(range(2, 20))))
+    assert await offsets_of(queue, 0, 1000) == list(range(2, 20))
+    assert queue.pulled == [2]
+    for places in ((20,), (7, 7), (9, 3), (1000, 2000), (0, 2)):
+        queue = ScriptedQueue()
+        assert await offsets_of(queue, *places) == []
+
+
+async def test_times_are_kept_to_whatever_place_the_broker_names() -> None:
+    """4.x may name any message of the millisecond, and the one before where there is none."""
+    queue = ScriptedQueue((FOUND, 20, body_of(range(4, 20))), offset_at=4)
+    assert await offsets_of(queue, begin_ms=51) == list(range(6, 20))
+    assert queue.asked_ms == [50]
+    queue = ScriptedQueue((FOUND, 9, body_of(range(2, 9))), offset_at=7)
+    assert await offsets_of(queue, end_ms=75) == list(range(2, 8))
+    assert queue.asked_ms == [75]
+
+
+async def test_a_failure_is_raised_and_the_range_keeps_its_place() -> None:
+    queue = ScriptedQueue(
+        (FOUND, 5, body_of([3, 4])),
+        (ResponseCode.SYSTEM_BUSY, 0, b""),
+        (FOUND, 7, body_of([5, 6])),
+    )
+    async with scripted_cluster(queue, queues=1) as cluster, Reader(cluster.address) as reader:
+        messages = reader.range(QUEUE, 3, 7)
+        assert [(await anext(messages)).queue_offset for _ in range(2)] == [3, 4]
+        with pytest.raises(BrokerError, match="scripted"):
+            await anext(messages)
+        assert [message.queue_offset async for message in messages] == [5, 6]
+        with pytest.raises(StopAsyncIteration):
+            await anext(messages)
+
+
+async def test_at_the_door(address: str) -> None:
+    reader = Reader(address)
+    with pytest.raises(ClosedError):
+        reader.range(QUEUE)
+    async with reader:
+        with pytest.raises(ConfigurationError, match="names no tag"):
+            reader.range(QUEUE, tags="||")
+        with pytest.raises(ConfigurationError, match="needs a condition"):
+            reader.range(QUEUE, sql=" ")
+        with pytest.raises(ConfigurationError, match="needs a condition"):
+            reader.open("T", sql="")
+        with pytest.raises(TopicNotFoundError):
+            await anext(reader.range(QUEUE))
+
+
+async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 150)
+    async with Reader(client) as reader:
+        messages = reader.range(QUEUE, 0, 150, tags="*")
+        offsets: list[int] = []
+
+        async def read() -> None:
+            offsets.append((await anext(messages)).queue_offset)
+
+        async def check() -> None:
+            assert offsets == list(range(len(offsets)))
+            assert all(connection.pending == 0 for connection in client.connections.open_connections())
+
+        for _ in range(20):
+            await cancel_at_each_await(read, check)
+        offsets += [message.queue_offset async for message in messages]
+    assert offsets == list(range(150))
