@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from rocketmq_py.errors import ConfigurationError, InvalidMessageError
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import (
     check_group,
@@ -54,6 +54,12 @@ def test_several_keys_are_one_text() -> None:
 def test_what_no_broker_takes_is_refused_with_the_field(fields: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidMessageError, match=text):
         Message(**{"topic": "T", "body": b"x", **fields})  # type: ignore[arg-type]  # that is the test
+
+
+@pytest.mark.parametrize("fields", [{"properties": {"a": "\x01"}}, {"tags": "\x02"}, {"keys": "a\x01b"}])
+def test_a_separator_in_a_property_has_an_error_of_its_own(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidPropertyError, match="which separate properties"):
+        Message("T", b"x", **fields)
 
 
 def test_a_message_is_a_value() -> None:

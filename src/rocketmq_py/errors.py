@@ -51,6 +51,10 @@ class MessageTooLargeError(InvalidMessageError):
     """A message, or its properties, are larger than brokers take."""
 
 
+class InvalidPropertyError(InvalidMessageError):
+    """A property, a tag or a key of a message cannot be written: it is empty, no text, or holds a separator."""
+
+
 class SendForbiddenError(RocketMQError):
     """A hook of the user's forbade the send; its own exception is the cause."""
 

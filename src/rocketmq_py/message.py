@@ -13,7 +13,7 @@ from types import MappingProxyType
 import attrs
 
 from rocketmq_py import properties as names
-from rocketmq_py.errors import ConfigurationError, InvalidMessageError
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 
 DELAY_LEVEL_NAMES = (
@@ -93,6 +93,7 @@ class Message:
 
     Raises:
         InvalidMessageError: a field is not what is allowed; the text names it.
+        InvalidPropertyError: that is so of a property, the tags or the keys.
     """
 
     topic: str
@@ -145,16 +146,16 @@ def _check_property(name: str, value: str) -> None:
     _check_text("property name", name)
     _check_text(f"property {name!r}", value)
     if not name or not value:
-        raise InvalidMessageError(f"property {name!r}: neither name nor value may be empty; brokers drop it")
+        raise InvalidPropertyError(f"property {name!r}: neither name nor value may be empty; brokers drop it")
     if name in names.SYSTEM_PROPERTIES:
-        raise InvalidMessageError(f"property {name!r} is set by RocketMQ itself; choose another name")
+        raise InvalidPropertyError(f"property {name!r} is set by RocketMQ itself; choose another name")
 
 
 def _check_text(what: str, value: str) -> None:
     if not isinstance(value, str):
-        raise InvalidMessageError(f"{what} must be text, not {type(value).__name__}")
+        raise InvalidPropertyError(f"{what} must be text, not {type(value).__name__}")
     if "\x01" in value or "\x02" in value:
-        raise InvalidMessageError(rf"{what} {value!r} holds \x01 or \x02, which separate properties")
+        raise InvalidPropertyError(rf"{what} {value!r} holds \x01 or \x02, which separate properties")
 
 
 @attrs.frozen(order=True)
