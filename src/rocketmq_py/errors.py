@@ -52,7 +52,7 @@ class MessageTooLargeError(InvalidMessageError):
 
 
 class InvalidPropertyError(InvalidMessageError):
-    """A property, a tag or a key of a message cannot be written: it is empty, no text, or holds a separator."""
+    """A property, a tag or a key cannot be written: it is empty, no text, or holds a separator."""
 
 
 class SendForbiddenError(RocketMQError):
