@@ -52,12 +52,14 @@ class Broker:
 
 @asynccontextmanager
 async def giving_back(
-    *brokers: Broker, retries: bool = True
+    *brokers: Broker, namespace: str = ""
 ) -> AsyncIterator[tuple[GivingBack, ScriptedCluster]]:
-    topics = ["T", "%RETRY%g"] if retries else ["T"]
+    topics = ["T", "%RETRY%g", "ns%T", "%RETRY%ns%g"]
     async with (
         scripted_cluster(*brokers, topics=topics, queues=1) as cluster,
-        ClientInstance(cluster.address, request_timeout=1, now_ms=lambda: 4711) as client,
+        ClientInstance(
+            cluster.address, request_timeout=1, now_ms=lambda: 4711, namespace=namespace
+        ) as client,
     ):
         await client.routes.get("T")
         yield GivingBack(client, "g", max_reconsume_times=16), cluster
@@ -100,6 +102,16 @@ async def test_if_it_does_not_a_copy_goes_to_another_broker() -> None:
         "UNIQ_KEY": ID, "WAIT": "true", "DELAY": "5", "TAGS": "A", "KEYS": "k", "own": "x",
         "ORIGIN_MESSAGE_ID": ID, "RETRY_TOPIC": "T",
     }  # fmt: skip
+
+
+async def test_names_on_the_wire_are_those_of_the_namespace() -> None:
+    broker = Broker(takes_back=False)
+    async with giving_back(broker, namespace="ns") as (giving, _):
+        await giving.give_back(message(), 0)
+    back, copy = broker.asked
+    assert (back.fields["group"], back.fields["originTopic"]) == ("ns%g", "ns%T")
+    assert copy.fields["b"] == "%RETRY%ns%g"
+    assert decode_properties(copy.fields["i"])["RETRY_TOPIC"] == "ns%T"
 
 
 @pytest.mark.parametrize(

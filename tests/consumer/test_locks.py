@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -67,11 +68,11 @@ class Noted(Lock):
 
 @asynccontextmanager
 async def locking(
-    *brokers: Broker, wanted: Sequence[Lock] = ()
+    *brokers: Broker, wanted: Sequence[Lock] = (), namespace: str = ""
 ) -> AsyncIterator[tuple[QueueLocks, ScriptedCluster]]:
     async with (
-        scripted_cluster(*brokers) as cluster,
-        ClientInstance(cluster.address, request_timeout=1) as client,
+        scripted_cluster(*brokers, topics=["T", "ns%T"]) as cluster,
+        ClientInstance(cluster.address, request_timeout=1, namespace=namespace) as client,
         trio.open_nursery() as nursery,
     ):
         await client.routes.get("T")
@@ -97,6 +98,18 @@ async def test_one_request_a_broker_locks_all_its_queues(jumping_clock: trio.tes
     assert "@" in body.client_id
 
 
+async def test_names_on_the_wire_are_those_of_the_namespace(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    lock = Noted(queue(0))
+    async with locking(broker, wanted=[lock], namespace="ns") as (locks, _):
+        assert lock.is_held
+        await locks.release([lock])
+    for body in broker.bodies:
+        assert body.consumer_group == "ns%g"
+        assert body.queues == (MessageQueue("ns%T", "broker-a", 0),)
+    assert [kind for kind, _, _ in broker.asked] == ["lock", "unlock"]
+
+
 async def test_locks_are_renewed_in_time(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker()
     lock = Noted(queue(0))
@@ -108,7 +121,10 @@ async def test_locks_are_renewed_in_time(jumping_clock: trio.testing.MockClock) 
     assert lock.noted == [("held", 0.0)]
 
 
-async def test_a_lock_of_another_member_is_waited_for(jumping_clock: trio.testing.MockClock) -> None:
+async def test_a_lock_of_another_member_is_waited_for(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py.consumer")
     broker = Broker(others={1})
     mine, others = Noted(queue(0)), Noted(queue(1))
     async with locking(broker, wanted=[mine, others]):
@@ -119,6 +135,9 @@ async def test_a_lock_of_another_member_is_waited_for(jumping_clock: trio.testin
     assert broker.asked_for(0) == [0.0], "what is held is not asked for with it"
     assert broker.asked_for(1) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
     assert others.names == ["held"], "what never was here cannot be lost"
+    assert [record.message for record in caplog.records] == [
+        "T/broker-a/1 is locked by another member still: waiting for it"
+    ]
 
 
 async def test_a_lock_that_another_member_got_is_lost_and_asked_for_again(

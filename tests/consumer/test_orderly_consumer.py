@@ -148,6 +148,25 @@ async def test_a_queue_that_comes_back_while_its_last_call_is_under_way(
         journal.check(queue(number), 3)
 
 
+async def test_a_queue_that_comes_and_goes_while_its_last_call_is_under_way(
+    address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 6, queues=2)
+    journal = Journal(takes=20)
+    one = consumer_of(address, orderly=True)
+    async with running(one, journal):
+        await trio.sleep(1)
+        for _ in range(3):
+            async with running(consumer_of(address, orderly=True), journal):
+                await trio.sleep(1)
+                assert len(share(one)) == 1
+            await trio.sleep(1)
+            assert len(share(one)) == 2
+        await journal.until(6)
+    for number in range(2):
+        journal.check(queue(number), 3)
+
+
 async def test_a_member_that_ends_gives_its_locks_back_at_once(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:

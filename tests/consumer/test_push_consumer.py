@@ -13,6 +13,7 @@ import trio.testing
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import ConsumeLater, PushConsumer
+from rocketmq_py.consumer.offsets import RemoteOffsets
 from rocketmq_py.consumer.pulling import Pulled, QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -191,6 +192,28 @@ async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
         with trio.move_on_after(3):
             await consumer.run(second)
     assert second.numbers == [5, 6, 7, 8, 9]
+
+
+async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
+    client: ClientInstance,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never_confirm(*_: object) -> None:
+        await trio.sleep_forever()
+
+    await fill("T", 3)
+    kept = Kept()
+    async with consumer_of(client) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteOffsets, "confirm", never_confirm)
+            with trio.move_on_after(3):
+                await consumer.run(never)
+        assert not client.heartbeats.has_consumer("g")
+        with trio.move_on_after(3):
+            await consumer.run(kept)
+    assert kept.numbers == [0, 1, 2]
 
 
 async def test_a_client_of_its_own_is_closed_with_it_and_a_shared_one_is_not(

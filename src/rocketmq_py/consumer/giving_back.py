@@ -26,6 +26,8 @@ PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """In whose name copies are sent. Java: ``MixAll.CLIENT_INNER_PRODUCER_GROUP``."""
 FIRST_DELAY_LEVEL = 3
 """The delay level of a copy after the first failure, where none was chosen; each further one adds one."""
+MAX_FAILURES = 2**31 - 1
+"""What fits the field that counts them."""
 COMPRESS_OVER = 4096
 """Bytes from which on the body of a copy is compressed: the original may have been too large otherwise."""
 
@@ -110,7 +112,7 @@ class GivingBack:
         wrap = self._client.namespace.wrap_topic
         failures = message.reconsume_times + 1
         if delay_level == DEAD_LETTER:
-            delay_level, failures = 0, self._max_reconsume_times + 1
+            delay_level, failures = 0, min(self._max_reconsume_times + 1, MAX_FAILURES)
         elif not delay_level:
             delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
         kept = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}

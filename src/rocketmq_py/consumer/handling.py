@@ -13,7 +13,7 @@ import trio
 from rocketmq_py.consumer.calling import Caller
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.results import ConsumeLater, ConsumeResult
-from rocketmq_py.consumer.workers import YIELD_EVERY, Workers, describe, unreadable
+from rocketmq_py.consumer.workers import YIELD_EVERY, Workers, describe, raise_without_failures, unreadable
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
@@ -121,12 +121,7 @@ class Handling(Workers):
                 logger.exception("handling %s failed", _describe(held, item))
                 await self._failed(place, item)
             except BaseExceptionGroup as group:
-                # The handler's own nursery was cancelled from outside while something in it failed.
-                failures, rest = group.split(Exception)
-                if failures is not None:
-                    logger.error("handling %s failed", _describe(held, item), exc_info=failures)
-                if rest is not None:
-                    raise rest from None
+                raise_without_failures(group, _describe(held, item))
             else:
                 if result is not None and isinstance(result, ConsumeResult):
                     await self._returned(place, item, result)
@@ -135,7 +130,9 @@ class Handling(Workers):
                 else:
                     held.remove_all(item)
             finally:
-                self._call_ended()
+                self._handling -= 1
+                if self._closed:
+                    self._look_whether_all_is_done()
             if is_timed:
                 is_timed = False
                 held.counts.calls += 1

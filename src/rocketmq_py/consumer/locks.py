@@ -63,6 +63,7 @@ class Lock:
         self._alone_until = -math.inf
         # The same, if the broker has got a request that was not answered.
         self._perhaps_until = -math.inf
+        self._has_waited = False
         self._changed = trio.lowlevel.ParkingLot()
 
     @property
@@ -105,6 +106,7 @@ class Lock:
         """Note that the broker has given it, or gives it still, when asked at this time."""
         was_held, was_lost = self.is_held, -math.inf < self._alone_until <= trio.current_time()
         self.got_at = asked_at
+        self._has_waited = False
         self._held_until = asked_at + LOCK_LIFE
         self._alone_until = asked_at + BROKER_LOCK_LIFE
         self.ask_at = asked_at + LOCK_INTERVAL
@@ -124,6 +126,9 @@ class Lock:
                 "%s is locked by another member: it is consumed here no more", queue_name(self.queue)
             )
             self.on_lost()
+        elif not self._has_waited:
+            logger.info("%s is locked by another member still: waiting for it", queue_name(self.queue))
+        self._has_waited = True
 
 
 class QueueLocks:

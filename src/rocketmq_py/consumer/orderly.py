@@ -12,7 +12,7 @@ import trio
 from rocketmq_py.consumer.calling import Caller
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.results import Commit, ConsumeResult, Rollback, Suspend
-from rocketmq_py.consumer.workers import YIELD_EVERY, Workers, describe, unreadable
+from rocketmq_py.consumer.workers import YIELD_EVERY, Workers, describe, raise_without_failures, unreadable
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
@@ -91,19 +91,16 @@ class OrderlyHandling(Workers):
                 logger.exception("handling %s failed", describe(held, *messages))
                 pause = await self._failed(held, messages, None)
             except BaseExceptionGroup as group:
-                # The handler's own nursery was cancelled from outside while something in it failed.
-                failures, rest = group.split(Exception)
-                if failures is not None:
-                    logger.error("handling %s failed", describe(held, *messages), exc_info=failures)
-                if rest is not None:
-                    raise rest from None
+                raise_without_failures(group, describe(held, *messages))
             else:
                 if result is not None and isinstance(result, ConsumeResult):
                     pause = await self._returned(held, messages, result)
                 else:
                     self._succeeded(held, messages)
             finally:
-                self._call_ended()
+                self._handling -= 1
+                if self._closed:
+                    self._look_whether_all_is_done()
                 if not self._caller.abandoned:  # else it may be making use of the lock still
                     lock.free()
             if is_timed:

@@ -96,6 +96,8 @@ class Queues:
             offset = loop.safe_offset
             if offset is not None:
                 self._offsets.update(loop.queue, offset)
+            elif loop.lock is not None:  # another member may have it: what was noted before is out of date
+                self._offsets.forget(loop.queue)
 
     def find(self, queue: MessageQueue) -> PullLoop | None:
         """Return the loop of a queue; None if it is not this member's."""
@@ -155,8 +157,19 @@ class Queues:
         loops = [*self, *self._leaving.values()]
         for loop in loops:
             loop.drop()
-        # First the offsets: whoever gets the queues begins there.
-        await self._offsets.confirm()
+        if self._config.orderly:
+            by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
+            for loop in loops:
+                by_broker[loop.queue.broker_name].append(loop)
+            async with trio.open_nursery() as nursery:  # a broker that is slow shall not hold up the others
+                for of_broker in by_broker.values():
+                    nursery.start_soon(self._leave_in_order, of_broker)
+        else:
+            await self._offsets.confirm()
+
+    async def _leave_in_order(self, loops: Collection[PullLoop]) -> None:
+        # First the offsets: whoever gets the locks begins there.
+        await self._offsets.confirm([loop.queue for loop in loops])
         await self._locks.release(
             [loop.lock for loop in loops if loop.lock is not None and not loop.lock.busy]
         )
@@ -178,8 +191,10 @@ class Queues:
         for loop in loops:
             loop.drop()
             if loop.lock is not None:
-                self._leaving[loop.queue] = loop
-                self._nursery.start_soon(self._give_up_in_order, loop, loop.lock)
+                # One that came back, and has waited since for the call that is under way, never was here.
+                if loop.queue not in self._leaving:
+                    self._leaving[loop.queue] = loop
+                    self._nursery.start_soon(self._give_up_in_order, loop, loop.lock)
             elif (offset := loop.safe_offset) is not None:
                 self._offsets.update(loop.queue, offset)
         out_of_order = [loop.queue for loop in loops if loop.lock is None]

@@ -196,8 +196,10 @@ class Session:
         )
 
     async def _leave(self) -> None:
-        await self._queues.leave()
-        await self._client.heartbeats.remove_consumer(self._config.group)
+        try:
+            await self._queues.leave()
+        finally:
+            await self._client.heartbeats.remove_consumer(self._config.group)
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 import trio
@@ -10,6 +11,8 @@ from rocketmq_py.consumer.calling import Caller
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
+
+logger = logging.getLogger("rocketmq_py.consumer")
 
 YIELD_EVERY = 16
 """A worker whose handler never waits lets other tasks run after so many messages."""
@@ -87,9 +90,8 @@ class Workers:
         """Serve queues until cancelled: the life of a worker."""
         raise NotImplementedError
 
-    def _call_ended(self) -> None:
-        self._handling -= 1
-        if self._closed and not self._handling:
+    def _look_whether_all_is_done(self) -> None:
+        if not self._handling:
             self._all_done.set()
 
     async def _see_threads_off(self) -> None:
@@ -109,6 +111,18 @@ def describe(held: ProcessQueue, *messages: ReceivedMessage) -> str:
         f"message {first.message_id} of topic {first.topic} "
         f"({queue.topic}, {queue.broker_name}, queue {queue.queue_id}, offset {first.queue_offset}){others}"
     )
+
+
+def raise_without_failures(group: BaseExceptionGroup[BaseException], what: str) -> None:
+    """Log the failures in what a handler raised, and raise the rest, such as a cancellation.
+
+    A handler raises such a group when its own nursery was cancelled while something in it failed.
+    """
+    failures, rest = group.split(Exception)
+    if failures is not None:
+        logger.error("handling %s failed", what, exc_info=failures)
+    if rest is not None:
+        raise rest from None
 
 
 def unreadable(message: ReceivedMessage) -> RocketMQError:

@@ -1,0 +1,92 @@
+"""Offsets that users ask for and set, and those that operators ask for by way of a broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ConsumerOffsets
+from rocketmq_py.protocol.headers import GetConsumerStatusRequest
+from tests.behaviours.conftest import create_topic
+
+PATIENCE = 60
+"""Seconds after which a test that still waits has failed."""
+
+
+class Kept:
+    """A handler that counts the offsets that it gets."""
+
+    def __init__(self) -> None:
+        self.got: Counter[int] = Counter()
+        self._more = trio.lowlevel.ParkingLot()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.got[message.queue_offset] += 1
+        self._more.unpark_all()
+
+    async def until(self, expected: Counter[int]) -> None:
+        with trio.fail_after(PATIENCE):
+            while self.got != expected:
+                await self._more.park()
+
+
+async def fill(client: Client, topic: str, count: int) -> MessageQueue:
+    """Send messages to a topic of one queue, and return that."""
+    async with client.producer("fillers") as producer:
+        for _ in range(count):
+            queue = (await producer.send(Message(topic, b"x"))).queue
+    return queue
+
+
+@asynccontextmanager
+async def running(consumer: PushConsumer, topic: str, kept: Kept) -> AsyncIterator[PushConsumer]:
+    async with consumer, trio.open_nursery() as nursery:
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, kept)
+        yield consumer
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_user_goes_back_and_forward(client: Client, unique: str) -> None:
+    await create_topic(client, unique, queues=1)
+    queue = await fill(client, unique, 20)
+    kept = Kept()
+    group = f"group-{unique}"
+    consumer = client.push_consumer(group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2)
+    async with running(consumer, unique, kept):
+        await kept.until(Counter(range(20)))
+        await consumer.seek(queue, 15)
+        await kept.until(Counter(range(20)) + Counter(range(15, 20)))
+        with trio.fail_after(PATIENCE):
+            while await consumer.committed(queue) != 20:
+                await trio.sleep(0.05)
+        # Beyond the end: the broker corrects it.
+        await consumer.seek(queue, 1000)
+        await fill(client, unique, 1)
+        with trio.fail_after(PATIENCE):
+            while not kept.got[20]:
+                await trio.sleep(0.05)
+    assert await client.brokers.committed_offset(group, queue) == 21
+
+
+async def test_an_operator_asks_how_far_each_member_is(client: Client, unique: str) -> None:
+    await create_topic(client, unique, queues=1)
+    queue = await fill(client, unique, 20)
+    kept = Kept()
+    group = f"group-{unique}"
+    async with running(client.push_consumer(group, consume_from=ConsumeFrom.FIRST), unique, kept):
+        await kept.until(Counter(range(20)))
+        answer = await client.connections.request(
+            client.routes.broker_address(queue.broker_name),
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            GetConsumerStatusRequest(topic=unique, group=group).to_fields(),
+            timeout=10,
+        )
+    assert answer.code == ResponseCode.SUCCESS
+    assert ConsumerOffsets.decode(answer.body).client_tables == {client.client_id: {queue: 20}}
