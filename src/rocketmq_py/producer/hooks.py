@@ -6,7 +6,7 @@ import enum
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import trio
@@ -14,10 +14,9 @@ import trio
 from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.sending import Sending
+from rocketmq_py.remoting.rpc_hooks import call_hook
 
 logger = logging.getLogger("rocketmq_py.producer")
-
-Context = TypeVar("Context")
 
 
 class SendMode(enum.Enum):
@@ -175,7 +174,7 @@ class Hooks:
             except Exception as error:
                 raise SendForbiddenError(f"{type(hook).__name__} forbids to send it: {error}") from error
         for hook in tuple(self.all):
-            await _call(hook.before_send, context)
+            await call_hook(hook.before_send, context, logger, "message")
 
     async def after_send(
         self, context: SendContext, started: float, error: BaseException | None = None
@@ -184,23 +183,14 @@ class Hooks:
         context.seconds = trio.current_time() - started
         context.error = error
         for hook in tuple(self.all):
-            await _call(hook.after_send, context)
+            await call_hook(hook.after_send, context, logger, "message")
 
     async def before_end_transaction(self, context: EndTransactionContext) -> None:
         """Call ``before_end_transaction`` of all."""
         for hook in tuple(self.all):
-            await _call(hook.before_end_transaction, context)
+            await call_hook(hook.before_end_transaction, context, logger, "message")
 
     async def after_end_transaction(self, context: EndTransactionContext) -> None:
         """Call ``after_end_transaction`` of all."""
         for hook in tuple(self.all):
-            await _call(hook.after_end_transaction, context)
-
-
-async def _call(method: Callable[[Context], Awaitable[None] | None], context: Context) -> None:
-    try:
-        outcome = method(context)
-        if outcome is not None:
-            await outcome
-    except Exception:
-        logger.exception("a hook raised in %s; the message goes its way all the same", method.__qualname__)
+            await call_hook(hook.after_end_transaction, context, logger, "message")

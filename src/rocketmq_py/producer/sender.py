@@ -230,15 +230,13 @@ class Sender:
         return queue, connection
 
     def _is_introduced(self, connection: Connection, sending: Sending) -> bool:
-        if sending.is_timed and connection.peer_version < FIRST_TIMER_VERSION:
-            return False
-        return self._client.heartbeats.is_heard_on(connection)
+        return self._client.heartbeats.is_heard_on(connection) and not _is_too_old(connection, sending)
 
     async def _introduce(self, connection: Connection, sending: Sending) -> None:
         """Have the broker know this client's groups, and see that it can do what is wanted of it."""
         timeout = max(sending.end_of_try - trio.current_time(), 0.0)
         await self._client.heartbeats.ensure_heard(connection, timeout=timeout)
-        if sending.is_timed and connection.peer_version < FIRST_TIMER_VERSION:
+        if _is_too_old(connection, sending):
             raise UnsupportedByBrokerError(
                 f"{connection.address} is older than 5.0 and would deliver a message with an exact time at "
                 "once; use delay_level"
@@ -282,3 +280,7 @@ class Sender:
         if route is None or sending.fixed_queue is not None:
             return False
         return any(queue.broker_name != sending.failed_broker for queue in route.write_queues)
+
+
+def _is_too_old(connection: Connection, sending: Sending) -> bool:
+    return sending.is_timed and connection.peer_version < FIRST_TIMER_VERSION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import attrs
 import trio
@@ -12,6 +13,8 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command
 
 logger = logging.getLogger("rocketmq_py.remoting")
+
+Context = TypeVar("Context")
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -72,7 +75,7 @@ class RpcHooks:
     async def before(self, context: RpcContext) -> None:
         """Call ``before_request`` of all."""
         for hook in tuple(self.all):
-            await _call(hook.before_request, context)
+            await call_hook(hook.before_request, context, logger, "request")
 
     async def after(
         self, context: RpcContext, answer: Command | None = None, error: BaseException | None = None
@@ -80,7 +83,7 @@ class RpcHooks:
         """Call ``after_answer`` of all."""
         context.answer, context.error = answer, error
         for hook in tuple(self.all):
-            await _call(hook.after_answer, context)
+            await call_hook(hook.after_answer, context, logger, "request")
 
     def after_soon(
         self,
@@ -105,10 +108,13 @@ class RpcHooks:
         on_answer(answer)
 
 
-async def _call(method: Callable[[RpcContext], Awaitable[None] | None], context: RpcContext) -> None:
+async def call_hook(
+    method: Callable[[Context], Awaitable[None] | None], context: Context, log: logging.Logger, what: str
+) -> None:
+    """Call a method of a hook, plain or async; what it raises is logged. ``what`` is what it is about."""
     try:
         outcome = method(context)
         if outcome is not None:
             await outcome
     except Exception:
-        logger.exception("a hook raised in %s; the request goes its way all the same", method.__qualname__)
+        log.exception("a hook raised in %s; the %s goes its way all the same", method.__qualname__, what)
