@@ -1,5 +1,37 @@
-"""Fixtures that the behaviours have too."""
+"""Fixtures that the behaviours have too, and those of the tests beside Java's clients."""
 
-from tests.behaviours.conftest import unique
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.provider import VERSIONS
+from integration.java.peer import CLIENT_OF_SERVER
+from rocketmq_py import Client
+from tests.behaviours.conftest import create_topic, unique
 
 __all__ = ["unique"]
+
+
+@pytest.fixture(params=VERSIONS)
+def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
+    return real_cluster(request.param)
+
+
+@pytest.fixture
+async def client(real: Cluster) -> AsyncIterator[Client]:
+    async with Client(real.name_servers) as client:
+        yield client
+
+
+@pytest.fixture
+async def topic(client: Client, unique: str) -> str:
+    await create_topic(client, unique, queues=4)
+    return unique
+
+
+@pytest.fixture
+def java(real: Cluster) -> str:
+    return CLIENT_OF_SERVER[real.version]

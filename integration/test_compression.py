@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.provider import VERSIONS
 from integration.java.peer import CLIENT_OF_SERVER, QUICK, run_java_async
 from rocketmq_py import Client, Message
 from rocketmq_py.producer.compressing import Compression
@@ -20,17 +18,6 @@ from tests.behaviours.reading import read_all
 WORDS = [b"colour", "grün".encode(), b"amount", "你好".encode(), b"0", b"\xff"]
 SIZES = (4096, 90_000)
 """The smallest that is compressed, and one of several LZ4 blocks."""
-
-
-@pytest.fixture(params=VERSIONS)
-def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
-    return real_cluster(request.param)
-
-
-@pytest.fixture
-async def client(real: Cluster) -> AsyncIterator[Client]:
-    async with Client(real.name_servers) as client:
-        yield client
 
 
 @pytest.fixture

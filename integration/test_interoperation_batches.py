@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.provider import VERSIONS
 from integration.java.peer import client_for, run_java_async
 from rocketmq_py import Client, Message
-from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all
 
 COUNT = 50
-
-
-@pytest.fixture(params=VERSIONS)
-def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
-    return real_cluster(request.param)
-
-
-@pytest.fixture
-async def client(real: Cluster) -> AsyncIterator[Client]:
-    async with Client(real.name_servers) as client:
-        yield client
-
-
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
 
 
 @pytest.mark.parametrize("max_batch_messages", [7, 1000])

@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.provider import VERSIONS
-from integration.java.peer import CLIENT_OF_SERVER, JavaPeer, java_peer, run_java_async
+from integration.java.peer import JavaPeer, java_peer, run_java_async
 from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, SelectByHash
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all
 
 PATIENCE = 90
-
-
-@pytest.fixture(params=VERSIONS)
-def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
-    return real_cluster(request.param)
-
-
-@pytest.fixture
-async def client(real: Cluster) -> AsyncIterator[Client]:
-    async with Client(real.name_servers) as client:
-        yield client
-
-
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
-
-
-@pytest.fixture
-def java(real: Cluster) -> str:
-    return CLIENT_OF_SERVER[real.version]
 
 
 async def messages_of(peer: JavaPeer, count: int) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.java.peer import JavaPeer, java_peer
 from rocketmq_py import AllocateByBroker, Client, ConsumeFrom, Message, PoppedMessage, ReceivedMessage
-from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import until_readable
 
 PATIENCE = 60
@@ -22,18 +21,6 @@ JAVA = "5.5.0"
 @pytest.fixture
 def real(real_cluster: Callable[[str], Cluster]) -> Cluster:
     return real_cluster(JAVA)
-
-
-@pytest.fixture
-async def client(real: Cluster) -> AsyncIterator[Client]:
-    async with Client(real.name_servers) as client:
-        yield client
-
-
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
 
 
 def options(real: Cluster, topic: str) -> tuple[str, ...]:

@@ -45,12 +45,6 @@ async def client(address: str) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
-
-
 def options(address: str, topic: str, *more: str) -> tuple[str, ...]:
     return ("--namesrv", address, "--topic", topic, "--group", GROUP, *more)
 

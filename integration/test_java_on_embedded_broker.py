@@ -36,12 +36,6 @@ async def client(address: str) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
-
-
 @pytest.mark.parametrize(
     ("outcome", "check", "comes"),
     [

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.provider import VERSIONS
 from integration.java.peer import CLIENT_OF_SERVER, run_java_async
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
-from tests.behaviours.conftest import create_topic
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
 
 PATIENCE = 90
-
-
-@pytest.fixture(params=VERSIONS)
-def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
-    return real_cluster(request.param)
-
-
-@pytest.fixture
-async def client(real: Cluster) -> AsyncIterator[Client]:
-    async with Client(real.name_servers) as client:
-        yield client
-
-
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.provider import VERSIONS
 from integration.java.peer import client_for, java_peer, run_java_async
 from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
 from tests.behaviours.conftest import create_topic
@@ -19,21 +18,10 @@ NAMESPACE = "tenant-1"
 PATIENCE = 60
 
 
-@pytest.fixture(params=VERSIONS)
-def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
-    return real_cluster(request.param)
-
-
 @pytest.fixture
 async def client(real: Cluster) -> AsyncIterator[Client]:
     async with Client(real.name_servers, namespace=NAMESPACE) as client:
         yield client
-
-
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
 
 
 async def test_messages_cross_within_a_namespace(real: Cluster, client: Client, topic: str) -> None:

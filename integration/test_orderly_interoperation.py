@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.provider import VERSIONS
 from integration.java.peer import CLIENT_OF_SERVER, JavaPeer, java_peer
 from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
-from tests.behaviours.conftest import create_topic
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
 
 PATIENCE = 120
-
-
-@pytest.fixture(params=VERSIONS)
-def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
-    return real_cluster(request.param)
-
-
-@pytest.fixture
-async def client(real: Cluster) -> AsyncIterator[Client]:
-    async with Client(real.name_servers) as client:
-        yield client
-
-
-@pytest.fixture
-async def topic(client: Client, unique: str) -> str:
-    await create_topic(client, unique, queues=4)
-    return unique
 
 
 class Steps:

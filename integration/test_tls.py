@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -31,11 +31,6 @@ tls.server.trustCertPath={home}/conf/ca.pem
 tls.server.authClient=true
 tls.server.need.client.auth=require
 """
-
-
-@pytest.fixture(params=VERSIONS)
-def real(request: pytest.FixtureRequest, real_cluster: Callable[[str], Cluster]) -> Cluster:
-    return real_cluster(request.param)
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_otherwise(
