@@ -88,8 +88,9 @@ class PullLoop:
         """Pull until the loop is dropped or this is cancelled."""
         with self._scope:
             while True:
-                with trio.CancelScope() as self._turn:
-                    await self._take_turn()
+                with trio.CancelScope() as self._turn:  # cancelled to have it look again
+                    while not self._turn.cancel_called:
+                        await self._take_turn()
 
     async def _take_turn(self) -> None:
         """Look up where to begin, or pull once, or wait until there is a reason to pull."""
