@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from rocketmq_py.errors import AccessDeniedError
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.signature import signature
 from tests.behaviours.conftest import create_topic
-from tests.behaviours.reading import read_all
+from tests.behaviours.reading import read_all, until_readable
+from tests.behaviours.ways import WAYS, serves
 
 ADMIN = Credentials("the-admin", "admin-secret-Grüße")
 USER = Credentials("the-user", "user-secret-1234")
@@ -158,6 +160,19 @@ async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Cli
     assert await admin.brokers.committed_offset(ALLOWED_GROUP, result.queue) == result.queue_offset + 1
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_of_consuming_signs_its_requests(
+    guarded: Cluster, admin: Client, topic: str, unique: str, way: str, tmp_path: Path
+) -> None:
+    if not serves(guarded.version, way):
+        pytest.skip("brokers of 4.x do not know pop")
+    async with admin.producer("senders") as producer:
+        await producer.send(Message(topic, b"x"))
+    await until_readable(admin, topic, count=1)
+    (received,) = await WAYS[way](admin, topic, f"group-{unique}", 1, tmp_path)
+    assert received.body == b"x"
+
+
 NOT_LET_IN = {
     "a wrong secret": (Credentials(ADMIN.access_key, "wrong-secret"), "signature failed"),
     "an unknown key": (
@@ -228,6 +243,63 @@ async def test_a_group_that_is_not_let_in_says_so_and_goes_on_trying(
         nursery.cancel_scope.cancel()
     assert "denies access: " in caplog.text
     assert "wrong-secret" not in caplog.text
+
+
+async def test_a_push_consumer_that_may_not_read_a_topic_says_so(
+    guarded: Cluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with (
+        Client(guarded.name_servers, credentials=USER) as client,
+        client.push_consumer(ALLOWED_GROUP, rebalance_interval=0.2) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, print)
+        with trio.fail_after(PATIENCE):
+            while not denials(caplog, topic):
+                await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    assert_is_clear(denials(caplog, topic)[0])
+
+
+async def test_a_lite_pull_consumer_that_may_not_read_a_topic_says_so(
+    guarded: Cluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with (
+        Client(guarded.name_servers, credentials=USER) as client,
+        client.lite_pull_consumer(ALLOWED_GROUP, consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        await consumer.assign(await consumer.queues(topic))
+        with trio.fail_after(PATIENCE):
+            while not denials(caplog, topic):
+                assert await consumer.poll(timeout=0.2) == []
+    assert_is_clear(denials(caplog, topic)[0])
+
+
+async def test_a_pop_consumer_that_may_not_read_a_topic_gets_the_error(guarded: Cluster, topic: str) -> None:
+    if not serves(guarded.version, "pop"):
+        pytest.skip("brokers of 4.x do not know pop")
+    async with (
+        Client(guarded.name_servers, credentials=USER) as client,
+        client.pop_consumer(ALLOWED_GROUP) as consumer,
+    ):
+        consumer.subscribe(topic)
+        with pytest.raises(AccessDeniedError) as caught:
+            await consumer.receive(wait=1)
+    assert_is_clear(str(caught.value))
+
+
+def denials(caplog: pytest.LogCaptureFixture, topic: str) -> list[str]:
+    """Return what was logged of a topic that may not be read."""
+    return [message for message in caplog.messages if "denies access" in message and topic in message]
+
+
+def assert_is_clear(text: str) -> None:
+    assert "denies access: " in text
+    assert "\n" not in text
+    assert USER.secret_key not in text
 
 
 async def test_java_reads_what_is_sent_here_and_the_other_way_round(

@@ -11,7 +11,15 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from integration.java.peer import JavaPeer, java_peer
-from rocketmq_py import AllocateByBroker, Client, ConsumeFrom, Message, PoppedMessage, ReceivedMessage
+from rocketmq_py import (
+    AllocateByBroker,
+    Client,
+    ConsumeFrom,
+    ConsumeLater,
+    Message,
+    PoppedMessage,
+    ReceivedMessage,
+)
 from tests.behaviours.reading import until_readable
 
 PATIENCE = 60
@@ -118,4 +126,42 @@ async def test_a_member_whose_queues_the_broker_chooses_shares_with_one_that_cho
                 await trio.sleep(0.1)
         nursery.cancel_scope.cancel()
     assert here
+    assert there
+
+
+async def test_push_consumers_that_pop_share_the_messages(real: Cluster, client: Client, topic: str) -> None:
+    """Java's peer has the broker set to have the group pop; what fails on one member may go to the other."""
+    here: list[ReceivedMessage] = []
+    there: list[dict[str, Any]] = []
+
+    async def fail_once(message: ReceivedMessage) -> ConsumeLater | None:
+        here.append(message)
+        return None if message.reconsume_times else ConsumeLater(1)
+
+    async with (
+        java_peer(JAVA, "ConsumeByPop", *options(real, topic)) as peer,
+        client.push_consumer(
+            f"group-{topic}",
+            consume_from=ConsumeFrom.FIRST,
+            allocate=AllocateByBroker(),
+            rebalance_interval=1,
+            pop_batch_nums=2,
+        ) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        await peer.next_line()
+        nursery.start_soon(consumer.run, fail_once)
+        nursery.start_soon(collect, peer, there)
+        with trio.fail_after(PATIENCE):
+            while [queue.queue_id for queue in consumer.queues if queue.topic == topic] != [-1]:
+                await trio.sleep(0.1)
+        await send(client, topic, range(100))
+        with trio.fail_after(PATIENCE):
+            while sorted(
+                [*numbers(there), *[int(each.body) for each in here if each.reconsume_times]]
+            ) != list(range(100)):
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert [each for each in here if not each.reconsume_times]
     assert there

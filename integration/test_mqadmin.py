@@ -2,74 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.java.peer import CLIENT_OF_SERVER, run_java_async
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
+from integration.mqadmin import Kept, mqadmin, running, send, show_all, until_committed
+from rocketmq_py import Client
+from tests.behaviours.reading import read_all, until_readable
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
-
-PATIENCE = 90
 
 
 @pytest.fixture
 def group(unique: str) -> str:
     return f"group-{unique}"
-
-
-async def mqadmin(real: Cluster, command: str) -> str:
-    java = CLIENT_OF_SERVER[real.version]
-    (line,) = await run_java_async(java, "Admin", "--namesrv", real.name_servers, "--command", command)
-    return str(line["output"])
-
-
-async def send(client: Client, topic: str, numbers: range) -> list[str]:
-    """Send numbers, and return the ids that the brokers gave to their messages."""
-    async with client.producer("senders") as producer:
-        return [(await producer.send(Message(topic, b"%d" % number))).offset_message_id for number in numbers]
-
-
-class Kept:
-    """A handler that counts the numbers that it gets."""
-
-    def __init__(self) -> None:
-        self.got: Counter[int] = Counter()
-        self.fails = False
-        self._more = trio.lowlevel.ParkingLot()
-
-    async def __call__(self, message: ReceivedMessage) -> None:
-        self.got[int(message.body)] += 1
-        self._more.unpark_all()
-        if self.fails:
-            raise ValueError("not now")
-
-    async def until(self, *expected: range) -> None:
-        """Wait until everything in ``expected`` has been got as often as it is in there."""
-        wanted = Counter(number for numbers in expected for number in numbers)
-        with trio.fail_after(PATIENCE):
-            while not wanted <= self.got:
-                await self._more.park()
-
-
-@asynccontextmanager
-async def running(
-    real: Cluster, group: str, topic: str, kept: Kept, *, orderly: bool = False
-) -> AsyncIterator[PushConsumer]:
-    consumer = PushConsumer(
-        real.name_servers, group=group, consume_from=ConsumeFrom.FIRST, orderly=orderly, commit_interval=1
-    )
-    async with consumer, trio.open_nursery() as nursery:
-        consumer.subscribe(topic)
-        nursery.start_soon(consumer.run, kept)
-        yield consumer
-        nursery.cancel_scope.cancel()
 
 
 def rows(table: str, topic: str) -> list[list[str]]:
@@ -84,6 +32,7 @@ async def test_who_is_in_a_group_and_how_far_it_is(
     await send(client, topic, range(40))
     async with running(real, group, topic, kept) as consumer:
         await kept.until(range(40))
+        await until_committed(consumer)
         connections = await mqadmin(real, f"consumerConnection -g {group}")
         assert consumer.client.client_id in connections
         assert "PYTHON" in connections
@@ -141,13 +90,13 @@ async def test_a_group_is_set_back_and_forward_while_it_runs(
 ) -> None:
     kept = Kept()
     await send(client, topic, range(20))
-    await trio.sleep(1)
-    between_ms = int(time.time() * 1000)
-    await trio.sleep(1)
+    between_ms = max(message.store_time_ms for message in await read_all(client, topic, count=20)) + 1
+    while client.now_ms() <= between_ms:
+        await trio.sleep(0.001)
     await send(client, topic, range(20, 40))
     async with running(real, group, topic, kept, orderly=orderly) as consumer:
         await kept.until(range(40))
-        await trio.sleep(2)
+        await until_committed(consumer)
         output = await mqadmin(real, f"resetOffsetByTime -g {group} -t {topic} -s {between_ms}")
         assert topic in output
         await kept.until(range(40), range(20, 40))
@@ -158,16 +107,18 @@ async def test_a_group_is_set_back_and_forward_while_it_runs(
         assert Counter(range(20, 40)) <= repeated <= Counter(range(16, 40))
 
         consumer.pause()
-        # A pull that is under way may still bring something; brokers keep one for 20 s at the most.
-        await trio.sleep(21)
-        await send(client, topic, range(44, 60))
+        # They end the pulls that are under way still, one of each queue.
+        await send(client, topic, range(44, 48), queues=list((await client.routes.get(topic)).write_queues))
+        await kept.until(range(44, 48))
+        await send(client, topic, range(48, 60))
+        await until_readable(client, topic, count=60)
         await mqadmin(real, f"resetOffsetByTime -g {group} -t {topic} -s -1 -f true")
         consumer.resume()
-        await trio.sleep(1)
         await send(client, topic, range(60, 64))
         await kept.until(range(60, 64))
-        await trio.sleep(2)
-    assert not set(range(44, 60)) & set(kept.got), "they were skipped"
+        await until_readable(client, topic, count=64)
+        await until_committed(consumer)
+    assert not set(range(48, 60)) & set(kept.got), "they were skipped"
 
 
 async def test_one_message_is_handled_at_an_operators_wish(
@@ -187,3 +138,13 @@ async def test_one_message_is_handled_at_an_operators_wish(
         output = await mqadmin(real, command)
         assert "CR_THROW_EXCEPTION" in output
         assert "ValueError: not now" in output
+
+
+async def test_the_script_shows_the_tools_beside_a_consumer(real: Cluster, topic: str, group: str) -> None:
+    shown: dict[str, str] = {}
+    await show_all(real, topic, group, lambda command, output: shown.update({command.split()[0]: output}))
+    assert list(shown) == ["consumerConnection", "consumerStatus", "consumerProgress", "resetOffsetByTime"]
+    assert "PYTHON" in shown["consumerConnection"]
+    assert "rocketmq-py" in shown["consumerStatus"]
+    assert "Diff Total: 0" in shown["consumerProgress"]
+    assert topic in shown["resetOffsetByTime"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from integration.clusters.provider import VERSIONS
 from rocketmq_py import TLS, Client, Message, SendStatus
 from rocketmq_py.errors import NameServerError, TLSError
 from tests.behaviours.conftest import create_topic
-from tests.behaviours.reading import read_all
+from tests.behaviours.reading import read_all, until_readable
+from tests.behaviours.ways import WAYS, serves
 
 TLS_PROPERTIES = """
 tls.test.mode.enable=false
@@ -96,6 +98,23 @@ async def test_certificates_of_both_sides(certified: Certified, unique: str) -> 
         result = await producer.send(Message(unique, b"x" * 1_000_000))
         (received,) = await read_all(client, unique, count=1)
         assert received.message_id == result.message_id
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_of_consuming_is_encrypted(
+    certified: Certified, unique: str, way: str, tmp_path: Path
+) -> None:
+    if not serves(certified.cluster.version, way):
+        pytest.skip("brokers of 4.x do not know pop")
+    tls = TLS(ca_file=certified.ca_file, certificate_file=certified.own)
+    async with Client(certified.cluster.name_servers, tls=tls) as client:
+        await create_topic(client, unique, queues=1)
+        async with client.producer("senders") as producer:
+            for size in (1, 1_000_000):
+                await producer.send(Message(unique, random.Random(size).randbytes(size)))
+        await until_readable(client, unique, count=2)
+        received = await WAYS[way](client, unique, f"group-{unique}", 2, tmp_path)
+        assert sorted(len(message.body) for message in received) == [1, 1_000_000]
 
 
 @pytest.mark.parametrize("certificate", ["none", "foreign"])

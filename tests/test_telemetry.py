@@ -4,18 +4,22 @@ import subprocess
 import sys
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeMode
+from rocketmq_py.consumer.calling import Caller
+from rocketmq_py.consumer.hooks import ConsumerHooks
 from rocketmq_py.errors import BrokerError
-from rocketmq_py.message import Message
+from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, Producer, SendMode
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.send_body import decode_batch
-from rocketmq_py.telemetry import TelemetryProducerHook
+from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
+from tests.consumer.received import QUEUE, received
 from tests.producer.test_ways_of_sending import store_batch
 from tests.scripted import refuse, scripted_cluster, store
 
@@ -124,6 +128,163 @@ def test_the_end_of_a_transaction_is_a_span(spans: Spans) -> None:
     assert span.name == "settle T"
     assert span.attributes is not None
     assert span.attributes["messaging.operation.name"] == "commit"
+
+
+# Consumption
+
+
+def hooks_of(spans: Spans, *, count: int = 1) -> ConsumerHooks:
+    hooks = ConsumerHooks("g", "client", lambda: 0)
+    for _ in range(count):
+        hooks.add(TelemetryConsumerHook(spans.provider))
+    return hooks
+
+
+def id_of(span: trace.Span | ReadableSpan) -> int:
+    context = span.get_span_context()
+    assert context is not None
+    return context.span_id
+
+
+def sent_in(span: trace.Span, offset: int = 0, **properties: str) -> ReceivedMessage:
+    parent = f"00-{span.get_span_context().trace_id:032x}-{id_of(span):016x}-01"
+    return received(
+        offset,
+        traceparent=parent,
+        UNIQ_KEY=f"ID{offset}",
+        **properties,  # type: ignore[arg-type]  # a message's properties
+    )
+
+
+def nothing_is_current() -> bool:
+    return not trace.get_current_span().get_span_context().is_valid
+
+
+async def do_nothing(item: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_a_handlers_call_is_a_span_below_that_of_the_send(spans: Spans, in_thread: bool) -> None:
+    tracer = spans.provider.get_tracer("test")
+    sending = tracer.start_span("send T")
+    seen: list[object] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        tracer.start_span("inner").end()
+        seen.append(baggage.get_baggage("who"))
+
+    async def handle_here(message: ReceivedMessage) -> None:
+        handle(message)
+
+    caller = Caller(handle if in_thread else handle_here, 1, in_lists=False)
+    message = sent_in(sending, TAGS="A", KEYS="k1 k2", baggage="who=me")
+    await hooks_of(spans).call(caller.call, QUEUE, message)
+    inner, span = spans.finished()
+    assert span.name == "process T"
+    assert span.kind is trace.SpanKind.CONSUMER
+    assert span.parent is not None
+    assert span.parent.span_id == id_of(sending)
+    assert [link.context.span_id for link in span.links] == [id_of(sending)]
+    assert inner.parent is not None
+    assert inner.parent.span_id == id_of(span)
+    assert seen == ["me"]
+    assert nothing_is_current()
+    assert span.status.status_code is trace.StatusCode.UNSET
+    assert span.attributes is not None
+    assert dict(span.attributes) == {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "T",
+        "messaging.destination.partition.id": "0",
+        "messaging.consumer.group.name": "g",
+        "messaging.client.id": "client",
+        "messaging.message.id": "ID0",
+        "messaging.message.body.size": 4,
+        "messaging.rocketmq.message.tag": "A",
+        "messaging.rocketmq.message.keys": ("k1", "k2"),
+        "server.address": "127.0.0.1:10911",
+    }
+
+
+async def test_a_list_is_one_span_with_a_link_to_each_send(spans: Spans) -> None:
+    tracer = spans.provider.get_tracer("test")
+    sends = [tracer.start_span("send T") for _ in range(2)]
+    messages = [*(sent_in(span, number) for number, span in enumerate(sends)), received(2)]
+    await hooks_of(spans).call(do_nothing, QUEUE, messages)
+    (span,) = spans.finished()
+    assert span.parent is None
+    assert [link.context.span_id for link in span.links] == [id_of(send) for send in sends]
+    assert span.attributes is not None
+    assert span.attributes["messaging.batch.message_count"] == 3
+    assert "messaging.message.id" not in span.attributes
+
+
+async def test_what_a_handler_raises_is_recorded(spans: Spans) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await hooks_of(spans).call(handle, QUEUE, received(0))
+    (span,) = spans.finished()
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "ValueError"
+    (event,) = span.events
+    assert event.name == "exception"
+    assert nothing_is_current()
+
+
+async def test_a_result_that_has_it_delivered_again_is_an_error(spans: Spans) -> None:
+    async def handle(message: ReceivedMessage) -> ConsumeLater:
+        return ConsumeLater(delay_level=3)
+
+    await hooks_of(spans).call(handle, QUEUE, received(0))
+    (span,) = spans.finished()
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert span.status.description == "ConsumeLater(delay_level=3, done=0)"
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "ConsumeLater"
+
+
+async def test_what_is_received_is_a_span_of_the_wait_with_links(spans: Spans) -> None:
+    tracer = spans.provider.get_tracer("test")
+    sending = tracer.start_span("send T")
+    with tracer.start_as_current_span("around") as around:
+        await hooks_of(spans).received([sent_in(sending), received(1)], [QUEUE, QUEUE], 2.0)
+        assert trace.get_current_span() is around
+    span, _ = spans.finished()
+    assert span.name == "receive T"
+    assert span.kind is trace.SpanKind.CLIENT
+    assert span.parent is not None
+    assert span.parent.span_id == id_of(around)
+    assert [link.context.span_id for link in span.links] == [id_of(sending)]
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert span.end_time - span.start_time >= 2e9
+
+
+async def test_several_hooks_nest(spans: Spans) -> None:
+    await hooks_of(spans, count=2).call(do_nothing, QUEUE, received(0))
+    inner, outer = spans.finished()
+    assert inner.parent is not None
+    assert inner.parent.span_id == id_of(outer)
+    assert nothing_is_current()
+
+
+def test_an_end_without_a_beginning_is_passed_over(spans: Spans) -> None:
+    TelemetryConsumerHook(spans.provider).after_consume(
+        ConsumeContext(
+            consumer_group="g",
+            client_id="c",
+            mode=ConsumeMode.HANDLED,
+            queue=QUEUE,
+            messages=[received(0)],
+            started_ms=0,
+        )
+    )
+    assert spans.finished() == ()
 
 
 def test_without_the_extra_the_error_says_what_to_install() -> None:

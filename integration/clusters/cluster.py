@@ -35,6 +35,9 @@ class Nodes(Protocol):
     def log(self, broker: str) -> str:
         """Return the end of what a broker has printed."""
 
+    def stored(self, broker: str, path: str) -> str:
+        """Return the text of a file of a broker's store, whether it runs or not."""
+
     def cpu_seconds(self, broker: str) -> float | None:
         """Return the processor time that a broker has used; None where that cannot be known."""
 
@@ -55,6 +58,8 @@ class Cluster:
         brokers: the master's address of each broker name, e.g. ``{"broker-a": "127.0.0.1:10911"}``.
         nodes: ends, freezes and starts single brokers.
         origin: where it comes from: ``"environment"``, ``"docker"`` or ``"maven"``.
+        replicas: the replica's address of each broker name that has one. Whoever ends or starts that of
+            ``broker-a`` calls it ``broker-a-1``.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Cluster:
     brokers: Mapping[str, str]
     nodes: Nodes = attrs.field(repr=False, eq=False)
     origin: str
+    replicas: Mapping[str, str] = attrs.field(factory=dict)
 
     def kill(self, broker: str, *, gently: bool = False) -> None:
         """End ``broker`` with SIGKILL, or with SIGTERM when ``gently``; return when it has gone."""
@@ -83,6 +89,18 @@ class Cluster:
     def log(self, broker: str) -> str:
         """Return the end of what ``broker`` has printed to its standard streams."""
         return self.nodes.log(broker)
+
+    def stored(self, broker: str, path: str) -> str:
+        """Return the text of a file of ``broker``'s store, whether it runs or not.
+
+        Args:
+            broker: whose.
+            path: the file's, in the store, e.g. ``"config/topics.json"``.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        return self.nodes.stored(broker, path)
 
     def cpu_seconds(self, broker: str) -> float | None:
         """Return the processor time that ``broker`` has used, in seconds; None where that cannot be known."""

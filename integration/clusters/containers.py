@@ -7,10 +7,12 @@ name server's network: to them it is at 127.0.0.1, and its container publishes e
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import socket
 import subprocess
 import sys
+import tarfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,10 +27,13 @@ from integration.clusters.layout import (
     NAME_SERVER_HEAP,
     START_TIMEOUT,
     STOP_TIMEOUT,
+    Node,
+    addresses_of,
     as_properties,
-    broker_names,
     free_ports,
     identity_settings,
+    nodes_at,
+    starts,
     with_home,
 )
 
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
 
 _PING = "from testcontainers.core.docker_client import DockerClient; DockerClient(timeout=3).client.ping()"
 _CONFIG = "/tmp/rocketmq.conf"  # in the container, where every user may write
+_STORE = "/home/rocketmq/store"  # where brokers keep it unless they are told otherwise
 
 
 @cache
@@ -53,6 +59,7 @@ def start_container_cluster(
     version: str,
     *,
     brokers: int = 1,
+    replicas: bool = False,
     settings: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
@@ -68,7 +75,7 @@ def start_container_cluster(
     """
     with _quiet_imports():
         from docker.errors import DockerException  # type: ignore[import-untyped]  # it ships no types
-    nodes = ContainerNodes(version, brokers, settings or {}, files or {}, jvm)
+    nodes = ContainerNodes(version, brokers, replicas, settings or {}, files or {}, jvm)
     try:
         nodes.start()
     except DockerException as error:
@@ -77,7 +84,8 @@ def start_container_cluster(
     except BaseException:
         nodes.stop()
         raise
-    return Cluster(version, version, nodes.name_server, dict(nodes.brokers), nodes, "docker")
+    masters, slaves = (addresses_of(nodes.brokers.values(), broker_id) for broker_id in (0, 1))
+    return Cluster(version, version, nodes.name_server, masters, nodes, "docker", slaves)
 
 
 class ContainerNodes:
@@ -87,6 +95,7 @@ class ContainerNodes:
         self,
         version: str,
         brokers: int,
+        replicas: bool,
         settings: Mapping[str, str],
         files: Mapping[str, str],
         jvm: Sequence[str],
@@ -96,10 +105,11 @@ class ContainerNodes:
         home = f"/home/rocketmq/rocketmq-{version}"
         self._files = {f"{home}/{path}": with_home(text, home) for path, text in files.items()}
         self._jvm = [with_home(option, home) for option in jvm]
-        self._ports = free_ports(1 + brokers)
+        self._replicas = replicas
+        self._ports = free_ports(1 + brokers * (2 if replicas else 1))
         self._containers: dict[str, DockerContainer] = {}
         self.name_server = ""
-        self.brokers: dict[str, str] = {}
+        self.brokers: dict[str, Node] = {}
 
     def start(self) -> None:
         """Start everything; return when the name server lists every broker."""
@@ -112,14 +122,15 @@ class ContainerNodes:
         self.name_server = f"{host}:{own_port}"
         self._wait("namesrv", lambda: probe.name_server_serves(self.name_server))
         addresses = [f"{host}:{port}" for port in broker_ports]
-        self.brokers = dict(zip(broker_names(len(addresses)), addresses, strict=True))
-        for broker, address in self.brokers.items():
-            identity = identity_settings(broker, address, f"127.0.0.1:{own_port}")
-            settings = {**BROKER_SETTINGS, **identity, **self._settings}
-            container = self._container("broker", BROKER_OPTIONS, settings, key=broker)
-            container.with_kwargs(network_mode=f"container:{name_server.get_container_id()}").start()
-        for broker in self.brokers:
-            self._wait_for_broker(broker)
+        self.brokers = {node.name: node for node in nodes_at(addresses, replicas=self._replicas)}
+        for names in starts(self.brokers.values()):
+            for broker in names:
+                identity = identity_settings(self.brokers[broker], f"127.0.0.1:{own_port}")
+                settings = {**BROKER_SETTINGS, **identity, **self._settings}
+                container = self._container("broker", BROKER_OPTIONS, settings, key=broker)
+                container.with_kwargs(network_mode=f"container:{name_server.get_container_id()}").start()
+            for broker in names:
+                self._wait_for_broker(broker)
 
     def kill(self, broker: str, *, gently: bool = False) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.kill`."""
@@ -149,6 +160,19 @@ class ContainerNodes:
         """See :meth:`integration.clusters.cluster.Nodes.log`."""
         return b"\n".join(self._containers[broker].get_logs()).decode(errors="replace")
 
+    def stored(self, broker: str, path: str) -> str:
+        """See :meth:`integration.clusters.cluster.Nodes.stored`."""
+        with _quiet_imports():
+            from docker.errors import NotFound
+        try:
+            chunks, _ = self._containers[broker].get_wrapped_container().get_archive(f"{_STORE}/{path}")
+        except NotFound as error:
+            raise FileNotFoundError(f"{broker} has no {path}") from error
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            file = archive.extractfile(archive.getmembers()[0])
+            assert file is not None
+            return file.read().decode()
+
     def cpu_seconds(self, broker: str) -> float:
         """See :meth:`integration.clusters.cluster.Nodes.cpu_seconds`."""
         statistics = self._containers[broker].get_wrapped_container().stats(stream=False)
@@ -175,7 +199,11 @@ class ContainerNodes:
         return container
 
     def _wait_for_broker(self, broker: str) -> None:
-        self._wait(broker, lambda: probe.is_registered(broker, self.brokers[broker], self.name_server))
+        node = self.brokers[broker]
+        self._wait(
+            broker,
+            lambda: probe.is_registered(node.broker, node.address, self.name_server, node.broker_id),
+        )
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         if not probe.wait_until(ready, START_TIMEOUT):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import attrs
 
 from integration.clusters.cluster import ClusterStartError
 
@@ -28,8 +30,6 @@ BROKER_OPTIONS = (
 
 BROKER_SETTINGS: Mapping[str, str] = {
     "brokerClusterName": CLUSTER_NAME,
-    "brokerId": "0",
-    "brokerRole": "ASYNC_MASTER",
     "flushDiskType": "ASYNC_FLUSH",
     "autoCreateTopicEnable": "true",
     "autoCreateSubscriptionGroup": "true",
@@ -55,11 +55,57 @@ def broker_names(count: int) -> list[str]:
     return [f"broker-{chr(ord('a') + index)}" for index in range(count)]
 
 
-def identity_settings(broker: str, address: str, name_server: str) -> dict[str, str]:
+@attrs.frozen
+class Node:
+    """A master, or the replica of one.
+
+    Attributes:
+        broker: its broker name, which the two have in common.
+        broker_id: 0 for a master, 1 for its replica.
+        address: ``"host:port"``.
+    """
+
+    broker: str
+    broker_id: int
+    address: str
+
+    @property
+    def name(self) -> str:
+        """What those who run it call it."""
+        return replica_of(self.broker) if self.broker_id else self.broker
+
+
+def replica_of(broker: str) -> str:
+    """Return what a broker's replica is called: ``broker-a-1`` for that of ``broker-a``."""
+    return f"{broker}-1"
+
+
+def nodes_at(addresses: Sequence[str], *, replicas: bool) -> list[Node]:
+    """Return a master for each address; or masters for the first half, and their replicas for the others."""
+    masters = len(addresses) // 2 if replicas else len(addresses)
+    names = broker_names(masters)
+    return [
+        Node(names[index % masters], index // masters, address) for index, address in enumerate(addresses)
+    ]
+
+
+def starts(nodes: Collection[Node]) -> list[list[str]]:
+    """Return the names of those that start together: replicas ask where their masters are when they start."""
+    return [[node.name for node in nodes if node.broker_id == broker_id] for broker_id in (0, 1)]
+
+
+def addresses_of(nodes: Iterable[Node], broker_id: int) -> dict[str, str]:
+    """Return the addresses of the nodes with this id, by broker name."""
+    return {node.broker: node.address for node in nodes if node.broker_id == broker_id}
+
+
+def identity_settings(node: Node, name_server: str) -> dict[str, str]:
     """Return the settings that say who a broker is, and the address that its clients are told."""
-    host, _, port = address.rpartition(":")
+    host, _, port = node.address.rpartition(":")
     return {
-        "brokerName": broker,
+        "brokerName": node.broker,
+        "brokerId": str(node.broker_id),
+        "brokerRole": "SLAVE" if node.broker_id else "ASYNC_MASTER",
         "listenPort": port,
         "haListenPort": str(int(port) + 1),
         "brokerIP1": host,

@@ -17,10 +17,12 @@ from integration.clusters.layout import (
     NAME_SERVER_HEAP,
     START_TIMEOUT,
     STOP_TIMEOUT,
+    addresses_of,
     as_properties,
-    broker_names,
     free_ports,
     identity_settings,
+    nodes_at,
+    starts,
     with_home,
 )
 from integration.clusters.processes import OPEN_MODULES, Process
@@ -36,6 +38,7 @@ def start_local_cluster(
     version: str,
     *,
     brokers: int = 1,
+    replicas: bool = False,
     settings: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
@@ -45,6 +48,7 @@ def start_local_cluster(
     Args:
         version: ``"4.9.7"`` or ``"5.5.0"``.
         brokers: how many masters: ``broker-a``, ``broker-b`` and so on.
+        replicas: whether each has one: ``broker-a-1`` and so on.
         settings: broker settings beside or instead of :data:`~integration.clusters.layout.BROKER_SETTINGS`.
         files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
         jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
@@ -58,8 +62,8 @@ def start_local_cluster(
     jars = maven.server_jars(version)
     for _ in range(_ATTEMPTS - 1):
         with suppress(_PortTakenError):
-            return _started(LocalNodes(version, jars, brokers, settings or {}, files or {}, jvm))
-    return _started(LocalNodes(version, jars, brokers, settings or {}, files or {}, jvm))
+            return _started(LocalNodes(version, jars, brokers, replicas, settings or {}, files or {}, jvm))
+    return _started(LocalNodes(version, jars, brokers, replicas, settings or {}, files or {}, jvm))
 
 
 class _PortTakenError(ClusterStartError):
@@ -73,7 +77,7 @@ class LocalNodes:
         version: RocketMQ's.
         folder: the folder.
         name_server: the name server's address.
-        brokers: the address of each broker name.
+        brokers: the masters and their replicas, by name.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class LocalNodes:
         version: str,
         jars: Path,
         brokers: int,
+        replicas: bool,
         settings: Mapping[str, str],
         files: Mapping[str, str],
         jvm: Sequence[str],
@@ -93,10 +98,10 @@ class LocalNodes:
         home = str(self.folder)
         self._files = {path: with_home(text, home) for path, text in files.items()}
         self._jvm = [with_home(option, home) for option in jvm]
-        ports = free_ports(1 + brokers)
+        ports = free_ports(1 + brokers * (2 if replicas else 1))
         self.name_server = f"127.0.0.1:{ports[0]}"
         addresses = [f"127.0.0.1:{port}" for port in ports[1:]]
-        self.brokers = dict(zip(broker_names(brokers), addresses, strict=True))
+        self.brokers = {node.name: node for node in nodes_at(addresses, replicas=replicas)}
         self._processes: dict[str, Process] = {}
         atexit.register(self.stop)
 
@@ -108,10 +113,11 @@ class LocalNodes:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         self._start_name_server()
-        for broker in self.brokers:
-            self._start_broker(broker)
-        for broker in self.brokers:
-            self._wait_for_broker(broker)
+        for names in starts(self.brokers.values()):
+            for broker in names:
+                self._start_broker(broker)
+            for broker in names:
+                self._wait_for_broker(broker)
 
     def kill(self, broker: str, *, gently: bool = False) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.kill`."""
@@ -139,6 +145,10 @@ class LocalNodes:
         """See :meth:`integration.clusters.cluster.Nodes.log`."""
         return self._processes[broker].log_tail()
 
+    def stored(self, broker: str, path: str) -> str:
+        """See :meth:`integration.clusters.cluster.Nodes.stored`."""
+        return (self.folder / broker / path).read_text(encoding="utf-8")
+
     def cpu_seconds(self, broker: str) -> float | None:
         """See :meth:`integration.clusters.cluster.Nodes.cpu_seconds`."""
         return self._processes[broker].cpu_seconds()
@@ -159,7 +169,7 @@ class LocalNodes:
     def _start_broker(self, broker: str) -> None:
         settings = {
             **BROKER_SETTINGS,
-            **identity_settings(broker, self.brokers[broker], self.name_server),
+            **identity_settings(self.brokers[broker], self.name_server),
             "bindAddress": "127.0.0.1",
             "storePathRootDir": str(self.folder / broker),
             "storePathCommitLog": str(self.folder / broker / "commitlog"),
@@ -168,7 +178,11 @@ class LocalNodes:
         self._run(broker, BROKER_OPTIONS, "broker.BrokerStartup", self._write_config(broker, settings))
 
     def _wait_for_broker(self, broker: str) -> None:
-        self._wait(broker, lambda: probe.is_registered(broker, self.brokers[broker], self.name_server))
+        node = self.brokers[broker]
+        self._wait(
+            broker,
+            lambda: probe.is_registered(node.broker, node.address, self.name_server, node.broker_id),
+        )
 
     def _run(self, name: str, options: tuple[str, ...], main: str, config: Path) -> None:
         home = self.folder / f"{name}-home"
@@ -209,7 +223,8 @@ def _started(nodes: LocalNodes) -> Cluster:
     except BaseException:
         nodes.stop()
         raise
-    return Cluster(nodes.version, nodes.version, nodes.name_server, dict(nodes.brokers), nodes, "maven")
+    masters, replicas = (addresses_of(nodes.brokers.values(), broker_id) for broker_id in (0, 1))
+    return Cluster(nodes.version, nodes.version, nodes.name_server, masters, nodes, "maven", replicas)
 
 
 def write_logback(folder: Path) -> None:

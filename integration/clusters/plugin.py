@@ -24,8 +24,10 @@ SETTINGS: Mapping[str, str] = {
     # Nor a transaction check a minute.
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "2000",
-    # 5.x writes down several ends together: it would ask about what has ended in between.
-    "transactionOpBatchInterval": "100",
+    # 5.x writes down several ends together, and would ask about what has ended in between: it shall write
+    # each at once. Besides, 5.5.0 spins from one such interval after the last end on: let that never be over.
+    "transactionOpMsgMaxSize": "1",
+    "transactionOpBatchInterval": str(24 * 3600 * 1000),
 }
 """What the brokers of a test run are told beside the provider's own settings."""
 

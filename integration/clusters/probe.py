@@ -23,15 +23,18 @@ class RefusedError(OSError):
     """Somebody is there, and answers with an error."""
 
 
-def brokers_known_by(name_server: str) -> dict[str, str]:
-    """Return the master's address of every broker name that ``name_server`` lists.
+def brokers_known_by(name_server: str, broker_id: int = 0) -> dict[str, str]:
+    """Return the master's address of every broker name that ``name_server`` lists, or a replica's.
 
     Raises:
         OSError: nobody answers there (an answer that makes no sense counts as none).
     """
     body = _ask(name_server, _GET_BROKER_CLUSTER_INFO).decode()
     # The broker id is a bare number in fastjson's dialect and a quoted one in standard JSON.
-    pattern = r'"brokerAddrs":\{[^}]*?"?\b0"?:"([^"]+)"[^}]*\}(?:,"\w+":"[^"]*")*?,"brokerName":"([^"]+)"'
+    pattern = (
+        rf'"brokerAddrs":\{{[^}}]*?"?\b{broker_id}"?:"([^"]+)"[^}}]*\}}(?:,"\w+":"[^"]*")*?,'
+        r'"brokerName":"([^"]+)"'
+    )
     return {name: address for address, name in re.findall(pattern, body)}
 
 
@@ -63,10 +66,10 @@ def broker_settings(address: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def is_registered(broker: str, address: str, name_server: str) -> bool:
+def is_registered(broker: str, address: str, name_server: str, broker_id: int = 0) -> bool:
     """Say whether ``broker`` answers at ``address`` and ``name_server`` tells clients so."""
     try:
-        known = brokers_known_by(name_server)
+        known = brokers_known_by(name_server, broker_id)
     except OSError:
         return False
     return known.get(broker) == address and broker_serves(address)

@@ -48,6 +48,7 @@ def start_cluster(
     version: str,
     *,
     brokers: int = 1,
+    replicas: bool = False,
     settings: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
@@ -59,6 +60,7 @@ def start_cluster(
     Args:
         version: ``"4.9.7"`` or ``"5.5.0"``.
         brokers: how many masters: ``broker-a``, ``broker-b`` and so on.
+        replicas: whether each has one: ``broker-a-1`` and so on.
         settings: broker settings, e.g. ``{"flushDiskType": "SYNC_FLUSH"}``.
         files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
         jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
@@ -71,12 +73,14 @@ def start_cluster(
     if containers.engine_answers():
         try:
             return containers.start_container_cluster(
-                version, brokers=brokers, settings=settings, files=files, jvm=jvm
+                version, brokers=brokers, replicas=replicas, settings=settings, files=files, jvm=jvm
             )
         except ClusterUnavailableError as error:
             reason = str(error)
     try:
-        return local.start_local_cluster(version, brokers=brokers, settings=settings, files=files, jvm=jvm)
+        return local.start_local_cluster(
+            version, brokers=brokers, replicas=replicas, settings=settings, files=files, jvm=jvm
+        )
     except ClusterUnavailableError as error:
         raise ClusterUnavailableError(
             f"no RocketMQ {version}: ROCKETMQ_NAMESRV is not set; {reason}; {error}"
@@ -105,6 +109,10 @@ class NotOurs:
     def log(self, broker: str) -> str:
         """Return nothing: its log is out of reach."""
         return ""
+
+    def stored(self, broker: str, path: str) -> NoReturn:
+        """Refuse: its files are out of reach."""
+        raise ClusterUnavailableError(f"{broker}'s files are out of reach: the cluster is not ours")
 
     def cpu_seconds(self, broker: str) -> None:
         """Return nothing: its processes are out of reach."""

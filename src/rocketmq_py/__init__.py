@@ -1,7 +1,7 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
-The names in ``__all__`` are the public ones, with those of ``rocketmq_py.broker`` and
-``rocketmq_py.errors``; everything else may change.
+The names in ``__all__`` are the public ones, with those of ``rocketmq_py.blocking``, ``rocketmq_py.broker``
+and ``rocketmq_py.errors``; everything else may change.
 """
 
 from __future__ import annotations
@@ -19,19 +19,28 @@ if TYPE_CHECKING:
         AllocateMachineRoomNearby,
         AllocateStrategy,
         Commit,
+        ConsumeContext,
         ConsumeFrom,
         ConsumeLater,
+        ConsumeMode,
+        ConsumerHook,
+        ConsumerStatistics,
+        Flow,
         LitePullConsumer,
         LitePullConsumerConfig,
         PopConsumer,
         PopConsumerConfig,
         PoppedMessage,
+        PulledChunk,
         PushConsumer,
         PushConsumerConfig,
+        QueueStatistics,
         Reader,
         Rollback,
+        Span,
         Start,
         Suspend,
+        TopicStatistics,
         allocate_averagely,
         allocate_averagely_by_circle,
     )
@@ -69,6 +78,7 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.protocol.command import Serialization
     from rocketmq_py.protocol.compression import CompressionType
+    from rocketmq_py.protocol.trace import ConsumeReturn
     from rocketmq_py.remoting import TLS, RpcContext, RpcHook
     from rocketmq_py.shared_client import Client
 
@@ -82,19 +92,28 @@ _NAMES_OF_MODULE = {
         "AllocateMachineRoomNearby",
         "AllocateStrategy",
         "Commit",
+        "ConsumeContext",
         "ConsumeFrom",
         "ConsumeLater",
+        "ConsumeMode",
+        "ConsumerHook",
+        "ConsumerStatistics",
+        "Flow",
         "LitePullConsumer",
         "LitePullConsumerConfig",
         "PopConsumer",
         "PopConsumerConfig",
         "PoppedMessage",
+        "PulledChunk",
         "PushConsumer",
         "PushConsumerConfig",
+        "QueueStatistics",
         "Reader",
         "Rollback",
+        "Span",
         "Start",
         "Suspend",
+        "TopicStatistics",
         "allocate_averagely",
         "allocate_averagely_by_circle",
     ),
@@ -132,6 +151,7 @@ _NAMES_OF_MODULE = {
     ),
     "rocketmq_py.protocol.command": ("Serialization",),
     "rocketmq_py.protocol.compression": ("CompressionType",),
+    "rocketmq_py.protocol.trace": ("ConsumeReturn",),
     "rocketmq_py.remoting": ("TLS", "RpcContext", "RpcHook"),
     "rocketmq_py.shared_client": ("Client",),
 }
@@ -166,11 +186,17 @@ __all__ = [
     "Commit",
     "Compression",
     "CompressionType",
+    "ConsumeContext",
     "ConsumeFrom",
     "ConsumeLater",
+    "ConsumeMode",
+    "ConsumeReturn",
+    "ConsumerHook",
+    "ConsumerStatistics",
     "Credentials",
     "Delivery",
     "EndTransactionContext",
+    "Flow",
     "Latency",
     "LatencyFaultPolicy",
     "LitePullConsumer",
@@ -186,9 +212,11 @@ __all__ = [
     "ProducerConfig",
     "ProducerHook",
     "ProducerStatistics",
+    "PulledChunk",
     "PushConsumer",
     "PushConsumerConfig",
     "QueueSelector",
+    "QueueStatistics",
     "Reader",
     "ReceivedMessage",
     "RocketMQError",
@@ -203,8 +231,10 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Serialization",
+    "Span",
     "Start",
     "Suspend",
+    "TopicStatistics",
     "Transaction",
     "TransactionConfig",
     "TransactionProducer",

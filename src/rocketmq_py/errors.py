@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rocketmq_py.codes import ResponseCode, response_name
 
 if TYPE_CHECKING:
-    from rocketmq_py.message import SendResult
+    from rocketmq_py.message import MessageQueue, SendResult
 
 
 class Delivery(enum.Enum):
@@ -179,8 +179,49 @@ class NoQueueError(RocketMQError):
     spoils_route = True
 
 
+class QueueGoneError(NoQueueError):
+    """The broker says that it does not have the queue: its topic has fewer now, or was deleted there."""
+
+
 class NotAssignedError(RocketMQError):
     """The queue is not this consumer's: it was never assigned to it, or rebalancing has taken it away."""
+
+
+class DataLossError(RocketMQError):
+    """Messages that were asked for by their offsets are no longer there.
+
+    Attributes:
+        queue: where they were.
+        first: the first offset that is missing.
+        end: the offset after the last one; None where that is not known.
+    """
+
+    def __init__(self, queue: MessageQueue, first: int, end: int | None, advice: str = "") -> None:
+        where = f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
+        which = f"{first} to {end - 1}" if end is not None else f"from {first} on"
+        super().__init__(
+            f"offsets {which} of {where} are lost: the broker does not have them any more{advice}"
+        )
+        self.queue = queue
+        self.first = first
+        self.end = end
+
+
+class UnreadableBodyError(RocketMQError):
+    """A message's body is compressed, or a batch, and cannot be opened.
+
+    Attributes:
+        queue: where the message is.
+        offset: its place there.
+        reason: why it cannot be opened, and what to install if that is the cause.
+    """
+
+    def __init__(self, queue: MessageQueue, offset: int, reason: str) -> None:
+        where = f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
+        super().__init__(f"the message at offset {offset} of {where} cannot be opened: {reason}")
+        self.queue = queue
+        self.offset = offset
+        self.reason = reason
 
 
 class BrokerError(RocketMQError):
@@ -249,6 +290,24 @@ class MessageRefusedError(BrokerError):
 
 class SubscriptionError(BrokerError):
     """The broker cannot use the subscription: a filter it cannot parse, or one it has not got yet."""
+
+
+class ConditionRefusedError(SubscriptionError):
+    """A broker does not accept a SQL92 condition: it cannot read it, or filters by no conditions at all.
+
+    Attributes:
+        topic: the topic that was subscribed.
+        condition: the condition.
+    """
+
+    def __init__(self, topic: str, condition: str, code: int, remark: str | None, address: str) -> None:
+        super().__init__(code, remark, address)
+        reason = " ".join((remark or "no reason given").split())
+        if code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            reason = f"{reason.removesuffix('.')}; set enablePropertyFilter=true on the broker"
+        self.args = (f"{address} refuses the condition {condition!r} on topic {topic!r}: {reason}",)
+        self.topic = topic
+        self.condition = condition
 
 
 _ACCESS_WORDS: Mapping[int, re.Pattern[str]] = {

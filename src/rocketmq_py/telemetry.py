@@ -1,4 +1,4 @@
-"""OpenTelemetry spans around sends, with their context in the messages' properties.
+"""OpenTelemetry spans around sends and around consumption, joined by what the messages' properties carry.
 
 It needs the extra ``opentelemetry``; where the spans go is the application's affair, as ever with that API.
 The names follow OpenTelemetry's semantic conventions for messaging, and for RocketMQ.
@@ -6,13 +6,18 @@ The names follow OpenTelemetry's semantic conventions for messaging, and for Roc
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import attrs
 
+from rocketmq_py.consumer import ConsumeContext, ConsumeMode, ConsumerHook
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.message import Message
+from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, ProducerHook, SendContext, SendMode
 
 try:
+    from opentelemetry import context as current
     from opentelemetry import propagate, trace
 except ImportError:
     raise ConfigurationError(
@@ -80,6 +85,88 @@ class TelemetryProducerHook(ProducerHook):
             },
         )
         _end(span, context.error)
+
+
+class TelemetryConsumerHook(ConsumerHook):
+    """A span of kind CONSUMER for each call of a handler, or of kind CLIENT for what a poll returns.
+
+    ::
+
+        consumer.add_hook(TelemetryConsumerHook())
+
+    While the handler runs, as a task or in a thread, its span is the current one: spans that it makes are
+    children of it. It is linked to the spans whose contexts the messages carry, such as those of a
+    TelemetryProducerHook. Of a single message it is the child of that span too, and has its baggage. What a
+    handler raises is recorded; that, and a result that has messages delivered again, are errors.
+
+    Args:
+        tracer_provider: makes the spans; None for the global one.
+    """
+
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer("rocketmq_py", tracer_provider=tracer_provider)
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """Begin a span, and make it the current one for the handler."""
+        origins = [propagate.extract(one.properties, current.Context()) for one in context.messages]
+        senders = [trace.get_current_span(origin).get_span_context() for origin in origins]
+        is_handled = context.mode is ConsumeMode.HANDLED
+        parent = current.get_current()
+        if is_handled and len(senders) == 1 and senders[0].is_valid:
+            parent = origins[0]
+        operation = "process" if is_handled else "receive"
+        span = self._tracer.start_span(
+            f"{operation} {context.messages[0].topic}",
+            parent,
+            kind=trace.SpanKind.CONSUMER if is_handled else trace.SpanKind.CLIENT,
+            attributes=_attributes_of_consumption(context, operation),
+            links=[trace.Link(sender) for sender in senders if sender.is_valid],
+            start_time=time.time_ns() - round(context.seconds * 1e9),
+        )
+        token = current.attach(trace.set_span_in_context(span, parent)) if is_handled else None
+        context.state[self] = span, token
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """End the span, with what became of the messages."""
+        span, token = context.state.pop(self, (None, None))
+        if span is None:
+            return
+        if token is not None:
+            current.detach(token)
+        if context.error is not None:
+            span.record_exception(context.error)
+        elif not context.success:
+            span.set_attribute("error.type", type(context.result).__qualname__)
+            span.set_status(trace.Status(trace.StatusCode.ERROR, repr(context.result)))
+        _end(span, context.error)
+
+
+def _attributes_of_consumption(
+    context: ConsumeContext, operation: str
+) -> dict[str, str | int | Sequence[str]]:
+    messages = context.messages
+    first: ReceivedMessage = messages[0]
+    attributes: dict[str, str | int | Sequence[str]] = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": first.topic,
+        "messaging.destination.partition.id": str(context.queue.queue_id),
+        "messaging.consumer.group.name": context.consumer_group,
+        "messaging.client.id": context.client_id,
+        "messaging.message.body.size": sum(len(one.body) for one in messages),
+        "server.address": first.store_host,
+    }
+    if len(messages) > 1:
+        attributes["messaging.batch.message_count"] = len(messages)
+    else:
+        attributes["messaging.message.id"] = first.message_id
+        if first.tags:
+            attributes["messaging.rocketmq.message.tag"] = first.tags
+    keys = [key for one in messages for key in one.keys]
+    if keys:
+        attributes["messaging.rocketmq.message.keys"] = keys
+    return attributes
 
 
 def _attributes_of(context: SendContext) -> dict[str, str | int | list[str]]:

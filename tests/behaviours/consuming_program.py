@@ -1,6 +1,8 @@
 """A member of a group in a process of its own: prints each message's body when it has handled it.
 
-python -m tests.behaviours.consuming_program ADDRESS GROUP TOPIC
+python -m tests.behaviours.consuming_program ADDRESS GROUP TOPIC [by-broker]
+
+With ``by-broker`` the broker says what it consumes, and whether it pulls or pops.
 """
 
 from __future__ import annotations
@@ -10,21 +12,26 @@ import sys
 
 import trio
 
-from rocketmq_py import ConsumeFrom, PushConsumer, ReceivedMessage
+from rocketmq_py import AllocateByBroker, ConsumeFrom, PushConsumer, ReceivedMessage, allocate_averagely
 
 
 async def print_body(message: ReceivedMessage) -> None:
     os.write(1, message.body + b"\n")
 
 
-async def main(address: str, group: str, topic: str) -> None:
+async def main(address: str, group: str, topic: str, by_broker: bool) -> None:
     async with PushConsumer(
-        address, group=group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2
+        address,
+        group=group,
+        consume_from=ConsumeFrom.FIRST,
+        commit_interval=0.2,
+        pop_invisible_time=5.0,
+        allocate=AllocateByBroker() if by_broker else allocate_averagely,
     ) as consumer:
         consumer.subscribe(topic)
         await consumer.run(print_body)
 
 
 if __name__ == "__main__":
-    address, group, topic = sys.argv[1:]
-    trio.run(main, address, group, topic)
+    address, group, topic, *by_broker = sys.argv[1:]
+    trio.run(main, address, group, topic, bool(by_broker))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import Client, ConsumeContext, ConsumeFrom, ConsumerHook, Message, ReceivedMessage
 from rocketmq_py.errors import NameServerError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
-from tests.behaviours.reading import read_all
+from tests.behaviours.reading import read_all, until_readable
+from tests.behaviours.ways import COMMITTING, WAYS, serves
 
 PATIENCE = 60
 NAMESPACE = "tenant-1"
@@ -84,6 +86,66 @@ async def test_a_group_in_a_namespace_retries_commits_and_gives_up(
     assert await client.brokers.committed_offset(group, queue) == 2
     own = MessageQueue(unique, queue.broker_name, queue.queue_id)
     assert await inside.brokers.committed_offset(unique, own) == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_of_consuming_stays_inside_a_namespace(
+    cluster: ClusterUnderTest, client: Client, inside: Client, unique: str, way: str, tmp_path: Path
+) -> None:
+    if not serves(cluster.name, way):
+        pytest.skip("brokers of 4.x do not know pop")
+    wrapped, group = f"{NAMESPACE}%{unique}", f"group-{unique}"
+    await create_topic(inside, unique, queues=2)
+    await create_topic(client, unique, queues=2)
+    async with inside.producer("senders") as producer, client.producer("senders") as outside:
+        for number in range(4):
+            await outside.send(Message(unique, b"outside"))
+            await producer.send(Message(unique, b"%d" % number))
+    await until_readable(inside, unique, count=4)
+    received = await WAYS[way](inside, unique, group, 4, tmp_path)
+    assert sorted(message.body for message in received) == [b"0", b"1", b"2", b"3"]
+    assert {message.topic for message in received} == {unique}
+    queues = (await client.routes.get(wrapped)).read_queues
+    offsets = [await client.brokers.committed_offset(f"{NAMESPACE}%{group}", queue) for queue in queues]
+    if way != "pop":  # brokers commit what was acknowledged when they see fit
+        assert sum(offset or 0 for offset in offsets) == (4 if way in COMMITTING else 0)
+    own = [await client.brokers.committed_offset(group, queue, zero_if_new=False) for queue in queues]
+    assert not any(own), "the group of the same name outside has been nowhere"
+    files = list(tmp_path.rglob("offsets.json"))
+    assert len(files) == (way == "broadcasting")
+    for file in files:
+        assert wrapped in file.read_text(), "the names of the wire, as Java writes them"
+
+
+async def test_what_a_group_is_shown_in_a_namespace_has_the_users_names(inside: Client, unique: str) -> None:
+    await create_topic(inside, unique, queues=1)
+    seen: list[ConsumeContext] = []
+
+    class Looks(ConsumerHook):
+        def after_consume(self, context: ConsumeContext) -> None:
+            seen.append(context)
+
+    async def fail_the_first_time(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            raise ValueError("it fails")
+
+    async with inside.producer("senders") as producer:
+        await producer.send(Message(unique, b"x"))
+    async with inside.push_consumer(unique, consume_from=ConsumeFrom.FIRST, rebalance_interval=1) as consumer:
+        consumer.subscribe(unique)
+        consumer.add_hook(Looks())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, fail_the_first_time)
+            with trio.fail_after(PATIENCE):
+                while len(seen) < 2:
+                    await trio.sleep(0.02)
+            statistics, lag = consumer.statistics, await consumer.lag()
+            nursery.cancel_scope.cancel()
+    names = {unique, f"%RETRY%{unique}"}
+    assert {context.queue.topic for context in seen} == names
+    assert {context.consumer_group for context in seen} == {unique}
+    assert statistics.topics.keys() == names
+    assert {queue.topic for queue in statistics.queues} == {queue.topic for queue in lag} == names
 
 
 async def read_dead_letters(client: Client, group: str) -> list[ReceivedMessage]:

@@ -165,12 +165,12 @@ async def test_some_messages_by_tags_and_by_a_condition(
 ) -> None:
     await fill_evenly(client, topic, 20, tags="A")
     await fill_evenly(client, topic, 20, tags="B", start=20)
-    for kind, expression in (("TAG", "B || C"), ("SQL92", "TAGS = 'B'")):
-        async with consumer_of(client, f"{unique}-{kind}") as consumer:
+    for number, wanted in enumerate(({"tags": "B || C"}, {"sql": "TAGS = 'B'"})):
+        async with consumer_of(client, f"{unique}-{number}") as consumer:
             if subscribes:
-                consumer.subscribe(topic, expression, kind=kind)
+                consumer.subscribe(topic, **wanted)
             else:
-                await consumer.assign(await consumer.queues(topic), expression, kind=kind)
+                await consumer.assign(await consumer.queues(topic), **wanted)
             assert bodies(await poll(consumer, 20)) == numbers(range(20, 40))
 
 

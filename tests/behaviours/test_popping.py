@@ -166,13 +166,14 @@ async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
 
 
 @pytest.mark.parametrize(
-    ("expression", "kind", "found"),
-    [("A || B", "TAG", [b"a", b"b"]), ("size > 2", "SQL92", [b"c"])],
+    ("wanted", "found"),
+    [({"tags": "A || B"}, [b"a", b"b"]), ({"sql": "size > 2"}, [b"c"])],
+    ids=["tags", "sql"],
 )
 async def test_a_subscription_may_be_filtered(
-    popping: Popping, consumer: PopConsumer, expression: str, kind: str, found: list[bytes]
+    popping: Popping, consumer: PopConsumer, wanted: dict[str, str], found: list[bytes]
 ) -> None:
-    consumer.subscribe(popping.topic, expression, kind=kind)
+    consumer.subscribe(popping.topic, **wanted)
     async with popping.client.producer("senders") as producer:
         for number, name in enumerate(["a", "b", "c"], start=1):
             properties = {"size": str(number)}
@@ -227,3 +228,59 @@ async def test_brokers_of_4_are_not_asked(cluster: ClusterUnderTest, client: Cli
         consumer.subscribe(topic)
         with pytest.raises(UnsupportedByBrokerError, match=r"is older than 5\.0 and knows no pop"):
             await consumer.receive(wait=1)
+
+
+@pytest.fixture
+async def orderly(popping: Popping) -> AsyncIterator[PopConsumer]:
+    consumer = popping.client.pop_consumer(popping.group, consume_from=ConsumeFrom.FIRST, orderly=True)
+    consumer.subscribe(popping.topic)
+    async with consumer:
+        yield consumer
+
+
+async def send_in_order(popping: Popping, *bodies: bytes) -> None:
+    queue = (await popping.client.routes.get(popping.topic)).write_queues[0]
+    async with popping.client.producer("senders") as producer:
+        for body in bodies:
+            await producer.send(Message(popping.topic, body), queue=queue)
+    await until_readable(popping.client, popping.topic, count=len(bodies))
+
+
+async def test_in_order_a_queue_waits_for_what_was_taken_of_it(
+    popping: Popping, orderly: PopConsumer
+) -> None:
+    await send_in_order(popping, b"a", b"b", b"c")
+    first = await orderly.receive(max_messages=2)
+    assert [message.body for message in first] == [b"a", b"b"]
+    assert first[0].receipt.is_ordered
+    assert await orderly.receive(wait=1) == []
+    await orderly.ack(first[0])
+    assert await orderly.receive(wait=1) == [], "one is not acknowledged yet"
+    await orderly.ack(first[1])
+    assert [message.body for message in await receive(orderly, 1)] == [b"c"]
+
+
+async def test_in_order_what_is_not_acknowledged_comes_again_before_what_follows(
+    popping: Popping, orderly: PopConsumer
+) -> None:
+    await send_in_order(popping, b"a", b"b", b"c")
+    first = await orderly.receive(max_messages=2, invisible=1)
+    assert [message.body for message in first] == [b"a", b"b"]
+    await orderly.ack(first[0])
+    again = await receive(orderly, 2)
+    assert [(message.body, message.reconsume_times) for message in again] == [(b"b", 1), (b"c", 0)]
+    await orderly.ack(*again)
+    assert await orderly.receive(wait=1) == []
+
+
+async def test_in_order_a_message_can_be_had_again_sooner(popping: Popping, orderly: PopConsumer) -> None:
+    await send_in_order(popping, b"a", b"b")
+    (first,) = await orderly.receive(max_messages=1)
+    await orderly.change_invisible(first, 0.2)
+    again = await receive(orderly, 2)
+    assert [(message.body, message.reconsume_times) for message in again] == [(b"a", 1), (b"b", 0)]
+    kept = await orderly.change_invisible(again[0], 60)
+    assert await orderly.receive(wait=1) == []
+    await orderly.ack(kept, again[1])
+    await send_in_order(popping, b"c")
+    assert [message.body for message in await receive(orderly, 1)] == [b"c"]

@@ -67,16 +67,24 @@ class Broker:
 class Member:
     client: ClientInstance
     has: dict[str, list[int]] = attrs.field(factory=dict)
+    pops: dict[str, list[int]] = attrs.field(factory=dict)
+    log: list[str] = attrs.field(factory=list)
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         await trio.lowlevel.checkpoint()
         assert {queue.topic for queue in queues} <= {topic}
         self.has[topic] = sorted(queue.queue_id for queue in queues)
+        self.log.append(f"pulls {self.has[topic]}")
+
+    def assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        assert {queue.topic for queue in queues} <= {topic}
+        self.pops[topic] = sorted(queue.queue_id for queue in queues)
+        self.log.append(f"pops {self.pops[topic]}")
 
 
 @asynccontextmanager
 async def member_of(
-    *brokers: Broker, allocate: AllocateByBroker | None = None, **options: Any
+    *brokers: Broker, allocate: AllocateByBroker | None = None, can_pop: bool = False, **options: Any
 ) -> AsyncIterator[Member]:
     async with (
         scripted_cluster(*brokers, topics=["T", "tenant%T"]) as cluster,
@@ -93,6 +101,7 @@ async def member_of(
             topics=lambda: ["T"],
             assigned=member.has.keys,
             assign=member.assign,
+            assign_popped=member.assign_popped if can_pop else None,
         )
         for broker in brokers:
             if broker.members is list:
@@ -191,7 +200,31 @@ async def test_a_topic_that_is_to_be_popped_is_not_pulled(
         await trio.sleep(45)
         assert member.has == {"T": []}
     [record] = caplog.records
-    assert "topic T is set to be popped by this group: consume it with a PopConsumer" in record.message
+    assert (
+        "topic T is set to be popped by this group, which only a PopConsumer and a PushConsumer"
+        in record.message
+    )
+
+
+async def test_a_member_that_can_pop_changes_over(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker(body=assignment(-1, mode=RequestMode.POP))
+    async with member_of(broker, can_pop=True) as member:
+        await trio.sleep(1)
+        assert (member.has, member.pops) == ({"T": []}, {"T": [-1]})
+        broker.body = assignment(0, 1)
+        await trio.sleep(20)
+        broker.body = assignment(2, 3, mode=RequestMode.POP)
+        await trio.sleep(20)
+        assert (member.has, member.pops) == ({"T": []}, {"T": [2, 3]})
+        # What is given up comes first.
+        assert member.log == ["pulls []", "pops [-1]", "pops []", "pulls [0, 1]", "pulls []", "pops [2, 3]"]
+
+
+async def test_where_members_share_out_nobody_is_told_to_pop(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    async with member_of(broker, can_pop=True) as member:
+        await trio.sleep(1)
+        assert (member.has, member.pops) == ({"T": [0, 1, 2, 3]}, {})
 
 
 def test_brokers_know_two_strategies() -> None:

@@ -45,14 +45,14 @@ def test_paused_and_dropped_come_first() -> None:
 
 def test_room_comes_back() -> None:
     held = holding(0, 1, 2, 3)
-    held.remove(3)
+    held.remove(received(3))
     assert flow_of(held, LIMITS) is Flow.PULLING
     held.put(several([15]), 16)
-    held.remove(1)
+    held.remove(received(1))
     assert flow_of(held, LIMITS) is Flow.SPAN_TOO_WIDE
-    held.remove(0)
+    held.remove(received(0))
     assert flow_of(held, LIMITS) is Flow.SPAN_TOO_WIDE
-    held.remove(2)
+    held.remove(received(2))
     assert flow_of(held, LIMITS) is Flow.PULLING
 
 

@@ -12,7 +12,14 @@ import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.locks import BROKER_LOCK_LIFE, LOCK_INTERVAL, LOCK_LIFE, Lock, QueueLocks
+from rocketmq_py.consumer.locks import (
+    BROKER_LOCK_LIFE,
+    GATHER_SECONDS,
+    LOCK_INTERVAL,
+    LOCK_LIFE,
+    Lock,
+    QueueLocks,
+)
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
@@ -267,3 +274,46 @@ async def test_waiting_for_the_call_that_makes_use_of_a_lock(nursery: trio.Nurse
     assert not free.is_set(), "the answer to the last request could come after it has been given back"
     lock.answered()
     await free.wait()
+
+
+async def test_what_is_given_back_just_as_it_is_asked_for_does_not_stay_with_the_broker(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    broker = Broker()
+    async with locking(broker) as (locks, _), trio.open_nursery() as nursery:
+        for number in range(50):  # who of the two comes first in the same moment is chance
+            lock = Noted(queue(number))
+            nursery.start_soon(locks.acquire, lock)
+            await trio.sleep(GATHER_SECONDS)
+            await locks.until_free(lock)
+            await locks.release([lock])
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    kinds = [{kind for kind, _, numbers in broker.asked if number in numbers} for number in range(50)]
+    assert {"lock"} not in kinds, "it would be nobody's for a minute"
+    assert {"lock", "unlock"} in kinds
+
+
+async def test_what_is_to_be_given_back_is_not_renewed(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    lock = Noted(queue(0))
+    async with locking(broker, wanted=[lock]) as (locks, _):
+        await locks.until_free(lock)  # and now its offset is committed, which may take long
+        await trio.sleep(2 * LOCK_INTERVAL)
+        await locks.release([lock])
+    assert [kind for kind, _, _ in broker.asked] == ["lock", "unlock"]
+
+
+async def test_a_lock_keeps_to_the_times_that_it_is_given(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    lock = Lock(queue(0), interval=2, life=5)
+    async with locking(broker, wanted=[lock]):
+        await trio.sleep(5)
+        assert broker.asked_for(0) == [0, 2, 4]
+        broker.silent = True
+        trusted = []
+        for pause in (3.8, 0.4):
+            await trio.sleep(pause)
+            trusted.append(lock.is_held)
+        assert trusted == [True, False]
+        assert lock.may_be_kept

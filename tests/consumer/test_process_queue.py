@@ -18,11 +18,11 @@ def test_messages_are_taken_in_their_order_and_held_until_they_are_removed() -> 
     taken = [held.take() for _ in range(4)]
     assert [message and message.queue_offset for message in taken] == [5, 6, 9, None]
     assert (len(held), held.waiting, held.safe_offset) == (3, 0, 5)
-    held.remove(6)
+    held.remove(received(6))
     assert held.safe_offset == 5, "there is a gap"
-    held.remove(5)
+    held.remove(received(5))
     assert (held.safe_offset, held.span, held.size) == (9, 0, 4)
-    held.remove(9)
+    held.remove(received(9))
     assert held.safe_offset == 12, "what the broker passed over is done with as well"
     assert (len(held), held.span, held.size) == (0, 0, 0)
 
@@ -30,9 +30,9 @@ def test_messages_are_taken_in_their_order_and_held_until_they_are_removed() -> 
 def test_the_span_follows_what_is_held_at_both_ends() -> None:
     held = ProcessQueue(QUEUE, 0)
     held.put(several([0, 10, 20, 30]), 31)
-    held.remove(30)
+    held.remove(received(30))
     assert held.span == 20
-    held.remove(0)
+    held.remove(received(0))
     assert held.span == 10
 
 
@@ -56,8 +56,8 @@ def test_an_empty_pull_moves_on() -> None:
 def test_removing_twice_counts_once() -> None:
     held = ProcessQueue(QUEUE, 0)
     held.put(several([0, 1]), 2)
-    held.remove(0)
-    held.remove(0)
+    held.remove(received(0))
+    held.remove(received(0))
     assert (len(held), held.size) == (1, 4)
 
 
@@ -86,7 +86,7 @@ def test_a_message_put_back_is_handed_out_again_and_holds_the_offset() -> None:
     assert (held.waiting, len(held), held.safe_offset) == (2, 2, 0)
     taken = [message.reconsume_times for message in iter(held.take, None)]
     assert taken == [0, 1]
-    held.remove(0)
+    held.remove(received(0))
     held.put_back(received(0))
     assert held.take() is None, "it was done with"
 
@@ -105,10 +105,10 @@ def test_who_waits_for_room_hears_of_every_removal() -> None:
     heard: list[int] = []
     held.put(several([0, 1]), 2)
     held.on_room = lambda: heard.append(len(held))
-    held.remove(1)
-    held.remove(1)
+    held.remove(received(1))
+    held.remove(received(1))
     held.on_room = None
-    held.remove(0)
+    held.remove(received(0))
     assert heard == [1]
 
 
@@ -153,7 +153,7 @@ class ComparedWithModel(RuleBasedStateMachine):
     def remove(self, data: st.DataObject) -> None:
         message = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
         del self.model[message.queue_offset]
-        self.held.remove(message.queue_offset)
+        self.held.remove(message)
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data())

@@ -39,6 +39,7 @@ class ScriptedPuller:
     """Gives the answers that a test lines up; when there are none it waits, as a broker does."""
 
     namespace = Namespace()
+    group = "g"
 
     def __init__(self, queue: MessageQueue = QUEUE) -> None:
         self.queue = queue
@@ -144,8 +145,8 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> N
     await settled()
     looping.puller.answer(found(0, 1, 2))
     await settled()
-    looping.held.remove(0)
-    looping.held.remove(2)
+    looping.held.remove(received(0))
+    looping.held.remove(received(2))
     looping.puller.answer(answered(NO_MATCHED, 4))
     await settled()
     assert [pull.commit for pull in looping.puller.pulls] == [None, None, 1]
@@ -172,7 +173,7 @@ async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_room(
     assert looping.loop.flow is flow
     start = trio.current_time()
     for offset in removed:
-        looping.held.remove(offset)
+        looping.held.remove(received(offset))
     await settled()
     assert looping.puller.pulls[1:] == [
         Pull(looping.held.next_offset, looping.held.safe_offset or None, start)
@@ -183,10 +184,10 @@ async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_room(
 async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -> None:
     looping.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.held.remove(2)
+    looping.held.remove(received(2))
     await settled()
     assert len(looping.puller.pulls) == 1
-    looping.held.remove(3)
+    looping.held.remove(received(3))
     await settled()
     assert len(looping.puller.pulls) == 2
 
@@ -308,8 +309,8 @@ async def test_a_correction_forwards_keeps_what_is_being_handled(looping: Loopin
     assert looping.puller.offsets == [0, 2, 50]
     assert not looping.held.dropped
     assert looping.held.safe_offset == 0, "it is handled still"
-    looping.held.remove(0)
-    looping.held.remove(1)
+    looping.held.remove(received(0))
+    looping.held.remove(received(1))
     assert looping.held.safe_offset == 50
 
 
@@ -325,7 +326,7 @@ async def test_a_correction_backwards_begins_anew(looping: Looping, status: Pull
     assert before.dropped
     assert looping.held is not before
     assert looping.held.safe_offset == 7
-    before.remove(100)
+    before.remove(received(100))
     assert looping.held.safe_offset == 7
 
 
@@ -423,7 +424,7 @@ async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery
 async def test_a_dropped_loop_ends_and_knows_what_to_commit(looping: Looping) -> None:
     looping.puller.answer(found(0, 1))
     await settled()
-    looping.held.remove(0)
+    looping.held.remove(received(0))
     looping.loop.drop()
     assert looping.loop.safe_offset == 1
     assert looping.held.dropped

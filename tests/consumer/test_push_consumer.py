@@ -34,6 +34,7 @@ from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of, never
         ({"max_reconsume_times": -1}, "max_reconsume_times is -1; it must be 0 or more"),
         ({"pull_timeout": 10}, "pull_timeout is 10 s; it must be longer than pull_hold, which is 15 s"),
         ({"pull_max_idle_time": 30}, "pull_max_idle_time is 30 s; it must be longer than pull_timeout"),
+        ({"lock_interval": 30}, "lock_max_live_time is 30 s; it must be longer than lock_interval"),
         ({"pull_threshold_for_topic": 0}, "pull_threshold_for_topic is 0; it must be above 0"),
         ({"group": "a b"}, "group 'a b' may hold only"),
     ],

@@ -67,6 +67,7 @@ NAMES = {
     headers.ConsumerSendMsgBackRequest: "offset! group! delayLevel! originMsgId originTopic unitMode"
     " maxReconsumeTimes bname ns nsd",
     headers.GetRouteInfoRequest: "topic! acceptStandardJsonOnly bname ns nsd",
+    headers.CheckClientConfigRequest: "bname ns nsd",
     headers.HeartbeatRequest: "bname ns nsd",
     headers.HeartbeatAnswer: "IS_SUPPORT_HEART_BEAT_V2 IS_SUB_CHANGE",
     headers.UnregisterClientRequest: "clientID! producerGroup consumerGroup bname ns nsd",

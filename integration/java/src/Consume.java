@@ -17,7 +17,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * A member of a consumer group: prints {"ready": client id} when it has joined, then every message that it got.
  * It goes on until it is ended; by SIGTERM it says goodbye first.
  * Options: --namesrv ADDRESS, --group GROUP, --topic TOPIC, and as wished --tags EXPRESSION or --sql CONDITION,
- * --from first|last, --orderly, --fail-first (fails the first delivery of each message), and those of Access.
+ * --from first|last, --orderly, --fail-first (fails the first delivery of each message), --trace TOPIC (writes trace
+ * records there), and those of Access.
  */
 public class Consume {
     private static final Set<String> FAILED = ConcurrentHashMap.newKeySet();
@@ -30,7 +31,8 @@ public class Consume {
     private static void consume(Map<String, String> options) throws Exception {
         boolean failFirst = options.containsKey("fail-first");
         DefaultMQPushConsumer consumer = Access.to(options, new DefaultMQPushConsumer(
-            options.get("group"), Access.hook(options), new AllocateMessageQueueAveragely()));
+            options.get("group"), Access.hook(options), new AllocateMessageQueueAveragely(),
+            options.containsKey("trace"), options.get("trace")));
         // The default of 30 s is how long a new group of 5.x waits for the route of its retry topic.
         consumer.setPollNameServerInterval(1000);
         if (options.containsKey("sql")) {

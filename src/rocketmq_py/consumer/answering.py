@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -19,16 +18,18 @@ from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.calling import Caller
 from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.popped_queues import PoppedQueues
 from rocketmq_py.consumer.pull_loop import PullLoop
 from rocketmq_py.consumer.queues import Queues
 from rocketmq_py.consumer.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
-from rocketmq_py.consumer.statistics import Statistics
+from rocketmq_py.consumer.statistics import Statistics, epoch_ms
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import (
     ConsumerData,
     ConsumerOffsets,
     ConsumerRunningInfo,
     DirectConsumption,
+    PopQueueInfo,
     ProcessQueueInfo,
     ResetOffsets,
 )
@@ -65,6 +66,7 @@ class Answering:
         describe: gives what its heartbeats say of it.
         started_ms: when it was started, epoch milliseconds.
         queues: its queues.
+        popped: what it pops from.
         statistics: how it is doing.
         caller: calls its handler.
         nursery: where what takes time is done.
@@ -78,6 +80,7 @@ class Answering:
         describe: Callable[[], ConsumerData],
         started_ms: int,
         queues: Queues,
+        popped: PoppedQueues,
         statistics: Statistics,
         caller: Caller,
         nursery: trio.Nursery,
@@ -87,6 +90,7 @@ class Answering:
         self._describe = describe
         self._started_ms = started_ms
         self._queues = queues
+        self._popped = popped
         self._statistics = statistics
         self._caller = caller
         self._nursery = nursery
@@ -151,6 +155,14 @@ class Answering:
                 )
                 for subscription in data.subscription_data_set
             },
+            pop_queue_table={
+                self._on_wire(loop.queue): PopQueueInfo(
+                    wait_ack_count=len(loop.held),
+                    dropped=loop.dropped,
+                    last_pop_timestamp=self._ms(loop.asked_at),
+                )
+                for loop in self._popped
+            },
             jstack=_stacks(self._nursery) if header.jstack_enable else None,
         )
         connection.respond(request, ResponseCode.SUCCESS, body=info.encode())
@@ -166,6 +178,9 @@ class Answering:
             "consumeMessageBatchMaxSize": str(config.batch_size or 1),
             "pullBatchSize": str(config.pull_batch_size),
             "pullThresholdForQueue": str(config.pull_threshold_for_queue),
+            "popInvisibleTime": str(round(config.pop_invisible_time * 1000)),
+            "popBatchNums": str(config.pop_batch_nums),
+            "popThresholdForQueue": str(config.pop_threshold_for_queue),
             "maxReconsumeTimes": str(config.reconsume_limit),
             "consumeTimeout": str(config.consume_timeout / 60),
             "instanceName": self._client.client_id,
@@ -200,14 +215,14 @@ class Answering:
 
     def _ms(self, time: float) -> int:
         """Return a time of trio's as epoch milliseconds; 0 for one that has not come."""
-        if not math.isfinite(time):
-            return 0
-        return self._client.now_ms() - round((trio.current_time() - time) * 1000)
+        return epoch_ms(time, self._client.now_ms()) or 0
 
     def _loops(self) -> dict[MessageQueue, PullLoop]:
         """Return all loops by their queues, which are named as on the wire."""
-        wrap = self._client.namespace.wrap_topic
-        return {attrs.evolve(loop.queue, topic=wrap(loop.queue.topic)): loop for loop in self._queues}
+        return {self._on_wire(loop.queue): loop for loop in self._queues}
+
+    def _on_wire(self, queue: MessageQueue) -> MessageQueue:
+        return attrs.evolve(queue, topic=self._client.namespace.wrap_topic(queue.topic))
 
     # One message
 

@@ -49,6 +49,10 @@ def _strategy(_: object, __: object, value: object) -> None:
 class AllocateByBroker:
     """Have brokers of 5.x share out the queues. Java: ``clientRebalance=false``.
 
+    Where an operator has set a group to pop a topic (``mqadmin setConsumeMode -m POP``), a PushConsumer pops
+    it: each message is taken for ``pop_invisible_time`` and acknowledged by itself, and there may be more
+    members than queues. It changes over to and from that while it runs; in order it cannot.
+
     Where a broker does not know that, members share them out themselves in the same way, and say so in the
     log: so all come to results that fit together.
 
@@ -71,6 +75,23 @@ class AllocateByBroker:
         return self.strategy(group, client_id, queues, client_ids)
 
 
+@attrs.frozen
+class Share:
+    """What a member has of a topic.
+
+    Attributes:
+        pulled: queues that it pulls.
+        popped: queues that it pops from; ALL_QUEUES for a number stands for all of a broker's. None where no
+            broker says it, and the members share out the queues to pull them.
+    """
+
+    pulled: Collection[MessageQueue]
+    popped: Collection[MessageQueue] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.pulled or self.popped)
+
+
 class Assignments:
     """Asks brokers for one member's queues. Java: ``RebalanceImpl.getRebalanceResultFromBroker``.
 
@@ -78,16 +99,18 @@ class Assignments:
         client: the member.
         group: its group.
         strategy_name: how brokers share out queues.
+        pops: whether the member can pop; if not, what it should pop is left alone, and the log says so.
     """
 
-    def __init__(self, client: ClientInstance, group: str, strategy_name: str) -> None:
+    def __init__(self, client: ClientInstance, group: str, strategy_name: str, *, pops: bool = False) -> None:
+        self._pops = pops
         self._client = client
         self._group = group
         self._strategy_name = strategy_name
         self._said: set[str] = set()
 
-    async def of(self, route: Route) -> Collection[MessageQueue]:
-        """Return the member's queues of a topic, on all brokers; none also if it is not known as a member.
+    async def of(self, route: Route) -> Share:
+        """Return the member's share of a topic, on all brokers; nothing also if it is not known as a member.
 
         The brokers are asked in turn until one tells.
 
@@ -105,7 +128,7 @@ class Assignments:
                 failure = failure or error
         raise failure or NoQueueError(f"topic {route.topic!r} has no broker")
 
-    async def _ask(self, route: Route, broker_name: str) -> Collection[MessageQueue]:
+    async def _ask(self, route: Route, broker_name: str) -> Share:
         address = self._client.routes.broker_address(broker_name, any_id=True)
         namespace = self._client.namespace
         query = AssignmentQuery(
@@ -124,22 +147,25 @@ class Assignments:
         assigned = QueueAssignments.decode(answer.body).message_queue_assignments
         if assigned is None:
             raise NoQueueError(f"{address} cannot tell yet who has which queues of topic {route.topic!r}")
-        return [
-            attrs.evolve(each.message_queue.queue, topic=route.topic)
-            for each in self._pulled(route, assigned)
-        ]
-
-    def _pulled(
-        self, route: Route, assigned: Sequence[MessageQueueAssignment]
-    ) -> Sequence[MessageQueueAssignment]:
-        pulled = [each for each in assigned if each.mode is RequestMode.PULL]
-        if len(pulled) < len(assigned):
+        share = Share(_of_mode(RequestMode.PULL, assigned, route), _of_mode(RequestMode.POP, assigned, route))
+        if share.popped and not self._pops:
             self._say(
-                f"topic {route.topic}", "%s is set to be popped by this group: consume it with a PopConsumer"
+                f"topic {route.topic}",
+                "%s is set to be popped by this group, which only a PopConsumer and a PushConsumer out of "
+                "order do: nothing of it is consumed here",
             )
-        return pulled
+            return Share(share.pulled, ())
+        return share
 
     def _say(self, whom: str, text: str) -> None:
         if whom not in self._said:
             self._said.add(whom)
             logger.warning(f"group %s: {text}", self._group, whom)
+
+
+def _of_mode(
+    mode: RequestMode, assigned: Sequence[MessageQueueAssignment], route: Route
+) -> list[MessageQueue]:
+    return [
+        attrs.evolve(each.message_queue.queue, topic=route.topic) for each in assigned if each.mode is mode
+    ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import trio
 
+from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
 from rocketmq_py.message import ReceivedMessage
 
 Handler: TypeAlias = Callable[[ReceivedMessage], Any] | Callable[[list[ReceivedMessage]], Any]
@@ -36,9 +36,7 @@ class Caller:
 
     def __init__(self, handle: Handler, concurrency: int, *, in_lists: bool) -> None:
         self._handle: Callable[[Any], Any] = handle
-        self.is_async = inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(
-            type(handle).__call__
-        )
+        self.is_async = is_async(handle)
         self.abandoned = False
         self._limiter = trio.CapacityLimiter(concurrency)
         self._in_threads: set[trio.CancelScope] = set()
@@ -61,8 +59,8 @@ class Caller:
         with trio.CancelScope(shield=True) as scope:
             self._in_threads.add(scope)
             try:
-                (result,) = await trio.to_thread.run_sync(
-                    self._call_here, item, limiter=self._limiter, abandon_on_cancel=True
+                returned = await call_in_thread(
+                    self._handle, item, limiter=self._limiter, abandon_on_cancel=True
                 )
             finally:
                 self._in_threads.remove(scope)
@@ -70,12 +68,7 @@ class Caller:
                     self._none_in_threads.unpark_all()
         if scope.cancelled_caught:
             await trio.sleep_forever()  # whoever abandons has cancelled before
-        if inspect.isawaitable(result):  # a plain function that calls an async one
-            return await result
-        return result
-
-    def _call_here(self, item: Any) -> tuple[Any]:
-        return (self._handle(item),)
+        return await outcome_of(returned)
 
 
 def _with_own_list(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -12,6 +13,7 @@ import attrs
 from rocketmq_py.client.config import ClientOptions, not_negative, positive
 from rocketmq_py.consumer.allocation import AllocateStrategy, allocate_averagely
 from rocketmq_py.consumer.flow import FlowLimits
+from rocketmq_py.consumer.locks import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
 
@@ -40,6 +42,14 @@ class ConsumeFrom(enum.Enum):
 def _batch_size(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
     if not 1 <= value <= MAX_BATCH_SIZE:
         raise ConfigurationError(f"{attribute.name} is {value!r}; 1 to {MAX_BATCH_SIZE} are allowed")
+
+
+def _within(low: int, high: int) -> Callable[[object, attrs.Attribute[Any], float], None]:
+    def check(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
+        if not low <= value <= high:
+            raise ConfigurationError(f"{attribute.name} is {value!r}; {low} to {high} are allowed")
+
+    return check
 
 
 @attrs.frozen(kw_only=True)
@@ -85,12 +95,26 @@ class PushConsumerConfig:
             to brokers of 5.x (clientRebalance).
         rebalance_interval: seconds between two looks at who shall have which queue
             (rocketmq.client.rebalance.waitInterval). A broker's notice leads to one at once.
+        lock_interval: in order: seconds between two renewals of a queue's lock
+            (rocketmq.client.rebalance.lockInterval).
+        lock_max_live_time: in order: seconds after which a lock that was not renewed is trusted no more; half
+            of what brokers are set to by their own rocketmq.broker.rebalance.lockMaxLiveTime, for which they
+            keep the queues of a member that has died (rocketmq.client.rebalance.lockMaxLiveTime).
         commit_interval: seconds between two commits of offsets (persistConsumerOffsetInterval).
         pull_hold: seconds that a broker may keep a pull while there is nothing to give
             (brokerSuspendMaxTimeMillis).
         pull_timeout: seconds until a pull without an answer has failed (consumerTimeoutMillisWhenSuspend).
+        pop_invisible_time: where brokers have the group pop (AllocateByBroker): seconds, 5 to 300, until what
+            was popped and is not done with comes again, to any member. Waiting here and being handled must
+            take less (popInvisibleTime).
+        pop_batch_nums: messages popped at once, 1 to 32 (popBatchNums).
+        pop_threshold_for_queue: no more is popped from a place of which more messages than this are waiting
+            or being handled (popThresholdForQueue).
         pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is taken up
             anew (rocketmq.client.pull.pullMaxIdleTime).
+        trace: True sends a record of each message that is consumed to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
+            format, in the background; a text names another topic for them (enableMsgTrace,
+            customizedTraceTopic).
         close_timeout: seconds that closing may take; handlers that are running have half of it to end
             (awaitTerminationMillisWhenShutdown).
     """
@@ -123,14 +147,24 @@ class PushConsumerConfig:
     )
     allocate: AllocateStrategy = allocate_averagely
     rebalance_interval: float = attrs.field(default=20.0, validator=positive)
+    lock_interval: float = attrs.field(default=LOCK_INTERVAL, validator=positive)
+    lock_max_live_time: float = attrs.field(default=LOCK_LIFE, validator=positive)
     commit_interval: float = attrs.field(default=5.0, validator=positive)
     pull_hold: float = attrs.field(default=15.0, validator=positive)
     pull_timeout: float = attrs.field(default=30.0, validator=positive)
+    pop_invisible_time: float = attrs.field(default=60.0, validator=_within(5, 300))
+    pop_batch_nums: int = attrs.field(default=32, validator=_within(1, 32))
+    pop_threshold_for_queue: int = attrs.field(default=96, validator=positive)
     pull_max_idle_time: float = attrs.field(default=120.0, validator=positive)
+    trace: bool | str = False
     close_timeout: float = attrs.field(default=5.0, validator=positive)
 
     def __attrs_post_init__(self) -> None:
-        for longer, shorter in (("pull_timeout", "pull_hold"), ("pull_max_idle_time", "pull_timeout")):
+        for longer, shorter in (
+            ("pull_timeout", "pull_hold"),
+            ("pull_max_idle_time", "pull_timeout"),
+            ("lock_max_live_time", "lock_interval"),
+        ):
             seconds, fewer = getattr(self, longer), getattr(self, shorter)
             if seconds <= fewer:
                 raise ConfigurationError(
@@ -178,8 +212,14 @@ class PushConsumerOptions(ClientOptions, total=False):
     max_reconsume_times: int | None
     allocate: AllocateStrategy
     rebalance_interval: float
+    lock_interval: float
+    lock_max_live_time: float
     commit_interval: float
     pull_hold: float
     pull_timeout: float
+    pop_invisible_time: float
+    pop_batch_nums: int
+    pop_threshold_for_queue: int
     pull_max_idle_time: float
+    trace: bool | str
     close_timeout: float

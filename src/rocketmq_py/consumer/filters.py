@@ -1,17 +1,214 @@
-"""What users of a reader write to get only some messages of a topic."""
+"""What a consumer has subscribed, and whether the brokers accept its SQL92 conditions."""
 
 from __future__ import annotations
 
-from rocketmq_py.protocol.bodies import SubscriptionData
-from rocketmq_py.protocol.subscription import SQL92, subscribe
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import msgspec
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.errors import (
+    BrokerError,
+    ConditionRefusedError,
+    ConfigurationError,
+    NoQueueError,
+    RocketMQError,
+    SubscriptionError,
+)
+from rocketmq_py.protocol.bodies import ClientCheck, SubscriptionData
+from rocketmq_py.protocol.headers import CheckClientConfigRequest
+from rocketmq_py.protocol.subscription import ALL, SQL92, subscribe
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+FIRST_RETRY_SECONDS = 1.0
+LAST_RETRY_SECONDS = 20.0
+"""Between two tries to find a broker that says whether it accepts a condition: doubled each time."""
+
+_NOT_ENABLED = "does not support consumer to filter"
+"""What brokers without ``enablePropertyFilter`` say, with a code that says nothing."""
 
 
 def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) -> SubscriptionData:
     """Return a subscription to the messages of some tags or, if ``sql`` is given, to those it is true of.
 
     Raises:
-        ConfigurationError: ``tags`` names no tag, or ``sql`` is empty.
+        ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or both are given.
     """
     if sql is None:
         return subscribe(topic, tags, version_ms=version_ms)
+    if tags.strip() != ALL:
+        raise ConfigurationError(
+            f"the subscription to {topic!r} has tags {tags!r} and a condition: give one; "
+            f"a condition may ask for tags as well, \"TAGS = 'A' AND ({sql})\""
+        )
     return subscribe(topic, sql, version_ms=version_ms, kind=SQL92)
+
+
+async def check_condition(client: ClientInstance, group: str, subscription: SubscriptionData) -> None:
+    """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is asked about tags.
+
+    The brokers are asked in turn until one tells: those of a cluster are taken to be set up alike. Java:
+    ``MQClientInstance.checkClientInBroker``.
+
+    Raises:
+        ConditionRefusedError: it does not.
+        RocketMQError: nobody could tell.
+    """
+    if subscription.expression_type != SQL92:
+        return
+    topic, namespace = subscription.topic, client.namespace
+    check = ClientCheck(
+        client_id=client.client_id,
+        group=namespace.wrap_group(group),
+        subscription_data=msgspec.structs.replace(subscription, topic=namespace.wrap_topic(topic)),
+    )
+    failure: RocketMQError | None = None
+    for broker_name in sorted((await client.routes.get(topic)).brokers):
+        try:
+            address = client.brokers.channel(client.routes.broker_address(broker_name, any_id=True))
+            await client.brokers.call(address, CheckClientConfigRequest(), check.encode())
+        except BrokerError as error:
+            if isinstance(error, SubscriptionError) or _NOT_ENABLED in (error.remark or ""):
+                raise ConditionRefusedError(
+                    topic, subscription.sub_string, error.code, error.remark, error.address
+                ) from None
+            failure = failure or error
+        except RocketMQError as error:
+            failure = failure or error
+        else:
+            return
+    raise failure or NoQueueError(f"topic {topic!r} has no broker")
+
+
+class Subscriptions(Mapping[str, SubscriptionData]):
+    """What a consumer has subscribed, by topic: tags at once, conditions when a broker has accepted them.
+
+    Until then the topic has what was subscribed before, if anything was. A condition that is refused is kept
+    aside until something else is subscribed.
+
+    Args:
+        client: how brokers are asked.
+        group: the consumer's group.
+
+    Attributes:
+        on_change: called with a topic of which something else is wanted now.
+        refused: why conditions were refused, by topic.
+    """
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self.on_change: Callable[[str], None] = _ignore
+        self.refused: dict[str, ConditionRefusedError] = {}
+        self._client = client
+        self._group = group
+        self._accepted: dict[str, SubscriptionData] = {}
+        self._unchecked: dict[str, SubscriptionData] = {}
+        self._more = trio.lowlevel.ParkingLot()
+
+    def __getitem__(self, topic: str) -> SubscriptionData:
+        return self._accepted[topic]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._accepted)
+
+    def __len__(self) -> int:
+        return len(self._accepted)
+
+    @property
+    def wanted(self) -> list[str]:
+        """The topics that are subscribed, with conditions that were accepted or with others."""
+        return list(dict.fromkeys([*self._accepted, *self._unchecked]))
+
+    def raise_refusal(self) -> None:
+        """Raise the ConditionRefusedError of a condition that was refused, if there is one."""
+        for error in self.refused.values():
+            raise error.with_traceback(None)
+
+    def put(self, subscription: SubscriptionData) -> None:
+        """Subscribe, or subscribe differently."""
+        topic = subscription.topic
+        self.refused.pop(topic, None)
+        if subscription.expression_type == SQL92:
+            self._unchecked[topic] = subscription
+            self._more.unpark_all()
+        else:
+            self._unchecked.pop(topic, None)
+            self._accept(subscription)
+
+    def remove(self, topic: str) -> bool:
+        """Unsubscribe; return whether the topic was subscribed."""
+        self.refused.pop(topic, None)
+        was_unchecked = self._unchecked.pop(topic, None) is not None
+        was_accepted = self._accepted.pop(topic, None) is not None
+        if was_accepted:
+            self.on_change(topic)
+        return was_unchecked or was_accepted
+
+    def replace(self, subscriptions: Collection[SubscriptionData]) -> None:
+        """Have these, which are accepted, and no other."""
+        self.refused.clear()
+        self._unchecked.clear()
+        self._accepted = {subscription.topic: subscription for subscription in subscriptions}
+
+    async def check(self, topics: Collection[str] | None = None) -> dict[str, RocketMQError]:
+        """Ask about the conditions that no broker has accepted yet: of these topics, or of all.
+
+        Returns:
+            Why nobody could tell, by topic.
+
+        Raises:
+            ConditionRefusedError: a broker does not accept one.
+        """
+        unsettled: dict[str, RocketMQError] = {}
+        for topic, subscription in list(self._unchecked.items()):
+            if topics is not None and topic not in topics:
+                continue
+            try:
+                await check_condition(self._client, self._group, subscription)
+            except ConditionRefusedError as error:
+                if self._unchecked.get(topic) is subscription:
+                    self.refused[topic] = error
+                    raise
+            except RocketMQError as error:
+                unsettled[topic] = error
+            else:
+                if self._unchecked.get(topic) is subscription:
+                    del self._unchecked[topic]
+                    self._accept(subscription)
+        return unsettled
+
+    async def keep_checked(self) -> None:
+        """Ask about each condition that comes, until cancelled; where nobody can tell, again and again.
+
+        Raises:
+            ConditionRefusedError: a broker does not accept one. That one is not asked about any more.
+        """
+        pause = FIRST_RETRY_SECONDS
+        while True:
+            topics = [topic for topic in self._unchecked if topic not in self.refused]
+            if not topics:
+                pause = FIRST_RETRY_SECONDS
+                await self._more.park()
+                continue
+            unsettled = await self.check(topics)
+            if not unsettled:
+                continue
+            if pause == FIRST_RETRY_SECONDS:
+                for topic, error in unsettled.items():
+                    logger.warning(
+                        "group %s: topic %s waits for a broker that accepts its condition: %s",
+                        self._group, topic, error,
+                    )  # fmt: skip
+            with trio.move_on_after(pause):
+                await self._more.park()
+            pause = min(pause * 2, LAST_RETRY_SECONDS)
+
+    def _accept(self, subscription: SubscriptionData) -> None:
+        self._accepted[subscription.topic] = subscription
+        self.on_change(subscription.topic)
+
+
+def _ignore(_: str) -> None:
+    pass

@@ -11,7 +11,8 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.calling import Caller
-from rocketmq_py.consumer.process_queue import ProcessQueue
+from rocketmq_py.consumer.held import HeldMessages
+from rocketmq_py.consumer.hooks import ConsumerHooks
 from rocketmq_py.consumer.results import ConsumeLater, ConsumeResult
 from rocketmq_py.consumer.workers import YIELD_EVERY, Workers, describe, raise_without_failures, unreadable
 from rocketmq_py.errors import RocketMQError
@@ -37,14 +38,14 @@ class _Place:
     __slots__ = ("held", "item", "scope", "seen", "since")
 
     def __init__(self) -> None:
-        self.held: ProcessQueue
+        self.held: HeldMessages
         self.item: Any = None
         self.scope = trio.CancelScope()
         self.seen: Any = None
         self.since = 0.0
 
 
-class Handling(Workers):
+class Handling(Workers[HeldMessages]):
     """Hands out messages of all queues at once. Java: ``ConsumeMessageConcurrentlyService``.
 
     An item is what one call of the handler gets: a message, or a tuple of them.
@@ -56,6 +57,7 @@ class Handling(Workers):
         batch_size: the longest list that a call gets; None for a message a call.
         timeout: seconds after which a call counts as failed.
         give_back: has the broker deliver a message again, after the delay of this level.
+        hooks: as Workers has them.
     """
 
     def __init__(
@@ -67,13 +69,14 @@ class Handling(Workers):
         batch_size: int | None,
         timeout: float,
         give_back: Callable[[ReceivedMessage, int], Awaitable[None]],
+        hooks: ConsumerHooks | None = None,
     ) -> None:
-        super().__init__(nursery, caller, concurrency=concurrency)
+        super().__init__(nursery, caller, concurrency=concurrency, hooks=hooks)
         self._batch_size = batch_size
         self._timeout = timeout
         self._give_back = give_back
         self._places: list[_Place] = []
-        self._later: deque[tuple[float, ProcessQueue, ReceivedMessage]] = deque()
+        self._later: deque[tuple[float, HeldMessages, ReceivedMessage]] = deque()
         self._more_later = trio.lowlevel.ParkingLot()
         nursery.start_soon(self._redeliver)
         nursery.start_soon(self._look_for_late_calls)
@@ -89,6 +92,7 @@ class Handling(Workers):
     async def _serve(self, place: _Place) -> None:
         """Have messages handled, until a call has failed or was given up."""
         ready, call, one_by_one = self._ready, self._caller.call, self._batch_size is None
+        hooked = self._hooked
         until_yield, is_timed = YIELD_EVERY, True  # of many calls one is timed
         began = 0.0
         while True:
@@ -116,7 +120,7 @@ class Handling(Workers):
             try:
                 if one_by_one and item.corruption is not None:
                     raise unreadable(item)
-                result = await call(item)
+                result = await (self._call_hooked(held, item) if hooked else call(item))
             except Exception:
                 logger.exception("handling %s failed", _describe(held, item))
                 await self._failed(place, item)
@@ -126,7 +130,7 @@ class Handling(Workers):
                 if result is not None and isinstance(result, ConsumeResult):
                     await self._returned(place, item, result)
                 elif one_by_one:
-                    held.remove(item.queue_offset)
+                    held.remove(item)
                 else:
                     held.remove_all(item)
             finally:
@@ -144,7 +148,7 @@ class Handling(Workers):
                 until_yield, is_timed = YIELD_EVERY, True
                 await trio.lowlevel.checkpoint()
 
-    def _take_several(self, held: ProcessQueue) -> tuple[ReceivedMessage, ...] | None:
+    def _take_several(self, held: HeldMessages) -> tuple[ReceivedMessage, ...] | None:
         """Return the next messages that can be read; those that cannot are given back."""
         assert self._batch_size is not None
         while messages := held.take_several(self._batch_size):
@@ -180,7 +184,7 @@ class Handling(Workers):
     # Delivering again
 
     async def _deliver_again(
-        self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int
+        self, held: HeldMessages, messages: Sequence[ReceivedMessage], delay_level: int
     ) -> None:
         """Give messages back to the broker; those that it does not take are kept, and tried again here."""
         held.counts.failed += len(messages)
@@ -189,7 +193,7 @@ class Handling(Workers):
                 nursery.start_soon(self._deliver_one_again, held, message, delay_level)
 
     async def _deliver_one_again(
-        self, held: ProcessQueue, message: ReceivedMessage, delay_level: int
+        self, held: HeldMessages, message: ReceivedMessage, delay_level: int
     ) -> None:
         # Whoever has the queue now gets the message anyway; or its call has ended after all.
         if held.dropped or not held.holds(message):
@@ -205,7 +209,7 @@ class Handling(Workers):
             self._later.append((trio.current_time() + RETRY_HERE_SECONDS, held, again))
             self._more_later.unpark_all()
         else:
-            held.let_go(message.queue_offset)
+            held.let_go(message)
 
     async def _redeliver(self) -> None:
         """Hand out again what was kept, when its time has come."""
@@ -245,5 +249,5 @@ def _messages(item: Any) -> Sequence[ReceivedMessage]:
     return item if isinstance(item, tuple) else (item,)
 
 
-def _describe(held: ProcessQueue, item: Any) -> str:
+def _describe(held: HeldMessages, item: Any) -> str:
     return describe(held, *_messages(item))

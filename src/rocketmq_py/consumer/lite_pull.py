@@ -13,7 +13,8 @@ import trio
 
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
-from rocketmq_py.client.member import Member
+from rocketmq_py.consumer.filters import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.group_consumer import GroupConsumer
 from rocketmq_py.consumer.lite_pull_config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull_member import LitePullMember
 from rocketmq_py.consumer.lite_pull_queues import AssignmentListener, PolledQueues
@@ -24,13 +25,12 @@ from rocketmq_py.consumer.reading import YIELD_EVERY
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import check_topic
-from rocketmq_py.protocol.bodies import SubscriptionData
-from rocketmq_py.protocol.subscription import ALL, TAG, subscribe
+from rocketmq_py.protocol.subscription import ALL
 
 MAX_POLLED = 32
 
 
-class LitePullConsumer(Member):
+class LitePullConsumer(GroupConsumer):
     """Gives messages when it is asked for them. Java: ``DefaultLitePullConsumer``.
 
     ::
@@ -77,90 +77,112 @@ class LitePullConsumer(Member):
     ) -> None:
         own, shared = split_options(options, LitePullConsumerConfig, ClientConfig)
         self.config = LitePullConsumerConfig(group=group, **own)
-        super().__init__(client, rng, shared)
+        super().__init__(client, rng, shared, group=group, trace=self.config.trace)
         self.close_timeout = self.config.close_timeout
         self._now_ms = now_ms
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = now_ms() - HALF_AN_HOUR_MS
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscriptions = Subscriptions(self.client, group)
         self._queues = PolledQueues(
             self.client,
             self.config,
             self._subscriptions,
             timestamp_ms=timestamp_ms,
             on_assignment=on_assignment,
+            statistics=self._statistics,
         )
         self._member = LitePullMember(self.client, self.config, self._subscriptions, self._queues)
+        self._subscriptions.on_change = self._member.subscription_changed
         self._assigns = False
         self._ends_with_error = False
         self._until_yield = YIELD_EVERY
 
     # What it reads
 
-    def subscribe(self, topic: str, expression: str = ALL, *, kind: str = TAG) -> None:
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Share a topic's queues with the group from now on, or ask for other messages of it than before.
 
         A topic that does not exist is waited for. May be called before and while the consumer is open.
+        Brokers are asked in the background whether they accept a condition, before it takes effect: if they
+        do not, :meth:`poll` raises until the topic is subscribed otherwise. To know before, use
+        :meth:`check_sql`.
 
         Args:
             topic: the topic.
-            expression: tags with ``||`` between, or ``*`` for all messages; for SQL92 a condition.
-            kind: ``"TAG"`` or ``"SQL92"``, which brokers have to allow (enablePropertyFilter).
+            tags: tags with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set.
 
         Raises:
-            ConfigurationError: no topic can have this name, the expression is no such one, queues are
-                assigned, or another consumer of this client is in the group.
+            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, both are
+                given, queues are assigned, or another consumer of this client is in the group.
         """
         if self._assigns:
             raise ConfigurationError("this consumer has queues assigned; it cannot subscribe as well")
-        subscription = subscribe(check_topic(topic), expression, version_ms=self._now_ms(), kind=kind)
+        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
         if self.is_open:
             self._member.join()
-        self._subscriptions[topic] = subscription
-        self._member.announce()
+        self._subscriptions.put(subscription)
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more; nothing happens if it is not subscribed."""
-        if not self._assigns and self._subscriptions.pop(topic, None) is not None:
-            self._member.announce()
+        if not self._assigns:
+            self._subscriptions.remove(topic)
 
-    async def assign(self, queues: Iterable[MessageQueue], expression: str = ALL, *, kind: str = TAG) -> None:
+    async def check_sql(self, topic: str, sql: str) -> None:
+        """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is subscribed.
+
+        Raises:
+            ConditionRefusedError: it does not, for the reason that the error has.
+            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
+            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+            RequestTimeoutError: nobody can tell.
+        """
+        self._check_open()
+        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
+        await check_condition(self.client, self.config.group, subscription)
+
+    async def assign(
+        self, queues: Iterable[MessageQueue], tags: str = ALL, *, sql: str | None = None
+    ) -> None:
         """Read these queues from now on and no other, whatever the group's other members do.
 
         What was polled before is done with.
 
         Args:
             queues: the queues; see :meth:`queues`. Those that it had before go on where they are.
-            expression: which messages of them, as for :meth:`subscribe`.
-            kind: ``"TAG"`` or ``"SQL92"``.
+            tags: which messages of them, as for :meth:`subscribe`.
+            sql: the same.
 
         Raises:
-            ConfigurationError: the expression is no such one, or topics are subscribed.
+            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, both are given, or topics are
+                subscribed.
+            ConditionRefusedError: a broker does not accept the condition. The assignment is as it was.
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
-            NameServerError, BrokerError: the route could not be asked for.
+            NameServerError, BrokerError: the route could not be asked for, or nobody could tell whether the
+                condition is accepted; then also ConnectError, ConnectionLostError, RequestTimeoutError.
             ClosedError: the consumer is not open.
 
         When cancelled, the assignment may have changed in part.
         """
         self._check_open()
-        if self._subscriptions and not self._assigns:
+        if self._subscriptions.wanted and not self._assigns:
             raise ConfigurationError("this consumer has subscribed; it cannot be assigned queues as well")
         wanted: defaultdict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
             wanted[queue.topic].append(queue)
         version_ms = self._now_ms()
-        subscriptions = {
-            topic: subscribe(topic, expression, version_ms=version_ms, kind=kind) for topic in wanted
-        }
+        subscriptions = [subscription_of(topic, tags, sql, version_ms=version_ms) for topic in wanted]
         for topic, topic_queues in wanted.items():
             missing = set(topic_queues).difference(await self.queues(topic))
             if missing:
                 raise NoQueueError(f"there is no queue {queue_name(min(missing))} that may be read")
+        for subscription in subscriptions:
+            await check_condition(self.client, self.config.group, subscription)
         self._queues.settle()
         self._assigns = True
-        self._subscriptions.clear()
-        self._subscriptions.update(subscriptions)
+        self._subscriptions.replace(subscriptions)
         for topic in {*self._queues.topics(), *wanted}:
             await self._queues.assign(topic, wanted.get(topic, ()))
 
@@ -187,10 +209,11 @@ class LitePullConsumer(Member):
         Raises:
             ConfigurationError: an argument is outside of what is allowed, or nothing is subscribed or
                 assigned.
+            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed.
             ClosedError: the consumer is not open, or is closed meanwhile.
 
-        Errors of brokers do not end up here: they are logged, and tried again. When cancelled, no message
-        is lost.
+        Other errors of brokers do not end up here: they are logged, and tried again. When cancelled, no
+        message is lost.
         """
         if timeout is None:
             timeout = self.config.poll_timeout
@@ -221,13 +244,16 @@ class LitePullConsumer(Member):
         return message
 
     async def _take(self, count: int, timeout: float) -> list[ReceivedMessage]:
-        line = self._queues.line
+        line, began = self._queues.line, trio.current_time()
         messages = line.take(count)
         with trio.move_on_after(timeout):
             while not messages:
                 await line.changed()
                 self._check_open()
+                self._subscriptions.raise_refusal()
                 messages = line.take(count)
+        if messages and self._hooks.all:
+            return await line.hand_out(messages, self._hooks, trio.current_time() - began)
         return messages
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -335,6 +361,9 @@ class LitePullConsumer(Member):
         await self.queues(queue.topic)
         return await self.client.brokers.committed_offset(self.config.group, queue, zero_if_new=False)
 
+    def _consumed(self) -> PolledQueues:
+        return self._queues
+
     # Beginning and end
 
     async def __aexit__(
@@ -345,7 +374,7 @@ class LitePullConsumer(Member):
 
     async def _open(self) -> None:
         await super()._open()
-        if self._subscriptions:
+        if self._subscriptions.wanted:
             self._member.join()
         await self.nursery.start(self._member.run)
 
@@ -362,8 +391,9 @@ class LitePullConsumer(Member):
 
     def _check_polling(self) -> None:
         self._check_open()
-        if not self._subscriptions:
+        if not self._subscriptions.wanted:
             raise ConfigurationError("nothing to poll: subscribe to a topic or assign queues first")
+        self._subscriptions.raise_refusal()
 
     def _check_assigned(self, queue: MessageQueue) -> None:
         self._check_open()

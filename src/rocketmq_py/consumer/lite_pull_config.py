@@ -39,6 +39,9 @@ class LitePullConsumerConfig:
         pull_timeout: seconds until a pull without an answer has failed (consumerTimeoutMillisWhenSuspend).
         pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is taken up
             anew (rocketmq.client.pull.pullMaxIdleTime).
+        trace: True sends a record of each message that is polled to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
+            format, in the background; a text names another topic for them (enableMsgTrace,
+            customizedTraceTopic).
         close_timeout: seconds that closing may take.
     """
 
@@ -58,6 +61,7 @@ class LitePullConsumerConfig:
     pull_hold: float = 20.0
     pull_timeout: float = 30.0
     pull_max_idle_time: float = 120.0
+    trace: bool | str = False
     close_timeout: float = 5.0
 
     def __attrs_post_init__(self) -> None:
@@ -101,4 +105,5 @@ class LitePullConsumerOptions(ClientOptions, total=False):
     pull_hold: float
     pull_timeout: float
     pull_max_idle_time: float
+    trace: bool | str
     close_timeout: float

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import trio
 
+from rocketmq_py.consumer.hooks import ConsumerHooks
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.message import ReceivedMessage
 
@@ -57,6 +58,23 @@ class PollLine:
                 held.offered = True
                 line.append(held)
         return taken
+
+    async def hand_out(
+        self, messages: Sequence[ReceivedMessage], hooks: ConsumerHooks, seconds: float
+    ) -> list[ReceivedMessage]:
+        """Call the hooks for what was just taken, after so many seconds; return what the user gets.
+
+        When cancelled, the messages wait again, before those that follow them.
+        """
+        queues = [held.queue for held, taken in self._in_hand for _ in taken]
+        try:
+            return await hooks.received(messages, queues, seconds)
+        except BaseException:
+            in_hand, self._in_hand = self._in_hand, []
+            for held, taken in in_hand:
+                held.put_back_first(taken)
+                self.offer(held)
+            raise
 
     def settle(self) -> bool:
         """Be done with everything that was taken; return whether there was anything."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.filters import Subscriptions
 from rocketmq_py.consumer.lite_pull_config import LitePullConsumerConfig
 from rocketmq_py.consumer.lite_pull_queues import PolledQueues
 from rocketmq_py.consumer.rebalancing import Rebalancer
 from rocketmq_py.consumer.session import CONSUME_FROM_WHERE
-from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.bodies import ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from rocketmq_py.errors import ConditionRefusedError, ConfigurationError
+from rocketmq_py.protocol.bodies import ConsumerData, ConsumeType, MessageModel
 
 LEAVE_SHARE = 0.8
 """The part of ``close_timeout`` for commits and leave-taking. What is left is for the client."""
@@ -32,7 +31,7 @@ class LitePullMember:
         self,
         client: ClientInstance,
         config: LitePullConsumerConfig,
-        subscriptions: Mapping[str, SubscriptionData],
+        subscriptions: Subscriptions,
         queues: PolledQueues,
     ) -> None:
         self._client = client
@@ -63,7 +62,9 @@ class LitePullMember:
             async with trio.open_nursery() as nursery:
                 self._queues.open(nursery)
                 nursery.start_soon(self._share_out)
+                nursery.start_soon(self._check_conditions)
                 nursery.start_soon(self._queues.commit_now_and_then)
+                nursery.start_soon(self._queues.look_for_progress)
                 task_status.started()
                 await self._stopping.wait()
                 nursery.cancel_scope.cancel()
@@ -91,8 +92,9 @@ class LitePullMember:
         self._client.on_members_changed(group, self._rebalancer.wake)
         self._joined.set()
 
-    def announce(self) -> None:
-        """Have brokers told of the subscriptions, and queues shared out, at once."""
+    def subscription_changed(self, topic: str) -> None:
+        """Have brokers told, and queues shared out, at once: the topic is subscribed otherwise."""
+        self._queues.pull_anew(topic)
         self._rebalancer.announce()
 
     async def leave(self) -> None:
@@ -104,6 +106,13 @@ class LitePullMember:
     async def _share_out(self) -> None:
         await self._joined.wait()
         await self._rebalancer.run()
+
+    async def _check_conditions(self) -> None:
+        while True:
+            try:
+                await self._subscriptions.keep_checked()
+            except ConditionRefusedError:
+                self._queues.line.wake()  # whoever polls is told
 
     async def _leave(self) -> None:
         if self._joined.is_set():

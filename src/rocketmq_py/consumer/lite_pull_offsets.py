@@ -29,6 +29,8 @@ class PolledOffsets:
         self.forget = self._offsets.forget
         self.write = self._offsets.write
         self.confirm = self._offsets.confirm
+        self.written = self._offsets.written
+        self.committed = self._offsets.committed
 
     def update(self, queue: MessageQueue, offset: int) -> None:
         """Note how far a queue has been handled, for the next commit that comes by itself."""

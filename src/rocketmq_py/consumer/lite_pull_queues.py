@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.flow import FlowLimits
+from rocketmq_py.consumer.lag import ask_lag
 from rocketmq_py.consumer.lite_pull_config import LitePullConsumerConfig
 from rocketmq_py.consumer.lite_pull_line import PollLine
 from rocketmq_py.consumer.lite_pull_offsets import PolledOffsets
@@ -17,6 +18,7 @@ from rocketmq_py.consumer.offsets import starting_offset
 from rocketmq_py.consumer.pull_loop import PullLoop
 from rocketmq_py.consumer.pulling import queue_name
 from rocketmq_py.consumer.queues import Queues
+from rocketmq_py.consumer.statistics import Statistics
 from rocketmq_py.errors import NotAssignedError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -39,10 +41,13 @@ class PolledQueues:
         subscriptions: what is wanted of each topic; may change.
         timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
         on_assignment: told when queues are got or lost; None for nobody.
+        statistics: counts what is pulled and polled.
 
     Attributes:
         line: what waits to be polled.
         topics: gives the topics of which there are queues now.
+        pull_anew: has a topic's queues pulled anew.
+        look_for_progress, statistics: as Queues has them.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class PolledQueues:
         *,
         timestamp_ms: int,
         on_assignment: AssignmentListener | None,
+        statistics: Statistics,
     ) -> None:
         self._client = client
         self._config = config
@@ -67,10 +73,14 @@ class PolledQueues:
             self._offsets,
             begin_at=self._begin_at,
             limits=self._limits,
+            statistics=statistics,
         )
         self._is_crowded = False
         self.line = PollLine()
         self.topics = self._queues.topics
+        self.pull_anew = self._queues.pull_anew
+        self.look_for_progress = self._queues.look_for_progress
+        self.statistics = self._queues.statistics
 
     def open(self, nursery: trio.Nursery) -> None:
         """Have the pull loops run in ``nursery``."""
@@ -131,6 +141,10 @@ class PolledQueues:
             await trio.sleep(self._config.auto_commit_interval)
             self._queues.note_offsets()
             await self._offsets.write()
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Ask the brokers how far the group is behind in each queue."""
+        return await ask_lag(self._client, self.assignment(), self._offsets.committed)
 
     async def leave(self) -> None:
         """Give up all queues; what is done with is committed, unless that is left to the user."""

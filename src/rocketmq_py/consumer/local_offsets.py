@@ -176,6 +176,10 @@ class LocalOffsets:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return what the file says of the queue; None if nothing."""
+        return self.written(queue)
+
+    def written(self, queue: MessageQueue) -> int | None:
+        """Return the offset that is in the file; None if there is none."""
         return self._written.get(queue)
 
     def update(self, queue: MessageQueue, offset: int) -> None:

@@ -16,11 +16,10 @@ from rocketmq_py.message import MessageQueue
 logger = logging.getLogger("rocketmq_py.consumer")
 
 LOCK_INTERVAL = 20.0
-"""Seconds between two renewals of a lock (rocketmq.client.rebalance.lockInterval)."""
+"""Seconds between two renewals of a lock, unless the consumer's settings differ."""
 LOCK_LIFE = 30.0
-"""Seconds for which a lock is trusted here (rocketmq.client.rebalance.lockMaxLiveTime)."""
-BROKER_LOCK_LIFE = 60.0
-"""Seconds for which a broker keeps it for this member (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+"""Seconds for which a lock is trusted here, unless they differ. Brokers keep it for twice as long."""
+BROKER_LOCK_LIFE = 2 * LOCK_LIFE
 REFUSED_SECONDS = 0.5
 """Until a lock is asked for again that another member has: that one gives it back when it has heard of it."""
 FAILED_SECONDS = 3.0
@@ -39,6 +38,8 @@ class Lock:
     Args:
         queue: the queue.
         held_until: trio's time until which it is trusted.
+        interval: seconds between two renewals.
+        life: seconds for which it is trusted here; half of those for which the broker keeps it.
 
     Attributes:
         queue: the queue.
@@ -50,8 +51,18 @@ class Lock:
         on_lost: called when another member may have had it: what is known of the queue counts no more.
     """
 
-    def __init__(self, queue: MessageQueue, *, held_until: float = -math.inf) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        *,
+        held_until: float = -math.inf,
+        interval: float = LOCK_INTERVAL,
+        life: float = LOCK_LIFE,
+    ) -> None:
         self.queue = queue
+        self._interval = interval
+        self._life = life
+        self._broker_life = 2 * life
         self.busy = False
         self.asked = False
         self.ask_at = -math.inf
@@ -99,7 +110,7 @@ class Lock:
     def answered(self) -> None:
         """Note that the request for it is over, with whatever outcome."""
         self.asked = False
-        self._perhaps_until = trio.current_time() + BROKER_LOCK_LIFE
+        self._perhaps_until = trio.current_time() + self._broker_life
         self._changed.unpark_all()
 
     def got(self, asked_at: float) -> None:
@@ -107,9 +118,9 @@ class Lock:
         was_held, was_lost = self.is_held, -math.inf < self._alone_until <= trio.current_time()
         self.got_at = asked_at
         self._has_waited = False
-        self._held_until = asked_at + LOCK_LIFE
-        self._alone_until = asked_at + BROKER_LOCK_LIFE
-        self.ask_at = asked_at + LOCK_INTERVAL
+        self._held_until = asked_at + self._life
+        self._alone_until = asked_at + self._broker_life
+        self.ask_at = asked_at + self._interval
         if was_lost:
             self.on_lost()
         if not was_held:
@@ -153,6 +164,11 @@ class QueueLocks:
             self._wanted.set()
         await lock.until_held()
 
+    async def until_free(self, lock: Lock) -> None:
+        """Wait until a lock may be given back; from then on it is not renewed any more."""
+        await lock.until_free()
+        self._locks.pop(lock.queue, None)
+
     async def release(self, locks: Collection[Lock]) -> None:
         """Give locks back. Failures are logged: the broker then keeps them for a minute at the most."""
         kept = [lock for lock in locks if lock.may_be_kept]
@@ -174,13 +190,14 @@ class QueueLocks:
             due = [lock for lock in self._locks.values() if lock.ask_at <= now + GATHER_SECONDS]
             async with trio.open_nursery() as nursery:
                 for broker_name, locks in _by_broker(due).items():
+                    # At once: who gives a queue up before the task runs shall wait for the answer.
+                    for lock in locks:
+                        lock.asking()
                     nursery.start_soon(self._ask, broker_name, locks)
 
     async def _ask(self, broker_name: str, locks: Sequence[Lock]) -> None:
         asked_at = trio.current_time()
         queues = [lock.queue for lock in locks]
-        for lock in locks:
-            lock.asking()
         try:
             locked = await self._client.brokers.lock(self._group, self._client.client_id, broker_name, queues)
         except RocketMQError as error:

@@ -36,6 +36,9 @@ class OffsetStore(Protocol):
     def forget(self, queue: MessageQueue) -> None:
         """Write no more of the queue."""
 
+    def written(self, queue: MessageQueue) -> int | None:
+        """Return the offset that was last written or read; None if neither was."""
+
     def has_entry(self, queue: MessageQueue) -> bool:
         """Whether a pull may carry the offset."""
 
@@ -102,6 +105,10 @@ class RemoteOffsets:
         for table in (self._offsets, self._written, self._confirmed):
             table.pop(queue, None)
         self._failures.pop(queue, None)
+
+    def written(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the broker was last told, or said; None if neither was."""
+        return self._written.get(queue)
 
     def failure(self, queue: MessageQueue) -> RocketMQError | None:
         """Return why the last :meth:`confirm` failed for a queue; None if it did not."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import attrs
 import trio
 
 from rocketmq_py.consumer.calling import Caller
+from rocketmq_py.consumer.hooks import ConsumerHooks
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.results import Commit, ConsumeResult, Rollback, Suspend
 from rocketmq_py.consumer.workers import YIELD_EVERY, Workers, describe, raise_without_failures, unreadable
@@ -19,7 +21,7 @@ from rocketmq_py.message import ReceivedMessage
 logger = logging.getLogger("rocketmq_py.consumer")
 
 
-class OrderlyHandling(Workers):
+class OrderlyHandling(Workers[ProcessQueue]):
     """Hands out each queue's messages one after the other. Java: ``ConsumeMessageOrderlyService``.
 
     While messages of a queue are handled, or it rests after a failure, nothing else of it is handed out; nor
@@ -34,6 +36,7 @@ class OrderlyHandling(Workers):
         suspend: seconds that a queue rests after a failure, if the handler does not say it.
         max_reconsume_times: tries after the first one, before a message is given up.
         give_up: has the broker collect a message as a dead letter.
+        hooks: as Workers has them.
     """
 
     def __init__(
@@ -47,8 +50,9 @@ class OrderlyHandling(Workers):
         suspend: float,
         max_reconsume_times: float = math.inf,
         give_up: Callable[[ReceivedMessage], Awaitable[None]],
+        hooks: ConsumerHooks | None = None,
     ) -> None:
-        super().__init__(nursery, caller, concurrency=concurrency)
+        super().__init__(nursery, caller, concurrency=concurrency, hooks=hooks)
         self._batch_size = batch_size
         self._auto_commit = auto_commit
         self._suspend = suspend
@@ -57,6 +61,7 @@ class OrderlyHandling(Workers):
 
     async def _work(self) -> None:
         ready, call, one_by_one = self._ready, self._caller.call, self._batch_size is None
+        hooked = self._hooked
         batch_size = self._batch_size or 1
         self._waking = False
         until_yield, is_timed = YIELD_EVERY, True  # of many calls one is timed
@@ -86,7 +91,8 @@ class OrderlyHandling(Workers):
                 for message in messages:
                     if message.corruption is not None:
                         raise unreadable(message)
-                result = await call(messages[0] if one_by_one else messages)
+                item: Any = messages[0] if one_by_one else messages
+                result = await (self._call_hooked(held, item) if hooked else call(item))
             except Exception:
                 logger.exception("handling %s failed", describe(held, *messages))
                 pause = await self._failed(held, messages, None)
@@ -171,7 +177,7 @@ class OrderlyHandling(Workers):
             if message.reconsume_times >= self._max_reconsume_times and await self._is_given_up(
                 held, message
             ):
-                held.let_go(message.queue_offset)
+                held.let_go(message)
             else:
                 again.append(attrs.evolve(message, reconsume_times=message.reconsume_times + 1))
         if not again:

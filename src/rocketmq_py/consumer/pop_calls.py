@@ -48,12 +48,14 @@ class Wanted:
         max_messages: how many at the most.
         invisible: seconds until what is not acknowledged comes again.
         init_mode: where a new group begins.
+        orderly: whether nothing more of a queue shall come before what came of it is acknowledged.
     """
 
     subscription: SubscriptionData
     max_messages: int
     invisible: float
     init_mode: int
+    orderly: bool = False
 
 
 class PopCalls:
@@ -71,13 +73,16 @@ class PopCalls:
         self._client = client
         self._group = group
 
-    async def pop(self, broker_name: str, wanted: Wanted, *, hold: float) -> list[PoppedMessage]:
-        """Take messages from any queue of a broker, and from the group's retry topic there.
+    async def pop(
+        self, broker_name: str, wanted: Wanted, *, hold: float, queue_id: int = ALL_QUEUES
+    ) -> list[PoppedMessage]:
+        """Take messages from a queue of a broker, or all of them, and from the group's retry topic there.
 
         Args:
             broker_name: the broker.
             wanted: what is asked for.
             hold: seconds that the broker may wait for messages; 0 for none.
+            queue_id: the queue; ALL_QUEUES for any.
 
         Raises:
             UnsupportedByBrokerError: it is older than 5.0; nothing was asked.
@@ -91,7 +96,7 @@ class PopCalls:
             PopMessageRequest(
                 consumer_group=self._group,
                 topic=wanted.subscription.topic,
-                queue_id=ALL_QUEUES,
+                queue_id=queue_id,
                 max_msg_nums=wanted.max_messages,
                 invisible_time=round(wanted.invisible * 1000),
                 poll_time=round(hold * 1000),
@@ -99,6 +104,7 @@ class PopCalls:
                 init_mode=wanted.init_mode,
                 exp_type=wanted.subscription.expression_type,
                 exp=wanted.subscription.sub_string,
+                order=wanted.orderly,
             )
         )
         answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)

@@ -25,13 +25,20 @@ class PopConsumerConfig:
         group: the consumer group (consumerGroup). All its members must subscribe alike, and pop.
         max_reconsume_times: deliveries after the first one, before a message that is never acknowledged
             goes to the group's dead letters (maxReconsumeTimes).
+        orderly: receive the messages of each queue in their order: nothing more of it comes, to any member,
+            before all that came is acknowledged; and when its time is up, it comes again from there (order).
+            All members of the group must do so.
         consume_from: where a new group begins: FIRST or LAST; see ConsumeFrom (consumeFromWhere).
+        trace: True sends a record of each message that is received to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
+            format, in the background; a text names another topic for them.
         close_timeout: seconds that closing may take.
     """
 
     group: str = attrs.field(converter=check_group)
     max_reconsume_times: int = attrs.field(default=DEFAULT_RECONSUME_TIMES, validator=not_negative)
+    orderly: bool = False
     consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, validator=_consume_from)
+    trace: bool | str = False
     close_timeout: float = attrs.field(default=5.0, validator=positive)
 
 
@@ -39,5 +46,7 @@ class PopConsumerOptions(ClientOptions, total=False):
     """The fields of PopConsumerConfig but ``group``, and those of ClientConfig, as keyword arguments."""
 
     max_reconsume_times: int
+    orderly: bool
     consume_from: ConsumeFrom
+    trace: bool | str
     close_timeout: float

@@ -5,24 +5,28 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Unpack
 
 import trio
 
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
-from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.filters import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.group_consumer import GroupConsumer
+from rocketmq_py.consumer.lag import ask_lag
 from rocketmq_py.consumer.pop_calls import PopCalls, Wanted
 from rocketmq_py.consumer.pop_config import PopConsumerConfig, PopConsumerOptions
 from rocketmq_py.consumer.pop_message import PoppedMessage
 from rocketmq_py.consumer.pop_places import TURN_SECONDS, Places
 from rocketmq_py.consumer.pop_polls import Polls
 from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
-from rocketmq_py.protocol.subscription import ALL, TAG, matches, subscribe
+from rocketmq_py.protocol.subscription import ALL, matches
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
@@ -34,7 +38,7 @@ LEAVE_SHARE = 0.6
 """Part of ``close_timeout`` for taking leave; what is left is for the client, which closes afterwards."""
 
 
-class PopConsumer(Member):
+class PopConsumer(GroupConsumer):
     """Takes a group's messages, each of which is then its own for a time. Java's nearest: ``SimpleConsumer``.
 
     ::
@@ -49,7 +53,11 @@ class PopConsumer(Member):
     more members than queues. A message that is not acknowledged in time comes again, to any member of the
     group, as often as ``max_reconsume_times`` says; then it goes to the group's dead letters.
 
-    Needs brokers of 5.x. The members of a group either all pop or are all PushConsumers.
+    With ``orderly=True`` the messages of each queue come in their order, and no more of them before those
+    that came are acknowledged.
+
+    Needs brokers of 5.x. The members of a group either all pop or are all PushConsumers, which may be made to
+    pop as well: see AllocateByBroker.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
@@ -77,36 +85,50 @@ class PopConsumer(Member):
     ) -> None:
         own, shared = split_options(options, PopConsumerConfig, ClientConfig)
         self.config = PopConsumerConfig(group=group, **own)
-        super().__init__(client, rng, shared)
+        super().__init__(client, rng, shared, group=group, trace=self.config.trace)
         self.close_timeout = self.config.close_timeout
         self._now_ms = now_ms
         self._calls = PopCalls(self.client, group)
         self._polls = Polls(self._pop)
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscriptions = Subscriptions(self.client, group)
+        self._subscriptions.on_change = self._subscription_changed
         self._places = Places(self.client, group)
         self._is_member = False
 
-    def subscribe(self, topic: str, expression: str = ALL, *, kind: str = TAG) -> None:
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Consume a topic from now on, or other messages of it than before.
+
+        What does not match is done with for the whole group. :meth:`receive` asks brokers whether they accept
+        a condition, before it takes effect: if they do not, it raises. To know before, use :meth:`check_sql`.
 
         Args:
             topic: the topic.
-            expression: tags with ``||`` between, or ``*`` for all messages; for SQL92 a condition. What does
-                not match is done with for the whole group.
-            kind: ``"TAG"`` or ``"SQL92"``, which brokers have to allow (enablePropertyFilter).
+            tags: tags with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set.
 
         Raises:
-            ConfigurationError: no topic can have this name, or the expression is empty.
+            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
+                are given.
         """
-        self._subscriptions[check_topic(topic)] = subscribe(
-            topic, expression, version_ms=self._now_ms(), kind=kind
-        )
-        self._announce()
+        self._subscriptions.put(subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms()))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing happens if it is not subscribed."""
-        self._subscriptions.pop(topic, None)
-        self._announce()
+        self._subscriptions.remove(topic)
+
+    async def check_sql(self, topic: str, sql: str) -> None:
+        """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is subscribed.
+
+        Raises:
+            ConditionRefusedError: it does not, for the reason that the error has.
+            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
+            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+            RequestTimeoutError: nobody can tell.
+        """
+        self._check_open()
+        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
+        await check_condition(self.client, self.config.group, subscription)
 
     async def receive(
         self,
@@ -133,6 +155,7 @@ class PopConsumer(Member):
         Raises:
             ConfigurationError: an argument is outside of what is allowed, or nothing is subscribed.
             ClosedError: the consumer is not open.
+            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed.
             UnsupportedByBrokerError: a broker is older than 5.0; nothing was asked of it.
             BrokerError: a broker refuses for good, or no broker can serve this now.
             TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
@@ -143,20 +166,25 @@ class PopConsumer(Member):
         comes again from the broker if that is too late.
         """
         self._check_open()
-        subscriptions = self._wanted(topic)
         if not 1 <= max_messages <= MAX_MESSAGES:
             raise ConfigurationError(f"max_messages is {max_messages}; 1 to {MAX_MESSAGES} are allowed")
         if not invisible > 0 or not wait >= 0:
             raise ConfigurationError(
                 f"invisible is {invisible} and wait {wait}: the first must be above 0, the other 0 or more"
             )
-        deadline = trio.current_time() + wait
+        began = trio.current_time()
+        deadline = began + wait
+        subscriptions = await self._wanted(topic)
         hold = 0.0
         while True:
             messages = await self._ask_all(
                 subscriptions, max_messages, invisible, deadline=deadline, hold=hold
             )
-            if messages or deadline - trio.current_time() < LAST_MOMENT_SECONDS:
+            now = trio.current_time()
+            if messages and self._hooks.all:
+                queues = [message.queue for message in messages]
+                return await self._hooks.received(messages, queues, now - began)
+            if messages or deadline - now < LAST_MOMENT_SECONDS:
                 return messages
             hold = TURN_SECONDS
 
@@ -183,6 +211,9 @@ class PopConsumer(Member):
                 await self._calls.acknowledge(broker_name, its_messages)
             except RocketMQError as error:
                 errors.append(error)
+            else:
+                for message in its_messages:
+                    self._statistics.of(message.topic).done += 1
         if errors:
             raise errors[0]
 
@@ -206,7 +237,9 @@ class PopConsumer(Member):
         self._check_open()
         if not seconds >= 0:
             raise ConfigurationError(f"seconds is {seconds}; it must be 0 or more")
-        return await self._calls.change_invisible(message, seconds)
+        changed = await self._calls.change_invisible(message, seconds)
+        self._statistics.of(message.topic).given_back += 1
+        return changed
 
     # Whom to ask
 
@@ -230,7 +263,9 @@ class PopConsumer(Member):
             left = max(deadline - trio.current_time(), 0.0)
             if len(places) > 1:
                 left = min(hold, left)
-            wanted = Wanted(subscriptions[place.topic], count, invisible, self._init_mode)
+            wanted = Wanted(
+                subscriptions[place.topic], count, invisible, self._init_mode, self.config.orderly
+            )
             try:
                 await self._polls.wait(self.nursery, place.broker_name, wanted, hold=left, topics=topics)
             except RocketMQError as error:
@@ -246,13 +281,18 @@ class PopConsumer(Member):
             raise errors[0]
         return []
 
-    def _wanted(self, topic: str | None) -> Mapping[str, SubscriptionData]:
+    async def _wanted(self, topic: str | None) -> Mapping[str, SubscriptionData]:
         """Return the subscriptions of a topic, or of all: those of now, for one call."""
-        topics = list(self._subscriptions) if topic is None else [topic]
-        if not topics or topics[0] not in self._subscriptions:
+        subscribed = self._subscriptions.wanted
+        topics = subscribed if topic is None else [topic]
+        if not topics or topics[0] not in subscribed:
             what = "nothing is" if topic is None else f"topic {topic!r} is not"
             raise ConfigurationError(f"{what} subscribed: call subscribe() before receive()")
-        return {each: self._subscriptions[each] for each in topics}
+        unsettled = await self._subscriptions.check(topics)
+        accepted = {each: self._subscriptions[each] for each in topics if each in self._subscriptions}
+        if not accepted and unsettled:
+            raise next(iter(unsettled.values()))
+        return accepted
 
     @property
     def _init_mode(self) -> int:
@@ -262,7 +302,14 @@ class PopConsumer(Member):
 
     async def _pop(self, broker_name: str, wanted: Wanted, hold: float) -> list[PoppedMessage]:
         """Pop, and return what is to be handed out; see to the rest."""
+        began = trio.current_time()
         popped = await self._calls.pop(broker_name, wanted, hold=hold)
+        if popped:
+            counts = self._statistics.of(wanted.subscription.topic)
+            counts.pulls += 1
+            counts.pulled += len(popped)
+            counts.pull_seconds += trio.current_time() - began
+            counts.redelivered += sum(message.reconsume_times > 0 for message in popped)
         limit = self.config.max_reconsume_times
         # Brokers compare only hashes of the tags.
         unwanted = [each for each in popped if not matches(wanted.subscription, each.tags)]
@@ -280,12 +327,35 @@ class PopConsumer(Member):
                 await self._calls.acknowledge(broker_name, unwanted)
             for message in given_up:
                 await self._calls.bury(message, max_reconsume_times=self.config.max_reconsume_times)
+                counts = self._statistics.of(message.topic)
+                counts.failed += 1
+                counts.given_back += 1
                 logger.warning(
                     "group %s: message %s of topic %s was delivered %d times: it is a dead letter now",
                     self.config.group, message.message_id, message.topic, message.reconsume_times,
                 )  # fmt: skip
         except RocketMQError as error:
             logger.warning("group %s: messages are not done with: %s", self.config.group, error)
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Ask the brokers how many messages of each queue the group has not come to.
+
+        What some member has and has not acknowledged may be among them or not: brokers commit what they gave
+        as soon as they have made a note of it. Those in the group's retry topic are not.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            TopicNotFoundError, NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+            RequestTimeoutError: nobody can tell.
+        """
+        self._check_open()
+        routes = [await self.client.routes.get(topic) for topic in self._subscriptions]
+        brokers, group = self.client.brokers, self.config.group
+        return await ask_lag(
+            self.client,
+            [queue for route in routes for queue in route.read_queues],
+            partial(brokers.committed_offset, group, zero_if_new=False),
+        )
 
     # Membership
 
@@ -306,7 +376,7 @@ class PopConsumer(Member):
                 await self.client.heartbeats.remove_consumer(self.config.group)
         await super()._close()
 
-    def _announce(self) -> None:
+    def _subscription_changed(self, _: str) -> None:
         if self._is_member and self.is_open:
             self.client.heartbeats.send_soon()
 

@@ -47,14 +47,17 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
         ProtocolError: it cannot be read, or does not say where a message comes from.
     """
     header = PopMessageAnswer.from_fields(answer.fields)
-    starts = PoppedOffsets.parse(header.start_offset_info).starts
-    return [
-        PoppedMessage(
-            **{name: getattr(message, name) for name in _FIELDS},
-            receipt=_receipt(message, header, starts.get((TopicMark.NORMAL, message.queue_id))),
-        )
-        for message in namespace.unwrap_messages(decode_messages(answer.body, broker_name))
-    ]
+    offsets = PoppedOffsets.parse(header.start_offset_info, order_count_info=header.order_count_info)
+    popped = []
+    for message in namespace.unwrap_messages(decode_messages(answer.body, broker_name)):
+        queue = (TopicMark.NORMAL, message.queue_id)
+        values = {name: getattr(message, name) for name in _FIELDS}
+        # In order messages stay where they are, and the broker counts how often they were taken.
+        times = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
+        if times:
+            values["reconsume_times"] = times
+        popped.append(PoppedMessage(**values, receipt=_receipt(message, header, offsets.starts.get(queue))))
+    return popped
 
 
 def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: int | None) -> ReceiptHandle:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from rocketmq_py.consumer.held import HeldMessages
 from rocketmq_py.consumer.locks import Lock
 from rocketmq_py.consumer.statistics import TopicCounts
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 
-class ProcessQueue:
+class ProcessQueue(HeldMessages):
     """The messages of one queue between the pull and the end of their handling. Java: ``ProcessQueue``.
 
     They are held in the order of their offsets from :meth:`put` to their removal. In between each is
@@ -23,22 +24,13 @@ class ProcessQueue:
         counts: counts what becomes of its messages; None for counts of its own.
 
     Attributes:
-        queue: see above.
         next_offset: where the next pull begins: everything before it is held here, or done with.
         size: bytes of the bodies that are held.
-        dropped: the queue is another member's now: nothing is handed out or committed any more.
-        paused: nothing shall be pulled for the time being.
-        offered: it stands in the line of those that have something waiting, or is being served from there.
         lock: see above.
-        counts: see above.
         uncommitted: what was handed out and waits for the handler's Commit, in its order.
-        on_room: called after each removal, for who waits for room; else None.
     """
 
-    __slots__ = (
-        "_held", "_offsets", "_waiting", "counts", "dropped", "lock", "next_offset", "offered", "on_room",
-        "paused", "queue", "size", "uncommitted",
-    )  # fmt: skip
+    __slots__ = ("_held", "_offsets", "lock", "next_offset", "size", "uncommitted")
 
     def __init__(
         self,
@@ -47,28 +39,17 @@ class ProcessQueue:
         lock: Lock | None = None,
         counts: TopicCounts | None = None,
     ) -> None:
-        self.queue = queue
-        self.counts = counts or TopicCounts()
+        super().__init__(queue, counts)
         self.lock = lock
         self.uncommitted: list[ReceivedMessage] = []
         self.next_offset = next_offset
         self.size = 0
-        self.dropped = False
-        self.paused = False
-        self.offered = False
-        self.on_room: Callable[[], None] | None = None
         self._held: dict[int, ReceivedMessage] = {}
         # Ascending; what has been removed from _held leaves it only when it comes to one of the ends.
         self._offsets: deque[int] = deque()
-        self._waiting: deque[ReceivedMessage] = deque()
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @property
-    def waiting(self) -> int:
-        """How many messages wait to be taken."""
-        return len(self._waiting)
 
     @property
     def span(self) -> int:
@@ -105,19 +86,6 @@ class ProcessQueue:
         self.size = size
         self.next_offset = max(expected, next_offset)
 
-    def take(self) -> ReceivedMessage | None:
-        """Return the next message to handle, or None if none is waiting or the queue is dropped."""
-        if self._waiting and not self.dropped:
-            return self._waiting.popleft()
-        return None
-
-    def take_several(self, count: int) -> list[ReceivedMessage]:
-        """Return the next messages to handle, ``count`` at the most; none if the queue is dropped."""
-        waiting = self._waiting
-        if self.dropped:
-            return []
-        return [waiting.popleft() for _ in range(min(count, len(waiting)))]
-
     def put_back(self, message: ReceivedMessage) -> None:
         """Have a message that was taken and not removed handed out again, behind those that wait."""
         offset = message.queue_offset
@@ -131,20 +99,21 @@ class ProcessQueue:
             self._held[message.queue_offset] = message
             self._waiting.appendleft(message)
 
-    def remove(self, offset: int) -> None:
-        """Be done with the message at ``offset``: it was handled."""
-        message = self._held.pop(offset, None)
-        if message is not None:
-            self.size -= len(message.body)
+    def remove(self, message: ReceivedMessage) -> None:
+        """Be done with a message: it was handled."""
+        held = self._held.pop(message.queue_offset, None)
+        if held is not None:
+            self.size -= len(held.body)
             self.counts.done += 1
             if self.on_room is not None:
                 self.on_room()
 
-    def let_go(self, offset: int) -> None:
-        """Be done with the message at ``offset``, which was not handled: others see to it."""
-        if offset in self._held:
+    def let_go(self, message: ReceivedMessage) -> None:
+        """Be done with a message that was not handled: others see to it."""
+        if message.queue_offset in self._held:
             self.counts.done -= 1
-            self.remove(offset)
+            self.counts.given_back += 1
+            self.remove(message)
 
     def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:
         """Be done with several messages: they were handled."""

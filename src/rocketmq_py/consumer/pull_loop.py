@@ -13,6 +13,7 @@ from rocketmq_py import properties as names
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.flow import WAIT_SECONDS, Flow, FlowLimits, flow_of
 from rocketmq_py.consumer.locks import Lock
+from rocketmq_py.consumer.pop_retries import original_topic
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.pulling import Pulled, PullStatus, QueuePuller, queue_name
 from rocketmq_py.consumer.statistics import TopicCounts
@@ -46,6 +47,7 @@ class PullLoop:
         lock: see above.
         held: what of it is here; None until it is known where to begin.
         flow: what the loop does now.
+        end: the offset that the queue's next message gets, said the last answer; None before.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class PullLoop:
         self.lock = lock
         self.held: ProcessQueue | None = None
         self.flow = Flow.STARTING
+        self.end: int | None = None
         self._puller = puller
         self._limits = limits
         self._subscription = subscription
@@ -152,6 +155,13 @@ class PullLoop:
             return None
         return self.held.safe_offset
 
+    @property
+    def state(self) -> Flow:
+        """What the loop does now, or will do when the pull under way is answered."""
+        if self.held is None or self.flow in WAIT_SECONDS:
+            return self.flow
+        return flow_of(self.held, self._limits())
+
     def pause(self, paused: bool) -> None:
         """Pull no more until this is taken back; what is held goes on being handled."""
         self._paused = paused
@@ -173,10 +183,13 @@ class PullLoop:
         # As in Java, 0 is not worth committing on the way.
         commit = (self.safe_offset or None) if self._may_commit() else None
         pulled = await self._puller.pull(held.next_offset, self._subscription(), commit=commit)
+        self.end = pulled.max_offset
         if pulled.messages:
             counts = self._counts
             counts.pulls += 1
             counts.pulled += len(pulled.messages)
+            if self._is_retry:
+                counts.redelivered += len(pulled.messages)
             counts.pull_seconds += trio.current_time() - self.asked_at
         return pulled
 
@@ -237,8 +250,13 @@ class PullLoop:
 
     def _as_sent(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return messages of a retry topic under the topic that they were sent to."""
-        unwrap = self._puller.namespace.unwrap_topic
+        group, namespace = self._puller.group, self._puller.namespace
         return [
-            attrs.evolve(message, topic=unwrap(message.properties.get(names.RETRY_TOPIC, message.topic)))
+            attrs.evolve(
+                message,
+                topic=original_topic(
+                    message.properties.get(names.RETRY_TOPIC, message.topic), group, namespace
+                ),
+            )
             for message in messages
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
 
 import attrs
@@ -11,7 +12,7 @@ from rocketmq_py import properties as names
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
+from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
@@ -37,6 +38,8 @@ class PullStatus(enum.Enum):
 
 
 _TAGS = f"{names.TAGS}\x01".encode()
+_ILLEGAL_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
+"""How a 4.x broker says that it does not have a queue; the code is the same as for many other faults."""
 _STATUS = {int(status.value): status for status in PullStatus}
 
 
@@ -59,6 +62,25 @@ class Pulled:
     max_offset: int
 
 
+@attrs.frozen
+class RawPulled:
+    """What a pull brought, with the messages as the broker stores them.
+
+    Attributes:
+        status: what became of it.
+        body: the stored messages, one behind the other; with tags, those that share a tag's hash too.
+        next_offset, min_offset, max_offset: as Pulled's.
+        offset_delta: what is to be added to the offsets that are stored in the messages.
+    """
+
+    status: PullStatus
+    body: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int
+
+
 class QueuePuller:
     """Pulls from one queue, from the broker that last said it should be asked. Java: ``PullAPIWrapper``.
 
@@ -71,7 +93,7 @@ class QueuePuller:
         timeout: seconds until a pull has failed.
     """
 
-    __slots__ = ("_batch_size", "_broker_id", "_client", "_group", "_hold", "_timeout", "queue")
+    __slots__ = ("_batch_size", "_broker_id", "_client", "_hold", "_timeout", "group", "queue")
 
     def __init__(
         self,
@@ -84,7 +106,7 @@ class QueuePuller:
         timeout: float,
     ) -> None:
         self._client = client
-        self._group = group
+        self.group = group
         self.queue = queue
         self._batch_size = batch_size
         self._hold = hold
@@ -112,6 +134,17 @@ class QueuePuller:
 
         When cancelled, nothing stays behind and nothing is lost: ask for the same offset again.
         """
+        return self._decode(await self.pull_raw(offset, subscription, commit=commit), subscription)
+
+    async def pull_raw(
+        self,
+        offset: int,
+        subscription: SubscriptionData,
+        *,
+        commit: int | None = None,
+        batch_size: int | None = None,
+    ) -> RawPulled:
+        """Ask as :meth:`pull` does, and leave the messages as they are; ``batch_size`` is for this time."""
         routes, name = self._client.routes, self.queue.broker_name
         # Replicas serve as long as there is no master.
         address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
@@ -121,11 +154,11 @@ class QueuePuller:
         if commit is not None and address == routes.master_address_nowait(name):
             flag |= PullFlag.COMMIT
         header = PullMessageRequest(
-            consumer_group=self._group,
+            consumer_group=self.group,
             topic=self.queue.topic,
             queue_id=self.queue.queue_id,
             queue_offset=offset,
-            max_msg_nums=self._batch_size,
+            max_msg_nums=self._batch_size if batch_size is None else batch_size,
             sys_flag=int(flag),
             commit_offset=commit or 0,
             suspend_timeout_millis=int(self._hold * 1000),
@@ -139,22 +172,36 @@ class QueuePuller:
         except RocketMQError:
             self._broker_id = MASTER_ID  # a replica that fails is not asked again
             raise
-        return self._read(answer, address, subscription)
+        return self._read(answer, address)
 
-    def _read(self, answer: Command, address: str, subscription: SubscriptionData) -> Pulled:
+    def ask_master(self) -> None:
+        """Ask the master next, whatever the last answer said."""
+        self._broker_id = MASTER_ID
+
+    def _read(self, answer: Command, address: str) -> RawPulled:
         status = _STATUS.get(answer.code)
-        if answer.code == ResponseCode.INVALID_PARAMETER:
-            # The queue has vanished: its topic was given fewer queues, or another broker.
-            raise NoQueueError(f"{address} does not serve {queue_name(self.queue)}: {answer.remark}")
+        if answer.code == ResponseCode.INVALID_PARAMETER or (
+            answer.code == ResponseCode.SYSTEM_ERROR and _ILLEGAL_QUEUE.search(answer.remark or "")
+        ):
+            raise QueueGoneError(f"{address} does not serve {queue_name(self.queue)}: {answer.remark}")
         if status is None:
             raise BrokerError.from_answer(answer.code, answer.remark, address)
         header = PullMessageAnswer.from_fields(answer.fields)
         self._broker_id = header.suggest_which_broker_id
+        return RawPulled(
+            status,
+            answer.body if status is PullStatus.FOUND else b"",
+            header.next_begin_offset,
+            header.min_offset,
+            header.max_offset,
+            header.offset_delta or 0,
+        )
+
+    def _decode(self, raw: RawPulled, subscription: SubscriptionData) -> Pulled:
         messages: list[ReceivedMessage] = []
-        if status is PullStatus.FOUND:
-            messages = self.namespace.unwrap_messages(decode_messages(answer.body, self.queue.broker_name))
-            if header.offset_delta:
-                delta = header.offset_delta
+        if raw.status is PullStatus.FOUND:
+            messages = self.namespace.unwrap_messages(decode_messages(raw.body, self.queue.broker_name))
+            if delta := raw.offset_delta:
                 messages = [
                     attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages
                 ]
@@ -162,7 +209,7 @@ class QueuePuller:
                 # Brokers compare only hashes of the tags.
                 wanted = {tag.encode() for tag in subscription.tags_set}
                 messages = [message for message in messages if tag_in(message.encoded_properties) in wanted]
-        return Pulled(status, messages, header.next_begin_offset, header.min_offset, header.max_offset)
+        return Pulled(raw.status, messages, raw.next_offset, raw.min_offset, raw.max_offset)
 
 
 def queue_name(queue: MessageQueue) -> str:

@@ -8,20 +8,20 @@ from typing import Unpack
 
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
-from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.calling import Handler
 from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
+from rocketmq_py.consumer.filters import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.group_consumer import GroupConsumer
 from rocketmq_py.consumer.session import Session
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
-from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import ALL, subscribe
 
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
-class PushConsumer(Member):
+class PushConsumer(GroupConsumer):
     """Consumes as a member of a group, which shares the topics' queues. Java: ``DefaultMQPushConsumer``.
 
     ::
@@ -58,41 +58,68 @@ class PushConsumer(Member):
     ) -> None:
         own, shared = split_options(options, PushConsumerConfig, ClientConfig)
         self.config = PushConsumerConfig(group=group, **own)
-        super().__init__(client, rng, shared)
+        super().__init__(
+            client,
+            rng,
+            shared,
+            group=group,
+            trace=self.config.trace,
+            consume_timeout=self.config.consume_timeout,
+        )
         self.close_timeout = self.config.close_timeout
         self._now_ms = now_ms
         self._made_ms = now_ms()
         self._session: Session | None = None
         self._paused = False
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscriptions = Subscriptions(self.client, group)
+        self._subscriptions.on_change = self._subscription_changed
         if not self.config.broadcasting:
             retries = retry_topic(group)
-            self._subscriptions[retries] = subscribe(retries, ALL, version_ms=self._made_ms)
+            self._subscriptions.put(subscribe(retries, version_ms=self._made_ms))
 
-    def subscribe(self, topic: str, expression: str = ALL) -> None:
-        """Consume a topic from now on, or other tags of it than before.
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Consume a topic from now on, or other messages of it than before.
 
         A topic that does not exist is waited for. May be called before and while the consumer runs.
+        :meth:`run` asks brokers whether they accept a condition, before it takes effect: if they do not, it
+        raises. To know before, use :meth:`check_sql`.
 
         Args:
             topic: the topic.
-            expression: tags with ``||`` between, or ``*`` for all messages.
+            tags: tags with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
 
         Raises:
-            ConfigurationError: no topic can have this name, or the expression names no tag.
+            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
+                are given.
         """
-        self._subscriptions[check_topic(topic)] = subscribe(topic, expression, version_ms=self._now_ms())
-        self._announce()
+        self._subscriptions.put(subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms()))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing happens if it is not subscribed."""
         if topic != retry_topic(self.config.group):
-            self._subscriptions.pop(topic, None)
-            self._announce()
+            self._subscriptions.remove(topic)
+
+    async def check_sql(self, topic: str, sql: str) -> None:
+        """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is subscribed.
+
+        Raises:
+            ConditionRefusedError: it does not, for the reason that the error has.
+            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
+            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+            RequestTimeoutError: nobody can tell.
+        """
+        self._check_open()
+        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
+        await check_condition(self.client, self.config.group, subscription)
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that this member has now, sorted: those of its group's retry topic as well."""
+        """The queues that this member has now, sorted: those of its group's retry topic as well.
+
+        Where the group pops, number -1 stands for all queues of a broker.
+        """
         return [] if self._session is None else self._session.queues()
 
     async def run(self, handle: Handler) -> None:
@@ -116,6 +143,8 @@ class PushConsumer(Member):
             ConfigurationError: it runs already, or another consumer of this client is in the group, or uses
                 the same file for the offsets of a broadcasting group.
             LocalOffsetsError: that file cannot be read.
+            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed: before the
+                group is joined or, if it was subscribed later, while this runs.
 
         When cancelled, handlers that are running are cancelled, and their messages are delivered again.
         What was handled is committed, and the group left, before this returns; that takes about a third
@@ -133,7 +162,10 @@ class PushConsumer(Member):
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = self._made_ms - HALF_AN_HOUR_MS
-        session = Session(self.client, self.config, self._subscriptions, timestamp_ms, handle)
+        session = Session(
+            self.client, self.config, self._subscriptions, timestamp_ms, handle,
+            hooks=self._hooks, statistics=self._statistics,
+        )  # fmt: skip
         session.pause(self._paused)
         self._session = session
         try:
@@ -173,6 +205,9 @@ class PushConsumer(Member):
         """
         return await self._running().committed(queue)
 
+    def _consumed(self) -> Session | None:
+        return self._session
+
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from ``offset`` in one of this member's queues. Java: ``updateConsumeOffset``.
 
@@ -194,9 +229,9 @@ class PushConsumer(Member):
             raise ClosedError("this PushConsumer is not running")
         return self._session
 
-    def _announce(self) -> None:
+    def _subscription_changed(self, topic: str) -> None:
         if self._session is not None:
-            self._session.rebalancer.announce()
+            self._session.subscription_changed(topic)
 
     def _set_paused(self, paused: bool) -> None:
         self._paused = paused

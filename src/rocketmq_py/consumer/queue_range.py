@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 import attrs
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.filters import check_condition
 from rocketmq_py.consumer.pulling import QueuePuller
 from rocketmq_py.consumer.reading import BATCH_SIZE, READER_GROUP, TIMEOUT_SECONDS, YIELD_EVERY, offset_before
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -62,6 +63,7 @@ class QueueRange:
         group: str = READER_GROUP,
     ) -> None:
         self._client = client
+        self._group = group
         self._queue = queue
         self._subscription = subscription
         self._bounds = bounds
@@ -81,6 +83,7 @@ class QueueRange:
 
         Raises:
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
+            ConditionRefusedError: the broker does not accept the SQL92 condition.
             NameServerError, BrokerError, ProtocolError, ConnectError, ConnectionLostError,
             RequestTimeoutError: something failed. Ask again, and it goes on where it is.
 
@@ -92,27 +95,35 @@ class QueueRange:
             await trio.lowlevel.checkpoint()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
+        for message in self._messages:
+            return message
+        self._messages = iter(await self.some())
+        for message in self._messages:
+            return message
+        raise StopAsyncIteration
+
+    async def some(self) -> Sequence[ReceivedMessage]:
+        """Return the next messages, at least one; none at the end. Errors are those of :meth:`__anext__`."""
         while True:
-            for message in self._messages:
-                return message
             place = await self._find_ends() if self._place is None else self._place
             if place >= self.end:
-                raise StopAsyncIteration
+                return ()
             pulled = await self._puller.pull(place, self._subscription)
-            self._messages = iter(
-                [
-                    message
-                    for message in pulled.messages
-                    if place <= message.queue_offset < self.end and self._bounds.include(message)
-                ]
-            )
             # A broker that has nothing more there has lost it.
             self._place = pulled.next_offset if pulled.next_offset > place else self.end
+            messages = [
+                message
+                for message in pulled.messages
+                if place <= message.queue_offset < self.end and self._bounds.include(message)
+            ]
+            if messages:
+                return messages
 
     async def _find_ends(self) -> int:
         """Find out where the range ends, and return where it begins."""
         bounds, queue, brokers = self._bounds, self._queue, self._client.brokers
         await self._client.routes.get(queue.topic)  # tells where the broker is
+        await check_condition(self._client, self._group, self._subscription)
         place = await brokers.min_offset(queue)
         end = await brokers.max_offset(queue)
         if bounds.begin_ms is not None:

@@ -13,13 +13,14 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.consumer_statistics import QueueStatistics
 from rocketmq_py.consumer.flow import FlowLimits
 from rocketmq_py.consumer.locks import Lock, QueueLocks
 from rocketmq_py.consumer.offsets import OffsetStore
 from rocketmq_py.consumer.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull_loop import PullLoop
 from rocketmq_py.consumer.pulling import QueuePuller, queue_name
-from rocketmq_py.consumer.statistics import Statistics
+from rocketmq_py.consumer.statistics import SAMPLE_SECONDS, Statistics, epoch_ms
 from rocketmq_py.consumer.streak import Streak
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -90,6 +91,11 @@ class Queues:
         for loop in self:
             loop.pause(paused)
 
+    def pull_anew(self, topic: str) -> None:
+        """Have a topic's queues pulled anew: the pulls under way ask for what is wanted no more."""
+        for loop in list(self._loops.get(topic, {}).values()):
+            loop.pull_anew()
+
     def note_offsets(self) -> None:
         """Have the offset store know how far all queues have been handled."""
         for loop in [*self, *self._leaving.values()]:
@@ -116,10 +122,35 @@ class Queues:
                     moved.append(queue)
         await self._offsets.confirm(moved)
 
-    def look_for_progress(self) -> None:
-        """Note which queues are being got on with; to be called every now and then."""
-        for loop in self:
-            self.consumed_at(loop)
+    async def look_for_progress(self) -> None:
+        """Note every now and then which queues are being got on with, until cancelled."""
+        while True:
+            await trio.sleep(SAMPLE_SECONDS)
+            for loop in self:
+                self.consumed_at(loop)
+
+    def statistics(self) -> dict[MessageQueue, QueueStatistics]:
+        """Return how far this member is in each queue, for users."""
+        now_ms = self._client.now_ms()
+        return {
+            loop.queue: self._of_queue(loop, now_ms) for loop in sorted(self, key=lambda loop: loop.queue)
+        }
+
+    def _of_queue(self, loop: PullLoop, now_ms: int) -> QueueStatistics:
+        held, lock = loop.held, loop.lock
+        return QueueStatistics(
+            state=loop.state,
+            committed=self._offsets.written(loop.queue),
+            handled_to=None if held is None else held.safe_offset,
+            pulled_to=None if held is None else held.next_offset,
+            end=loop.end,
+            cached=0 if held is None else len(held),
+            cached_bytes=0 if held is None else held.size,
+            in_flight=0 if held is None else len(held) - held.waiting,
+            locked=None if lock is None else lock.is_held,
+            pulled_ms=epoch_ms(loop.asked_at, now_ms),
+            handled_ms=epoch_ms(self.consumed_at(loop), now_ms),
+        )
 
     def consumed_at(self, loop: PullLoop) -> float:
         """Return when a message of a queue was last seen to be done with, or the queue first looked at."""
@@ -204,7 +235,7 @@ class Queues:
 
     async def _give_up_in_order(self, loop: PullLoop, lock: Lock) -> None:
         """Let another member have a queue when what is being handled of it is done with, and committed."""
-        await lock.until_free()
+        await self._locks.until_free(lock)
         offset = loop.safe_offset
         if offset is not None:
             self._offsets.update(loop.queue, offset)
@@ -222,7 +253,7 @@ class Queues:
         if config.orderly and config.broadcasting:
             lock = Lock(queue, held_until=math.inf)  # it only keeps calls one after the other
         elif config.orderly:
-            lock = Lock(queue)
+            lock = Lock(queue, interval=config.lock_interval, life=config.lock_max_live_time)
             begin = partial(self._begin_in_order, lock)
         loop = PullLoop(
             QueuePuller(

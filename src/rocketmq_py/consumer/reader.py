@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Unpack
 
 from rocketmq_py.client.config import ClientOptions
@@ -11,8 +11,17 @@ from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.filters import subscription_of
 from rocketmq_py.consumer.looking_up import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
+from rocketmq_py.consumer.offsets_of_topics import commit, committed, offsets_at, offsets_of, users_topics
 from rocketmq_py.consumer.queue_range import Bounds, QueueRange
-from rocketmq_py.consumer.reading import Reading, of_each
+from rocketmq_py.consumer.raw_pulling import (
+    DEFAULT_BUFFER,
+    DEFAULT_PARALLEL,
+    DEFAULT_PATIENCE,
+    PulledChunk,
+    RawPulling,
+    Span,
+)
+from rocketmq_py.consumer.reading import READER_GROUP, Reading
 from rocketmq_py.consumer.start import Start
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -20,7 +29,7 @@ from rocketmq_py.protocol.subscription import ALL
 
 MAX_FOUND = 32
 
-__all__ = ["Reader", "Start"]
+__all__ = ["PulledChunk", "RawPulling", "Reader", "Span", "Start"]
 
 
 class Reader(Member):
@@ -58,25 +67,25 @@ class Reader(Member):
     def open(
         self,
         topic: str,
+        tags: str = ALL,
         *,
         start: Start = Start.END,
         stop_at_end: bool = False,
-        tags: str = ALL,
         sql: str | None = None,
     ) -> Reading:
         """Return what reads a topic, all queues of it at once; to be used inside ``async with``.
 
         Args:
             topic: the topic.
+            tags: with ``||`` between, or ``*`` for all messages.
             start: where to begin in each queue.
             stop_at_end: end when everything has been read that was there at the beginning of the
                 ``async with``; else wait for more, and for queues that appear.
-            tags: with ``||`` between, or ``*`` for all messages.
             sql: a SQL92 condition on properties instead, which brokers evaluate if their
                 ``enablePropertyFilter`` is set.
 
         Raises:
-            ConfigurationError: ``tags`` names no tag, or ``sql`` is empty.
+            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or both are given.
             ClosedError: the reader is not open.
         """
         self._check_open()
@@ -110,7 +119,7 @@ class Reader(Member):
             sql: a SQL92 condition on properties instead.
 
         Raises:
-            ConfigurationError: ``tags`` names no tag, or ``sql`` is empty.
+            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or both are given.
             ClosedError: the reader is not open.
         """
         self._check_open()
@@ -183,6 +192,69 @@ class Reader(Member):
             raise ConfigurationError(f"max is {max}; it must be above 0")
         return await find_by_key(self.client, topic, key, count=max, begin_ms=begin_ms, end_ms=end_ms)
 
+    def pull(
+        self,
+        spans: Sequence[Span],
+        *,
+        tags: str = ALL,
+        sql: str | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFER,
+        parallel: int = DEFAULT_PARALLEL,
+        in_order: bool = False,
+        patience: float = DEFAULT_PATIENCE,
+        group: str = READER_GROUP,
+    ) -> RawPulling:
+        """Return the messages of spans of queues as brokers store them; to be used inside ``async with``.
+
+        ::
+
+            async with reader.pull([Span(queue, 0, 1000)]) as chunks:
+                async for chunk in chunks:
+                    ...
+
+        What fails is tried again. Offsets that brokers have no more are told by chunks with ``lost``.
+
+        Args:
+            spans: what is wanted.
+            tags: with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on properties instead.
+            max_buffered_bytes: bytes of messages that may wait to be taken, or are being pulled; a larger
+                chunk waits alone.
+            parallel: how many spans are pulled from at the same time.
+            in_order: give all chunks of a span before those of the next one; the bytes that wait may then be
+                a chunk more. Else chunks come as they are pulled, those of each span in their order.
+            patience: seconds for which a span is tried again without an answer before its error is raised.
+            group: in whose name is pulled, for brokers that check access.
+
+        Raises:
+            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or a number is not above 0.
+            ConditionRefusedError: brokers do not accept ``sql``; when it is entered.
+            ClosedError: the reader is not open.
+        """
+        self._check_open()
+        return RawPulling(
+            self.client,
+            spans,
+            tags=tags,
+            sql=sql,
+            max_buffered_bytes=max_buffered_bytes,
+            parallel=parallel,
+            in_order=in_order,
+            patience=patience,
+            group=group,
+        )
+
+    async def topics(self) -> list[str]:
+        """Return the topics of users, sorted: no retry or dead-letter ones, and none of RocketMQ's own.
+
+        A client with a namespace sees those of its namespace. Java: ``fetchAllTopicList``, which returns all.
+
+        Raises:
+            NameServerError, BrokerError. ClosedError: the reader is not open.
+        """
+        self._check_open()
+        return await users_topics(self.client)
+
     async def offsets(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
         """Return each queue's first offset, and the one that its next message will get.
 
@@ -190,9 +262,45 @@ class Reader(Member):
             TopicNotFoundError: there is no such topic.
             NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError.
         """
+        return (await self.offsets_of([topic]))[topic]
+
+    async def offsets_of(self, topics: Iterable[str]) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
+        """Return what :meth:`offsets` does, of many topics at the same time. Raises as that does."""
         self._check_open()
-        route = await self.client.routes.get(topic)
-        brokers = self.client.brokers
-        first = await of_each(route.read_queues, brokers.min_offset)
-        end = await of_each(route.read_queues, brokers.max_offset)
-        return {queue: (first[queue], end[queue]) for queue in route.read_queues}
+        return await offsets_of(self.client, topics)
+
+    async def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Return of each queue the offset of the first message stored at a time or later, else its end.
+
+        It is exact, on 4.x brokers too.
+
+        Args:
+            topics: the topics.
+            timestamp_ms: the time, epoch milliseconds.
+
+        Raises as :meth:`offsets` does.
+        """
+        self._check_open()
+        return await offsets_at(self.client, topics, timestamp_ms)
+
+    async def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """Return where a group goes on in each queue; None where it has never been.
+
+        Brokers of 4.x say 0 for a group that is new to them, as long as they have a queue's first message in
+        memory. Java: ``fetchConsumeOffset``. Raises as :meth:`offsets` does.
+        """
+        self._check_open()
+        return await committed(self.client, group, queues)
+
+    async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Set where a group goes on in each queue, without joining it: its running members do not notice.
+
+        A group that a broker does not know is created there, if it lets clients do that
+        (autoCreateSubscriptionGroup). Java: ``updateConsumeOffset``.
+
+        Raises:
+            BrokerError: a broker refuses; that of SUBSCRIPTION_GROUP_NOT_EXIST, if it does not create groups.
+            others: as :meth:`offsets` does. Some of the offsets may have been set then, and when cancelled.
+        """
+        self._check_open()
+        await commit(self.client, group, offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 import trio
@@ -12,6 +12,8 @@ from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.routes import Route
+from rocketmq_py.consumer.asking import of_each
+from rocketmq_py.consumer.filters import check_condition
 from rocketmq_py.consumer.flow import WAIT_SECONDS, Flow
 from rocketmq_py.consumer.pulling import QueuePuller, queue_name
 from rocketmq_py.consumer.start import Start, StartKind
@@ -39,6 +41,7 @@ class Reading(Lifespan):
 
     Entering raises:
         TopicNotFoundError: there is no such topic. NoQueueError: it has no queue that may be read.
+        ConditionRefusedError: a broker does not accept the SQL92 condition.
         NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: where the
             queues begin and end could not be asked.
 
@@ -89,21 +92,30 @@ class Reading(Lifespan):
             await trio.lowlevel.checkpoint_if_cancelled()
         for message in self._messages:
             return message
-        if not self.is_open:
-            raise ClosedError("this reading is not open: use it inside `async with reader.open(...)`")
+        self._messages = iter(await self.some())
+        for message in self._messages:
+            return message
+        raise StopAsyncIteration
+
+    async def some(self) -> Sequence[ReceivedMessage]:
+        """Return the next messages, at least one; none at the end. Errors are those of :meth:`__anext__`."""
+        self._check_open()
         try:
             item = await self._receive.receive()
         except trio.EndOfChannel:
-            raise StopAsyncIteration from None
+            return ()
         if isinstance(item, RocketMQError):
             raise item
-        self._messages = iter(item)
-        return next(self._messages)
+        return item
+
+    def _not_open(self) -> ClosedError:
+        return ClosedError("this reading is not open: use it inside `async with reader.open(...)`")
 
     async def _open(self) -> None:
         client, topic = self._client, self._subscription.topic
         self._send, self._receive = trio.open_memory_channel[_Item](BUFFERED_ANSWERS)
         route = await client.routes.get(topic)
+        await check_condition(client, READER_GROUP, self._subscription)
         queues = route.read_queues
         if not queues:
             raise NoQueueError(f"topic {topic!r} has no queue that may be read")
@@ -228,24 +240,3 @@ async def offset_before(brokers: BrokerCalls, queue: MessageQueue, timestamp_ms:
     4.x brokers name any of the messages that were stored at the very millisecond that they are asked for.
     """
     return await brokers.offset_at(queue, max(timestamp_ms - 1, 0))
-
-
-async def of_each(
-    queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]
-) -> dict[MessageQueue, int]:
-    """Ask about all queues at the same time; return the answers, or raise one of the errors."""
-    answers: dict[MessageQueue, int] = {}
-    errors: list[RocketMQError] = []
-
-    async def ask_one(queue: MessageQueue) -> None:
-        try:
-            answers[queue] = await ask(queue)
-        except RocketMQError as error:
-            errors.append(error)
-
-    async with trio.open_nursery() as nursery:
-        for queue in queues:
-            nursery.start_soon(ask_one, queue)
-    if errors:
-        raise errors[0]
-    return answers

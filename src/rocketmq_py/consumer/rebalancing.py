@@ -10,7 +10,7 @@ import trio
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.allocation import AllocateStrategy
-from rocketmq_py.consumer.assigning import AllocateByBroker, Assignments
+from rocketmq_py.consumer.assigning import AllocateByBroker, Assignments, Share
 from rocketmq_py.errors import (
     NameServerError,
     RocketMQError,
@@ -41,6 +41,8 @@ class Rebalancer:
         topics: gives the topics that are subscribed now.
         assigned: topics of which it has queues now.
         assign: takes up and gives up queues so that it has those that it is called with.
+        assign_popped: the same for those that the member pops from; called only for topics that brokers share
+            out. None for a member that cannot pop.
     """
 
     def __init__(
@@ -53,17 +55,21 @@ class Rebalancer:
         topics: Callable[[], Collection[str]],
         assigned: Callable[[], Collection[str]],
         assign: Callable[[str, Collection[MessageQueue]], Awaitable[None]],
+        assign_popped: Callable[[str, Collection[MessageQueue]], None] | None = None,
     ) -> None:
         self._client = client
         self._group = group
         self._allocate = allocate
         self._assignments: Assignments | None = None
         if isinstance(allocate, AllocateByBroker):
-            self._assignments = Assignments(client, group, allocate.strategy_name)
+            self._assignments = Assignments(
+                client, group, allocate.strategy_name, pops=assign_popped is not None
+            )
         self._interval = interval
         self._topics = topics
         self._assigned = assigned
         self._assign = assign
+        self._assign_popped = assign_popped
         self._wanted = trio.Event()
         self._must_announce = True
         self._said_missing: set[str] = set()
@@ -111,6 +117,8 @@ class Rebalancer:
             settled &= await self._rebalance(route, members)
         for topic in [topic for topic in self._assigned() if topic not in self._topics()]:
             await self._assign(topic, ())
+            if self._assign_popped is not None:
+                self._assign_popped(topic, ())
         return settled
 
     async def _routes(self, topics: Sequence[str]) -> list[Route]:
@@ -149,17 +157,20 @@ class Rebalancer:
         if self._allocate is None:
             await self._assign(topic, route.read_queues)
             return True
-        queues = await self._choose(route, members, self._allocate)
-        if queues is None:
+        share = await self._choose(route, members, self._allocate)
+        if share is None:
             return False
-        await self._assign(topic, queues)
+        # What changes over from one to the other is first given up, then taken up.
+        if self._assign_popped is not None and share.popped is not None and not share.popped:
+            self._assign_popped(topic, ())
+        await self._assign(topic, share.pulled)
+        if self._assign_popped is not None and share.popped:
+            self._assign_popped(topic, share.popped)
         return True
 
-    async def _choose(
-        self, route: Route, members: _Members, allocate: AllocateStrategy
-    ) -> Collection[MessageQueue] | None:
-        """Return this member's queues; None if nobody can tell now, and it keeps those that it has."""
-        assigned: Collection[MessageQueue] | None = None
+    async def _choose(self, route: Route, members: _Members, allocate: AllocateStrategy) -> Share | None:
+        """Return this member's share; None if nobody can tell now, and it keeps what it has."""
+        assigned: Share | None = None
         if self._assignments is not None:
             try:
                 assigned = await self._assignments.of(route)
@@ -178,7 +189,7 @@ class Rebalancer:
             return None
         if assigned is not None:
             return assigned
-        return allocate(self._group, self._client.client_id, route.read_queues, client_ids)
+        return Share(allocate(self._group, self._client.client_id, route.read_queues, client_ids))
 
 
 class _Members:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -12,26 +13,34 @@ from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.answering import Answering
 from rocketmq_py.consumer.calling import Caller, Handler
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.consumer.consumer_statistics import QueueStatistics
+from rocketmq_py.consumer.filters import Subscriptions
 from rocketmq_py.consumer.giving_back import GivingBack
 from rocketmq_py.consumer.handling import Handling
+from rocketmq_py.consumer.hooks import ConsumerHooks
+from rocketmq_py.consumer.lag import ask_lag
 from rocketmq_py.consumer.local_offsets import LocalOffsets, default_folder, offsets_path
 from rocketmq_py.consumer.offsets import RemoteOffsets, starting_offset
 from rocketmq_py.consumer.orderly import OrderlyHandling
+from rocketmq_py.consumer.pop_message import PoppedMessage
+from rocketmq_py.consumer.pop_retries import retries_of
+from rocketmq_py.consumer.popped_queues import PoppedQueues
 from rocketmq_py.consumer.pulling import queue_name
 from rocketmq_py.consumer.queues import Queues
 from rocketmq_py.consumer.rebalancing import Rebalancer
 from rocketmq_py.consumer.results import DEAD_LETTER
-from rocketmq_py.consumer.statistics import SAMPLE_SECONDS, Statistics
+from rocketmq_py.consumer.statistics import Statistics
 from rocketmq_py.consumer.workers import Workers
 from rocketmq_py.errors import NoQueueError
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     MessageModel,
-    SubscriptionData,
 )
+from rocketmq_py.protocol.subscription import subscribe
 
 DRAIN_SHARE = 0.5
 LEAVE_SHARE = 0.3
@@ -56,28 +65,36 @@ class Session:
         subscriptions: what is subscribed, by topic; may change while it runs.
         timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
         handle: the user's handler.
+        hooks: called around it.
+        statistics: counts what is consumed.
     """
 
     def __init__(
         self,
         client: ClientInstance,
         config: PushConsumerConfig,
-        subscriptions: Mapping[str, SubscriptionData],
+        subscriptions: Subscriptions,
         timestamp_ms: int,
         handle: Handler,
+        *,
+        hooks: ConsumerHooks,
+        statistics: Statistics,
     ) -> None:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
         self._timestamp_ms = timestamp_ms
         self._handle = handle
+        self._hooks = hooks
         self._offsets = _offset_store(client, config)
-        self._statistics = Statistics()
+        self._statistics = statistics
         self._queues = Queues(
             client, config, subscriptions, self._offsets, begin_at=self._begin_at, statistics=self._statistics
         )
-        self._handling: Workers | None = None
+        self._popped = PoppedQueues(client, config, subscriptions, statistics)
+        self._handling: Workers[Any] | None = None
         self._stopping = trio.Event()
+        self._checking = trio.CancelScope()
         self.ended = trio.Event()
         self.rebalancer = Rebalancer(
             client,
@@ -85,8 +102,10 @@ class Session:
             allocate=None if config.broadcasting else config.allocate,
             interval=config.rebalance_interval,
             topics=subscriptions.keys,
-            assigned=self._queues.topics,
+            assigned=lambda: {*self._queues.topics(), *self._popped.topics()},
             assign=self._queues.assign,
+            # In order there is no pop: Java's client then takes messages and hands out none of them.
+            assign_popped=None if config.orderly else self._assign_popped,
         )
 
     async def run(self) -> None:
@@ -96,6 +115,8 @@ class Session:
         shielded from the cancellation and takes part of ``close_timeout`` at the most.
         """
         try:
+            with self._checking:
+                await self._subscriptions.check()
             await self._offsets.open()
             try:
                 await self._be_member()
@@ -120,26 +141,47 @@ class Session:
     def stop(self) -> None:
         """Pull no more; :meth:`run` returns when the handlers that are running have ended."""
         self._stopping.set()
+        self._checking.cancel()
         if self._handling is not None:
             self._handling.close()
+
+    def subscription_changed(self, topic: str) -> None:
+        """Have brokers told, and the topic pulled anew: something else of it is wanted, or nothing."""
+        if topic not in self._subscriptions:
+            self._subscriptions.remove(retries_of(topic, self._config.group, self._client.namespace))
+        self._queues.pull_anew(topic)
+        self.rebalancer.announce()
 
     def pause(self, paused: bool) -> None:
         """Stop pulling for the time being, or go on."""
         self._queues.pause(paused)
+        self._popped.pause(paused)
 
     def queues(self) -> list[MessageQueue]:
         """Return the queues that this member has now, sorted."""
-        return sorted(loop.queue for loop in self._queues)
+        return sorted([*self._pulled(), *[loop.queue for loop in self._popped]])
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return where the group goes on in a queue, as it was last written."""
         return await self._offsets.committed(queue)
+
+    def statistics(self) -> dict[MessageQueue, QueueStatistics]:
+        """Return how far this member is in each queue."""
+        return {**self._queues.statistics(), **self._popped.statistics()}
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Ask the brokers how far the group is behind in each of this member's queues."""
+        queues = {*self._pulled(), *await self._popped.places()}
+        return await ask_lag(self._client, queues, self._offsets.committed)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from ``offset`` in a queue that this member has."""
         if self._queues.find(queue) is None:
             raise NoQueueError(f"{queue_name(queue)} is not one of this member's queues now")
         await self._queues.go_on_from({queue: offset})
+
+    def _pulled(self) -> list[MessageQueue]:
+        return sorted(loop.queue for loop in self._queues)
 
     async def _consume(self) -> None:
         config = self._config
@@ -151,15 +193,18 @@ class Session:
             handlers.start_soon(self._queues.keep_locks)
             async with trio.open_nursery() as background:
                 self._queues.open(background, handling.offer)
+                self._popped.open(background, handlers, handling.offer)
                 background.start_soon(self.rebalancer.run)
+                background.start_soon(self._subscriptions.keep_checked)
                 background.start_soon(self._commit_now_and_then)
-                background.start_soon(self._look_now_and_then)
+                background.start_soon(self._queues.look_for_progress)
                 answering = Answering(
                     self._client,
                     config,
                     describe=self._describe,
                     started_ms=self._client.now_ms(),
                     queues=self._queues,
+                    popped=self._popped,
                     statistics=self._statistics,
                     caller=caller,
                     nursery=handlers,
@@ -172,7 +217,7 @@ class Session:
             handling.thread_grace = 0
             handlers.cancel_scope.cancel()
 
-    def _open_handling(self, nursery: trio.Nursery, caller: Caller) -> Workers:
+    def _open_handling(self, nursery: trio.Nursery, caller: Caller) -> Workers[Any]:
         config = self._config
         giving = GivingBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
         if config.orderly:
@@ -185,6 +230,7 @@ class Session:
                 suspend=config.suspend_current_queue,
                 max_reconsume_times=config.reconsume_limit,
                 give_up=partial(giving.send_copy, delay_level=DEAD_LETTER),
+                hooks=self._hooks,
             )
         return Handling(
             nursery,
@@ -192,12 +238,31 @@ class Session:
             concurrency=config.concurrency,
             batch_size=config.batch_size,
             timeout=config.consume_timeout,
-            give_back=giving.drop if config.broadcasting else giving.give_back,
+            give_back=giving.drop if config.broadcasting else partial(self._give_back, giving),
+            hooks=self._hooks,
         )
+
+    async def _give_back(self, giving: GivingBack, message: ReceivedMessage, delay_level: int) -> None:
+        if isinstance(message, PoppedMessage):
+            await self._popped.outcomes.deliver_later(message, delay_level)
+        else:
+            await giving.give_back(message, delay_level)
+
+    def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Pop from these queues; without any, pull what was popped before and comes again."""
+        if not topic.startswith(RETRY_PREFIX):
+            retries = retries_of(topic, self._config.group, self._client.namespace)
+            if queues:
+                self._subscriptions.remove(retries)
+            elif topic in self._subscriptions and retries not in self._subscriptions:
+                self._subscriptions.put(subscribe(retries, version_ms=self._client.now_ms()))
+        self._popped.assign(topic, queues)
 
     async def _leave(self) -> None:
         try:
-            await self._queues.leave()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._popped.leave)
+                nursery.start_soon(self._queues.leave)
         finally:
             await self._client.heartbeats.remove_consumer(self._config.group)
 
@@ -223,12 +288,6 @@ class Session:
             self._queues.note_offsets()
             await self._offsets.write()
             pause = self._config.commit_interval
-
-    async def _look_now_and_then(self) -> None:
-        while True:
-            await trio.sleep(SAMPLE_SECONDS)
-            self._statistics.sample()
-            self._queues.look_for_progress()
 
 
 def _offset_store(client: ClientInstance, config: PushConsumerConfig) -> RemoteOffsets | LocalOffsets:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 import trio
 
 from rocketmq_py.consumer.calling import Caller
-from rocketmq_py.consumer.process_queue import ProcessQueue
+from rocketmq_py.consumer.held import HeldMessages
+from rocketmq_py.consumer.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
+Held = TypeVar("Held", bound=HeldMessages)
+
 YIELD_EVERY = 16
 """A worker whose handler never waits lets other tasks run after so many messages."""
 
 
-class Workers:
+class Workers(Generic[Held]):
     """Tasks that serve the queues in turn; what serving is, subclasses say.
 
     A worker handles one message after the other; another one is woken, or started, only when there is more
@@ -29,18 +34,28 @@ class Workers:
         nursery: where workers run.
         caller: calls the handler.
         concurrency: how many calls may be under way at once.
+        hooks: called around each call of the handler; None for none.
 
     Attributes:
         thread_grace: seconds that calls in threads have to end once the nursery is cancelled.
     """
 
-    def __init__(self, nursery: trio.Nursery, caller: Caller, *, concurrency: int) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        caller: Caller,
+        *,
+        concurrency: int,
+        hooks: ConsumerHooks | None = None,
+    ) -> None:
         self.thread_grace = 0.0
         self._nursery = nursery
         self._caller = caller
         self._concurrency = concurrency
+        self._hooks = hooks
+        self._hooked: Sequence[ConsumerHook] = () if hooks is None else hooks.all
         # Queues that have messages waiting, each once; the first is served next.
-        self._ready: deque[ProcessQueue] = deque()
+        self._ready: deque[Held] = deque()
         self._workers = 0
         self._handling = 0
         self._idle = trio.lowlevel.ParkingLot()
@@ -55,7 +70,7 @@ class Workers:
         """How many calls are under way now."""
         return self._handling
 
-    def offer(self, held: ProcessQueue) -> None:
+    def offer(self, held: Held) -> None:
         """Have the messages that wait in a queue handled."""
         if self._closed:
             return
@@ -86,6 +101,11 @@ class Workers:
             self._workers += 1
             self._nursery.start_soon(self._work)
 
+    async def _call_hooked(self, held: Held, item: Any) -> Any:
+        """Call the handler with an item of a queue, and hooks around it."""
+        assert self._hooks is not None
+        return await self._hooks.call(self._caller.call, held.queue, item)
+
     async def _work(self) -> None:
         """Serve queues until cancelled: the life of a worker."""
         raise NotImplementedError
@@ -103,7 +123,7 @@ class Workers:
             self._caller.abandon()
 
 
-def describe(held: ProcessQueue, *messages: ReceivedMessage) -> str:
+def describe(held: HeldMessages, *messages: ReceivedMessage) -> str:
     """Return what logs call messages of a queue."""
     queue, first = held.queue, messages[0]
     others = f" and {len(messages) - 1} after it" if len(messages) > 1 else ""

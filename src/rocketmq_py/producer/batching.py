@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Unpack
 
@@ -164,6 +164,37 @@ class BatchingProducer(Lifespan):
             self._relieve()
         return pending
 
+    async def send_all(
+        self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
+    ) -> list[SendResult | RocketMQError]:
+        """Send messages, and return the outcome of each, in their order, when all of them have one.
+
+        An outcome is a result, or the error of a message that could not be sent: errors are not raised.
+
+        Args:
+            messages: what to send.
+            queues: where each goes to, as many as there are messages; see the class.
+
+        Raises:
+            InvalidMessageError: there are not as many ``queues`` as messages. Nothing was sent.
+            ClosedError: this producer is not open. Nothing was sent.
+
+        When cancelled, what was accepted until then is sent all the same.
+        """
+        self._check_open()
+        messages = list(messages)
+        destinations = [None] * len(messages) if queues is None else list(queues)
+        if len(destinations) != len(messages):
+            raise InvalidMessageError(f"there are {len(messages)} messages, and {len(destinations)} queues")
+        outcomes: list[PendingSend | RocketMQError] = []
+        for message, queue in zip(messages, destinations, strict=True):
+            try:
+                outcomes.append(await self.send_soon(message, queue=queue))
+            except RocketMQError as error:
+                outcomes.append(error)
+        self._accumulator.send_all()  # nothing more comes that would be worth waiting for
+        return [await _outcome(one) if isinstance(one, PendingSend) else one for one in outcomes]
+
     async def flush(self) -> None:
         """Send what is collected, and wait until every message accepted until now has its result.
 
@@ -282,6 +313,13 @@ class BatchingProducer(Lifespan):
             for pending, outcome in zip(parcel.pendings, outcomes, strict=True):
                 pending.resolve(outcome)
         self._room.give(parcel.size)
+
+
+async def _outcome(pending: PendingSend) -> Outcome:
+    try:
+        return await pending
+    except RocketMQError as error:
+        return error
 
 
 def _size_of_texts(message: Message) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
@@ -11,6 +10,7 @@ import trio
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.ending import Ends
@@ -39,13 +39,11 @@ async def find_out(
 
     What is no state is logged, and UNKNOWN.
     """
-    outcome: object
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        outcome = function(*arguments)
-    else:  # in a tuple, as it may be a plain function that calls an async one
-        (outcome,) = await trio.to_thread.run_sync(lambda: (function(*arguments),))
-    if inspect.isawaitable(outcome):
-        outcome = await outcome
+    if is_async(function):
+        returned: tuple[object] = (function(*arguments),)
+    else:
+        returned = await call_in_thread(function, *arguments)
+    outcome = await outcome_of(returned)
     if isinstance(outcome, TransactionState):
         return outcome
     logger.error("%r returned %r, which is no TransactionState: the state is unknown", function, outcome)

@@ -15,7 +15,7 @@ import attrs
 _FIELD_END = "\x01"
 _RECORD_END = "\x02"
 _NO_KEYS = "null"
-"""Java's reader drops empty fields at a record's end, and then misses them."""
+"""As Java writes it: its reader drops empty fields at a record's end, and then misses them."""
 
 DEFAULT_REGION = "DefaultRegion"
 """The region of a broker that is told of none (Java: ``MixAll.DEFAULT_TRACE_REGION_ID``)."""
@@ -125,7 +125,7 @@ class ConsumeEndTrace:
         success: whether it was consumed.
         keys: its business keys, with blanks between.
         returned: how the call ended.
-        timestamp_ms: when the call began, epoch milliseconds.
+        timestamp_ms: when the call ended, epoch milliseconds.
         group: the consumer group.
     """
 
@@ -141,8 +141,8 @@ class ConsumeEndTrace:
     def fields(self) -> tuple[object, ...]:
         """Return what stands in the record."""
         return (
-            "SubAfter", self.request_id, self.message_id, self.cost_ms, _boolean(self.success), self.keys,
-            int(self.returned), self.timestamp_ms, self.group,
+            "SubAfter", self.request_id, self.message_id, self.cost_ms, _boolean(self.success),
+            self.keys or _NO_KEYS, int(self.returned), self.timestamp_ms, self.group,
         )  # fmt: skip
 
 

@@ -390,6 +390,10 @@ class Connection:
         self.writer.close()
         self._scope.cancel()
 
+    def let_go(self) -> None:
+        """Give up the socket without a word, in a child process: the connection is its parent's."""
+        self._wire.let_go()
+
     async def aclose(self) -> None:
         """Write what is buffered, for at most FLUSH_SECONDS, then close. When cancelled, close at once."""
         try:

@@ -18,6 +18,7 @@ from rocketmq_py.protocol.headers.admin import (
     QueryTopicConsumeByWhoRequest,
 )
 from rocketmq_py.protocol.headers.client import (
+    CheckClientConfigRequest,
     ConsumeMessageDirectlyRequest,
     GetConsumerListByGroupRequest,
     GetConsumerRunningInfoRequest,
@@ -81,6 +82,7 @@ __all__ = [
     "BatchAckMessageRequest",
     "ChangeInvisibleTimeAnswer",
     "ChangeInvisibleTimeRequest",
+    "CheckClientConfigRequest",
     "CheckTransactionStateRequest",
     "ConsumeMessageDirectlyRequest",
     "ConsumerSendMsgBackRequest",

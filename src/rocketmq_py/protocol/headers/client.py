@@ -46,6 +46,13 @@ class HeartbeatAnswer(Header):
 
 
 @attrs.frozen(kw_only=True)
+class CheckClientConfigRequest(Request):
+    """Have a subscription checked; the body is a ``ClientCheck``. It has no header in Java."""
+
+    code: ClassVar[int] = RequestCode.CHECK_CLIENT_CONFIG
+
+
+@attrs.frozen(kw_only=True)
 class UnregisterClientRequest(Request):
     """Say goodbye for one group. Java: ``UnregisterClientRequestHeader``."""
 

@@ -1,0 +1,62 @@
+"""Only some messages of a topic: by their tags, or by a SQL92 condition on their properties.
+
+    python examples/filters.py [NAMESRV]
+
+NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+127.0.0.1:9876. Brokers evaluate conditions if they are set up with ``enablePropertyFilter=true``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import trio
+
+from rocketmq_py import Client, Message, Start
+from rocketmq_py.errors import ConditionRefusedError
+
+TOPIC = "FiltersTest"
+
+
+async def send(client: Client) -> None:
+    """Send orders of several sizes from two countries."""
+    async with client.producer("examples") as producer:
+        for number in range(20):
+            country = "FR" if number % 2 else "DE"
+            message = Message(TOPIC, b"%d" % number, tags=country, properties={"size": str(number)})
+            await producer.send(message)
+
+
+async def read(client: Client, tags: str = "*", *, sql: str | None = None) -> list[int]:
+    """Read what there is; ``subscribe`` of all consumers takes tags and conditions in the same way."""
+    async with (
+        client.reader() as reader,
+        reader.open(TOPIC, tags, sql=sql, start=Start.BEGINNING, stop_at_end=True) as messages,
+    ):
+        return sorted([int(message.body) async for message in messages])
+
+
+async def consume(client: Client) -> None:
+    """Subscribe with a condition that brokers refuse, then with a better one."""
+    async with client.lite_pull_consumer("examples-filters") as consumer:
+        consumer.subscribe(TOPIC, sql="size >")
+        try:
+            await consumer.poll()
+        except ConditionRefusedError as error:
+            print(f"refused: {error.condition}")
+        await consumer.check_sql(TOPIC, "size > 5")
+        consumer.subscribe(TOPIC, sql="size > 5")
+        print("accepted: size > 5")
+
+
+async def main(address: str | None) -> None:
+    """Do all of it."""
+    async with Client(address) as client:
+        await send(client)
+        print("by tags:", await read(client, "FR || IT"))
+        print("by a condition:", await read(client, sql="size BETWEEN 5 AND 8 OR TAGS = 'FR' AND size > 15"))
+        await consume(client)
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1] if len(sys.argv) > 1 else None)

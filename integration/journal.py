@@ -1,0 +1,189 @@
+"""What the members of a group write down together, and what RocketMQ promises about it.
+
+A member holds a queue for a stint, from its taking up on. It begins where the group's offset is; each pull
+carries the offset that is safe by then. So when a queue is taken up, the offset that its broker has is behind
+what was ever handed out of the queue by no more than a member may hold of one: that is :data:`BEHIND`.
+Everything before is never handed out again. What its last owner hands out still, until it hears that the
+queue is another's, may come again; within one stint nothing does.
+
+A broker that is killed forgets the offsets that it has not written to its disk. Until the members have
+committed again what they had handled, stints begin where its disk says.
+
+In order, moreover: one message of a queue at a time in the whole group, each stint without a gap, and no
+message before all those before it were handled at least once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from integration.journaling_program import HELD, PULLED
+
+Queue = tuple[str, int]
+"""A broker's name and a queue's number."""
+
+BEHIND = HELD + 1 + PULLED
+"""A queue is pulled from while no more than ``HELD`` lies between the first and the last message held."""
+
+
+@attrs.define
+class Stint:
+    """A member's time with a queue.
+
+    Attributes:
+        member: its name.
+        floor: the first message that may be handed out.
+        begun: the messages that were.
+        last: the latest of them; None before the first.
+        may_begin_again: whether its broker was killed since: it may have lost the queue's lock then, and
+            got it again.
+    """
+
+    member: str
+    floor: int
+    begun: set[int] = attrs.field(factory=set)
+    last: int | None = None
+    may_begin_again: bool = False
+
+
+@attrs.define
+class History:
+    """What became of one queue.
+
+    Attributes:
+        stints: of each member the latest.
+        owner: who took it up last.
+        handed_out: the offset after the highest that was ever handed out.
+        handled: the offset after the highest that was ever handled.
+        under_way: who is handling which messages.
+        times: how often each message was handled.
+    """
+
+    stints: dict[str, Stint] = attrs.field(factory=dict)
+    owner: str = ""
+    handed_out: int = 0
+    handled: int = 0
+    under_way: set[tuple[str, int]] = attrs.field(factory=set)
+    times: Counter[int] = attrs.field(factory=Counter)
+
+
+class Journal:
+    """Reads the file that members append to, and checks each line.
+
+    Args:
+        path: the file, which is made.
+        orderly: whether the group consumes in order.
+
+    Attributes:
+        path: see above.
+        bodies: the numbers in the bodies of all messages that were handled.
+        queues: what became of each queue.
+        allowed: how many messages may have been handled again so far.
+    """
+
+    def __init__(self, path: Path, *, orderly: bool) -> None:
+        self.path = path
+        self.bodies: set[int] = set()
+        self.queues: defaultdict[Queue, History] = defaultdict(History)
+        self.allowed = 0
+        self.orderly = orderly
+        self._forgotten: dict[str, Mapping[int, int]] = {}
+        path.touch()
+        self._file = path.open()
+        self._rest = ""
+
+    def close(self) -> None:
+        """Read no more."""
+        self._file.close()
+
+    def mark(self, sign: str, name: str) -> None:
+        """Write down that a member (``x``) or a broker (``X``) was killed, or has recovered (``R``)."""
+        with self.path.open("a") as file:
+            file.write(f"{sign} {name} - 0 0 0\n")
+
+    def remember(self, broker: str, offsets: Mapping[int, int]) -> None:
+        """Take note of what the disk of a broker says that was killed: offsets by the numbers of queues."""
+        self._forgotten[broker] = offsets
+
+    def read(self) -> None:
+        """Read, and check, what was written since the last time."""
+        *lines, self._rest = (self._rest + self._file.read()).split("\n")
+        for line in lines:
+            sign, name, broker, queue_id, offset, body = line.split(" ")
+            if broker == "-":
+                self._note_mark(sign, name)
+                continue
+            queue = broker, int(queue_id)
+            if sign == "+":
+                self._taken_up(queue, name)
+            elif sign == "(":
+                self._begun(queue, name, int(offset))
+            elif sign == ")":
+                self._handled(queue, name, int(offset), int(body))
+
+    @property
+    def repeats(self) -> int:
+        """How many messages were handled again, each time counted."""
+        return sum(sum(history.times.values()) - len(history.times) for history in self.queues.values())
+
+    @property
+    def owners(self) -> Counter[str]:
+        """How many queues each member took up last."""
+        return Counter(history.owner for history in self.queues.values())
+
+    def _note_mark(self, sign: str, name: str) -> None:
+        for (broker, queue_id), history in self.queues.items():
+            if sign == "x":
+                history.under_way = {call for call in history.under_way if call[0] != name}
+            elif sign == "X" and broker == name:
+                for stint in history.stints.values():
+                    stint.may_begin_again = self.orderly
+                    self._lower(stint, (broker, queue_id))
+        if sign == "R":
+            del self._forgotten[name]
+
+    def _lower(self, stint: Stint, queue: Queue) -> None:
+        """Let a stint begin where the disk of its broker says."""
+        floor = min(stint.floor, self._forgotten[queue[0]].get(queue[1], 0))
+        self.allowed += self.queues[queue].handed_out - floor
+        stint.floor = floor
+
+    def _taken_up(self, queue: Queue, member: str) -> None:
+        history = self.queues[queue]
+        floor = max(history.handed_out - BEHIND, 0)
+        self.allowed += history.handed_out - floor
+        stint = history.stints[member] = Stint(member, floor)
+        history.owner = member
+        if queue[0] in self._forgotten:
+            self._lower(stint, queue)
+
+    def _begun(self, queue: Queue, member: str, offset: int) -> None:
+        history = self.queues[queue]
+        stint, where = history.stints[member], f"{queue}: {member} begins {offset}"
+        assert offset >= stint.floor, f"{where}, and the group was further: nothing before {stint.floor}"
+        if offset in stint.begun:
+            assert stint.may_begin_again, f"{where} again"
+            stint.may_begin_again = False
+            stint.begun.clear()
+            stint.last = None
+        if self.orderly:
+            assert offset <= history.handled, f"{where}, and {history.handled} was not handled yet"
+            assert stint.last in (None, offset - 1), f"{where} after {stint.last}"
+            assert not history.under_way, f"{where} during {history.under_way}"
+        stint.begun.add(offset)
+        stint.last = offset
+        history.under_way.add((member, offset))
+        history.handed_out = max(history.handed_out, offset + 1)
+        if history.owner != member:
+            self.allowed += 1
+
+    def _handled(self, queue: Queue, member: str, offset: int, body: int) -> None:
+        history = self.queues[queue]
+        history.under_way.discard((member, offset))
+        history.times[offset] += 1
+        history.handled = max(history.handled, offset + 1)
+        self.bodies.add(body)

@@ -1,0 +1,129 @@
+"""RocketMQ's own tools beside a consumer of this client: ``python -m integration.mqadmin [VERSION ...]``.
+
+Starts a real broker of each version (all that are tested, if none is named) and a consumer, and prints what
+mqadmin's consumerConnection, consumerStatus, consumerProgress and resetOffsetByTime say.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.provider import VERSIONS, start_cluster
+from integration.java.peer import client_for, run_java_async
+from rocketmq_py import Client, ConsumeFrom, Message, MessageQueue, PushConsumer, ReceivedMessage
+
+PATIENCE = 90
+
+
+async def mqadmin(cluster: Cluster, command: str) -> str:
+    """Run a command of mqadmin, and return what it wrote."""
+    (line,) = await run_java_async(
+        client_for(cluster.version), "Admin", "--namesrv", cluster.name_servers, "--command", command
+    )
+    return str(line["output"])
+
+
+async def send(
+    client: Client, topic: str, numbers: range, *, queues: list[MessageQueue] | None = None
+) -> list[str]:
+    """Send numbers, each to its queue if they are given; return the ids that the brokers gave them."""
+    ids = []
+    async with client.producer("senders") as producer:
+        for place, number in enumerate(numbers):
+            queue = None if queues is None else queues[place]
+            result = await producer.send(Message(topic, b"%d" % number), queue=queue)
+            ids.append(result.offset_message_id)
+    return ids
+
+
+class Kept:
+    """A handler that counts the numbers that it gets."""
+
+    def __init__(self) -> None:
+        self.got: Counter[int] = Counter()
+        self.fails = False
+        self._more = trio.lowlevel.ParkingLot()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.got[int(message.body)] += 1
+        self._more.unpark_all()
+        if self.fails:
+            raise ValueError("not now")
+
+    async def until(self, *expected: range) -> None:
+        """Wait until everything in ``expected`` has been got as often as it is in there."""
+        wanted = Counter(number for numbers in expected for number in numbers)
+        with trio.fail_after(PATIENCE):
+            while not wanted <= self.got:
+                await self._more.park()
+
+
+@asynccontextmanager
+async def running(
+    cluster: Cluster, group: str, topic: str, kept: Kept, *, orderly: bool = False
+) -> AsyncIterator[PushConsumer]:
+    """Run a consumer as long as the block does."""
+    consumer = PushConsumer(
+        cluster.name_servers, group=group, consume_from=ConsumeFrom.FIRST, orderly=orderly, commit_interval=1
+    )
+    async with consumer, trio.open_nursery() as nursery:
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, kept)
+        yield consumer
+        nursery.cancel_scope.cancel()
+
+
+async def until_committed(consumer: PushConsumer) -> None:
+    """Wait until the brokers know that everything was handled."""
+    with trio.fail_after(PATIENCE):
+        while sum((await consumer.lag()).values()):
+            await trio.sleep(0.05)
+
+
+async def show_all(cluster: Cluster, topic: str, group: str, show: Callable[[str, str], object]) -> None:
+    """Run a consumer, and show each command of mqadmin and what it wrote.
+
+    Raises:
+        trio.TooSlowError: after the group was set back, not everything came again.
+    """
+    kept = Kept()
+
+    async def run(command: str) -> None:
+        show(command, await mqadmin(cluster, command))
+
+    async with Client(cluster.name_servers) as client:
+        for address in cluster.brokers.values():
+            await client.brokers.create_topic(address, topic, queues=4)
+        began_ms = client.now_ms()
+        await send(client, topic, range(40))
+        async with running(cluster, group, topic, kept) as consumer:
+            await kept.until(range(40))
+            await until_committed(consumer)
+            await run(f"consumerConnection -g {group}")
+            await run(f"consumerStatus -g {group} -i {consumer.client.client_id}")
+            await run(f"consumerProgress -g {group}")
+            await run(f"resetOffsetByTime -g {group} -t {topic} -s {began_ms}")
+            await kept.until(range(40), range(40))
+
+
+def main() -> None:
+    """Show it on each version."""
+    for version in sys.argv[1:] or VERSIONS:
+        with start_cluster(version) as cluster:
+            print(f"==== RocketMQ {version} ====")
+            trio.run(show_all, cluster, "ToolsTest", "tools", _print)
+            print("\nAll 40 messages came again after the group was set back.\n")
+
+
+def _print(command: str, output: str) -> None:
+    print(f"\n$ mqadmin {command}\n{output.rstrip()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""A group of three processes while its members are killed and started, and a broker too."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.provider import VERSIONS
+from integration.journal import BEHIND, Journal
+from integration.journaling_program import LOCK_LIFE
+from rocketmq_py import Client, Message, MessageQueue, PendingSend, RocketMQError
+from rocketmq_py.protocol import fastjson
+from tests.behaviours.conftest import create_topic
+
+COUNT = 200_000
+BEFORE = 10_000
+"""Messages that are there before the group is whole."""
+AHEAD = 30_000
+"""So many more may be sent than were handled."""
+QUEUES = 8
+VICTIM = "broker-a"
+PATIENCE = 180
+"""Seconds that one step of a run may take."""
+
+
+@pytest.fixture
+def keeper() -> Iterator[ThreadPoolExecutor]:
+    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
+    with ThreadPoolExecutor(1) as keeper:
+        yield keeper
+
+
+@pytest.fixture(params=VERSIONS)
+def cluster(
+    request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
+) -> Cluster:
+    return own_cluster(
+        request.param,
+        brokers=2,
+        settings={"flushDiskType": "SYNC_FLUSH", "flushConsumerOffsetInterval": "1000"},
+        jvm=[f"-Drocketmq.broker.rebalance.lockMaxLiveTime={round(2 * LOCK_LIFE * 1000)}"],
+    )
+
+
+class Run:
+    """One topic, one group, and what happens to them."""
+
+    def __init__(
+        self, cluster: Cluster, client: Client, keeper: ThreadPoolExecutor, name: str, journal: Journal
+    ) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.keeper = keeper
+        self.topic = name
+        self.group = f"group-{name}"
+        self.journal = journal
+        self.members: dict[str, trio.Process] = {}
+        self._sent = 0
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Read the journal until it shows what is waited for."""
+        with trio.fail_after(PATIENCE):
+            while not condition():
+                await trio.sleep(0.05)
+                self.journal.read()
+                assert all(process.returncode is None for process in self.members.values())
+
+    async def until_handled(self, count: int) -> None:
+        await self.until(lambda: len(self.journal.bodies) >= count)
+
+    # What sends
+
+    async def send(self, count: int) -> None:
+        """Send until there are so many, each until a broker has stored it."""
+        async with self.client.producer("senders", send_timeout=10) as producer:
+            numbers = list(range(self._sent, count))
+            while numbers:
+                pending: list[tuple[int, PendingSend]] = []
+                for number in numbers:
+                    while number - len(self.journal.bodies) > AHEAD:
+                        await trio.sleep(0.05)
+                    message = Message(self.topic, b"%d" % number)
+                    pending.append((number, await producer.send_soon(message)))
+                numbers = [number for number, send in pending if not await _is_stored(send)]
+        self._sent = count
+
+    # Who comes and goes
+
+    async def start(self, name: str) -> None:
+        """Start a member, and wait until it has a part of the queues."""
+        mode = "orderly" if self.journal.orderly else "concurrent"
+        path = str(self.journal.path)
+        self.members[name] = await trio.lowlevel.open_process(
+            [
+                sys.executable, "-m", "integration.journaling_program",
+                self.cluster.name_servers, self.group, self.topic, path, name, mode,
+            ],
+            stdin=subprocess.PIPE,
+        )  # fmt: skip
+        await self.until(lambda: self.journal.owners[name] > 0)
+
+    async def kill(self, name: str) -> None:
+        process = self.members.pop(name)
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        self.journal.mark("x", name)
+
+    async def leave(self) -> None:
+        """Have all members leave in good order."""
+        members, self.members = self.members, {}
+        for process in members.values():
+            assert process.stdin is not None
+            await process.stdin.aclose()
+        for process in members.values():
+            assert await process.wait() == 0
+
+    async def kill_and_start_broker(self) -> None:
+        """Kill a broker; start it again when others have gone on; wait until its offsets are made good."""
+        await trio.to_thread.run_sync(self.cluster.kill, VICTIM)
+        self.journal.remember(VICTIM, self._offsets_on_disk())
+        self.journal.mark("X", VICTIM)
+        await self.until_handled(len(self.journal.bodies) + COUNT // 40)
+        handled = {
+            MessageQueue(self.topic, *queue): history.handled
+            for queue, history in self.journal.queues.items()
+            if queue[0] == VICTIM
+        }
+        await trio.to_thread.run_sync(self.keeper.submit(self.cluster.restart, VICTIM).result)
+        for queue, offset in handled.items():
+            with trio.fail_after(PATIENCE):
+                while await self._committed(queue) < offset:
+                    await trio.sleep(0.2)
+                    self.journal.read()
+        self.journal.mark("R", VICTIM)
+
+    def _offsets_on_disk(self) -> dict[int, int]:
+        for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+            try:
+                text = self.cluster.stored(VICTIM, f"config/{name}")
+            except FileNotFoundError:
+                continue  # it is put in place of its predecessor, which is kept under the other name
+            offsets = fastjson.loads(text.encode())["offsetTable"][f"{self.topic}@{self.group}"]
+            return {int(queue): offset for queue, offset in offsets.items()}
+        raise FileNotFoundError(f"{VICTIM} has written no offsets")
+
+    async def _committed(self, queue: MessageQueue) -> int:
+        try:
+            return await self.client.brokers.committed_offset(self.group, queue) or 0
+        except RocketMQError:
+            return 0  # it has only just been started
+
+    async def lag(self) -> int:
+        """Return how many messages the group has still to handle, as the brokers see it."""
+        queues = (await self.client.routes.get(self.topic)).read_queues
+        assert len(queues) == 2 * QUEUES
+        return sum([await self.client.brokers.max_offset(of) - await self._committed(of) for of in queues])
+
+
+async def _is_stored(send: PendingSend) -> bool:
+    try:
+        await send
+    except RocketMQError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def run_of(
+    cluster: Cluster, keeper: ThreadPoolExecutor, name: str, path: Path, *, orderly: bool
+) -> AsyncIterator[Run]:
+    journal = Journal(path, orderly=orderly)
+    async with Client(cluster.name_servers, route_refresh_interval=1.0) as client:
+        await create_topic(client, name, queues=QUEUES)
+        run = Run(cluster, client, keeper, name, journal)
+        try:
+            yield run
+        finally:
+            journal.close()
+            for process in run.members.values():
+                process.kill()
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+async def test_a_group_goes_on_whoever_dies(
+    cluster: Cluster,
+    keeper: ThreadPoolExecutor,
+    unique: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    orderly: bool,
+) -> None:
+    """Nothing is lost, and no more is repeated than RocketMQ's contract allows: see integration.journal."""
+    async with run_of(cluster, keeper, unique, tmp_path / "journal", orderly=orderly) as run:
+        journal = run.journal
+        await run.send(BEFORE)
+        await run.start("one")
+        await run.until_handled(BEFORE)
+        with trio.fail_after(PATIENCE):
+            while await run.lag():
+                await trio.sleep(0.2)
+        assert not journal.repeats
+        await run.start("two")
+        await run.start("three")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run.send, COUNT)
+            await run.until_handled(COUNT * 2 // 10)
+            await run.kill("one")
+            await run.until_handled(COUNT * 3 // 10)
+            await run.start("four")
+            await run.until_handled(COUNT * 4 // 10)
+            await run.kill_and_start_broker()
+            await run.kill("two")
+            await run.start("five")
+            await run.until_handled(COUNT * 8 // 10)
+            await run.kill("three")
+            await run.until_handled(COUNT * 9 // 10)
+            await run.start("six")
+        await run.until_handled(COUNT)
+        await run.leave()
+        journal.read()
+        assert not await run.lag()
+    assert journal.bodies == set(range(COUNT)), "all that brokers acknowledged, and nothing else"
+    assert len(journal.queues) == 2 * QUEUES
+    request.node.user_properties.append(("repeats", journal.repeats))
+    assert journal.repeats <= journal.allowed
+
+
+# What the journal finds
+
+
+def journal_of(path: Path, *lines: str, orderly: bool = True) -> Journal:
+    """Return a journal that has read these lines, all of one queue."""
+    journal = Journal(path, orderly=orderly)
+    for line in lines:
+        sign, name, *offset = line.split(" ")
+        if sign == "x":
+            journal.mark(sign, name)
+            continue
+        with path.open("a") as file:
+            file.write(f"{sign} {name} {VICTIM} 0 {offset[0] if offset else 0} 7\n")
+    try:
+        journal.read()
+    finally:
+        journal.close()
+    return journal
+
+
+def handled(name: str, *offsets: int) -> list[str]:
+    return [f"{sign} {name} {offset}" for offset in offsets for sign in "()"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["+ a", *handled("a", 0, 1), "( a 1"], "a begins 1 again"),
+        (["+ a", *handled("a", *range(BEHIND + 2)), "+ b", "( b 1"], "nothing before 2"),
+    ],
+)
+def test_a_journal_finds_what_is_repeated_without_need(tmp_path: Path, lines: list[str], found: str) -> None:
+    for orderly in (False, True):
+        with pytest.raises(AssertionError, match=found):
+            journal_of(tmp_path / f"{orderly}", *lines, orderly=orderly)
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["+ a", *handled("a", 0), "( a 2"], "1 was not handled yet"),
+        (["+ a", *handled("a", 0, 1, 2), "+ b", *handled("b", 0), "( b 2"], "b begins 2 after 0"),
+        (["+ a", *handled("a", 0), "( a 1", "+ b", "( b 1"], "b begins 1 during"),
+        (["+ a", "( a 0", "+ b", "( b 1"], "0 was not handled yet"),
+    ],
+)
+def test_a_journal_finds_what_is_out_of_order(tmp_path: Path, lines: list[str], found: str) -> None:
+    with pytest.raises(AssertionError, match=found):
+        journal_of(tmp_path / "orderly", *lines)
+    journal_of(tmp_path / "concurrent", *lines, orderly=False)
+
+
+def test_a_journal_counts_what_is_repeated(tmp_path: Path) -> None:
+    first = ["+ a", *handled("a", 0, 1, 2), "( a 3", "x a"]
+    journal = journal_of(tmp_path / "journal", *first, "+ b", *handled("b", 1, 2, 3))
+    assert (journal.repeats, journal.allowed) == (2, 4)
+    assert journal.bodies == {7}
+    assert journal.owners == {"b": 1}

@@ -1,0 +1,238 @@
+"""Consuming where each broker has a replica: who is pulled from, and where offsets are committed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.layout import replica_of
+from integration.clusters.plugin import start_own_cluster
+from integration.clusters.provider import VERSIONS
+from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage, RocketMQError
+from rocketmq_py.client.broker_calls import BrokerCalls
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import (
+    GetMaxOffsetRequest,
+    OffsetAnswer,
+    PullMessageRequest,
+    QueryConsumerOffsetRequest,
+)
+from tests.behaviours.conftest import create_topic
+
+PATIENCE = 120
+BROKER = "broker-a"
+COUNT = 2000
+SETTINGS = {
+    "flushDiskType": "SYNC_FLUSH",
+    "slaveReadEnable": "true",
+    # Whoever is behind the newest message is sent to the replica.
+    "accessMessageInMemoryMaxRatio": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[ThreadPoolExecutor]:
+    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
+    with ThreadPoolExecutor(1) as keeper:
+        yield keeper
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def cluster(request: pytest.FixtureRequest, keeper: ThreadPoolExecutor) -> Iterator[Cluster]:
+    with start_own_cluster(request.param, replicas=True, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+class Pulls:
+    """Whom the queues of a topic were pulled from."""
+
+    def __init__(self) -> None:
+        self.latest: dict[tuple[str, int], str] = {}
+        self.addresses: set[str] = set()
+
+    def of(self, topic: str) -> list[str]:
+        """Return whom each queue of a topic was pulled from the last time."""
+        return [address for (of, _), address in self.latest.items() if of == topic]
+
+
+@pytest.fixture
+def pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
+    pulls, pull = Pulls(), BrokerCalls.pull
+
+    async def noted(
+        calls: BrokerCalls, address: str, header: PullMessageRequest, *, timeout: float, body: bytes = b""
+    ) -> Command:
+        pulls.latest[header.topic, header.queue_id] = address
+        answer = await pull(calls, address, header, timeout=timeout, body=body)
+        if answer.body:
+            pulls.addresses.add(address)
+        return answer
+
+    monkeypatch.setattr(BrokerCalls, "pull", noted)
+    return pulls
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    with trio.fail_after(PATIENCE):
+        while True:
+            with suppress(RocketMQError, FileNotFoundError):
+                if await condition():
+                    return
+            await trio.sleep(0.1)
+
+
+class Topic:
+    """A topic, its four queues, and what the master and the replica say of them."""
+
+    def __init__(self, cluster: Cluster, client: Client, name: str) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.name = name
+        self.group = f"group-{name}"
+        self.queues = [MessageQueue(name, BROKER, queue_id) for queue_id in range(4)]
+        self.master, self.replica = cluster.brokers[BROKER], cluster.replicas[BROKER]
+        self.sent = 0
+
+    async def send(self, count: int) -> None:
+        async with self.client.producer("senders") as producer:
+            for _ in range(count):
+                await producer.send_soon(Message(self.name, b"%d" % self.sent))
+                self.sent += 1
+
+    async def ends(self, address: str) -> list[int]:
+        """Return the queues' ends, as one broker sees them."""
+        answers = [
+            await self.client.brokers.call(
+                address, GetMaxOffsetRequest(topic=of.topic, queue_id=of.queue_id, broker_name=BROKER)
+            )
+            for of in self.queues
+        ]
+        return [OffsetAnswer.from_fields(answer.fields).offset for answer in answers]
+
+    async def committed(self, address: str) -> list[int]:
+        """Return how far the group has come, as one broker sees it."""
+        answers = [
+            await self.client.brokers.call(
+                address,
+                QueryConsumerOffsetRequest(
+                    consumer_group=self.group, topic=of.topic, queue_id=of.queue_id, broker_name=BROKER
+                ),
+            )
+            for of in self.queues
+        ]
+        return [OffsetAnswer.from_fields(answer.fields).offset for answer in answers]
+
+    async def until_done(self, address: str) -> None:
+        """Wait until a broker says that the group has come to the end."""
+
+        async def is_done() -> bool:
+            ends = await self.ends(address)
+            return sum(ends) == self.sent and await self.committed(address) == ends
+
+        await until(is_done)
+
+    async def until_replicated(self) -> None:
+        """Wait until the replica has all messages, and knows that there is such a topic."""
+
+        async def is_replicated() -> bool:
+            topics = self.cluster.stored(replica_of(BROKER), "config/topics.json")
+            return f'"{self.name}"' in topics and sum(await self.ends(self.replica)) == self.sent
+
+        await until(is_replicated)
+
+
+@asynccontextmanager
+async def topic_on(cluster: Cluster, name: str) -> AsyncIterator[Topic]:
+    async with Client(cluster.name_servers, route_refresh_interval=1.0) as client:
+        await create_topic(client, name, queues=4)
+        yield Topic(cluster, client, name)
+
+
+class Kept:
+    """A handler that keeps the bodies; after some of them it waits to be let on."""
+
+    def __init__(self, *, stop_at: int | None = None) -> None:
+        self.bodies: list[int] = []
+        self.has_stopped, self.go_on = trio.Event(), trio.Event()
+        self._stop_at = stop_at
+        self._more = trio.lowlevel.ParkingLot()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        if len(self.bodies) == self._stop_at:
+            self.has_stopped.set()
+            await self.go_on.wait()
+        self.bodies.append(int(message.body))
+        self._more.unpark_all()
+
+    async def until(self, count: int) -> None:
+        with trio.fail_after(PATIENCE):
+            while set(self.bodies) != set(range(count)):
+                await self._more.park()
+
+
+@asynccontextmanager
+async def consuming(topic: Topic, handle: Kept) -> AsyncIterator[None]:
+    consumer = PushConsumer(
+        topic.cluster.name_servers,
+        group=topic.group,
+        consume_from=ConsumeFrom.FIRST,
+        commit_interval=0.5,
+        pull_threshold_for_queue=50,
+        concurrency=1,
+        route_refresh_interval=1.0,
+    )
+    async with trio.open_nursery() as nursery, consumer:
+        consumer.subscribe(topic.name)
+        nursery.start_soon(consumer.run, handle)
+        yield
+        consumer.stop()
+
+
+async def test_who_is_far_behind_reads_from_the_replica_and_comes_back(
+    cluster: Cluster, pulls: Pulls, unique: str
+) -> None:
+    handle = Kept()
+    async with topic_on(cluster, unique) as topic:
+        await topic.send(COUNT)
+        await topic.until_replicated()
+        async with consuming(topic, handle):
+            await handle.until(COUNT)
+            with trio.fail_after(PATIENCE):
+                while pulls.of(unique) != [topic.master] * 4:
+                    await trio.sleep(0.1)
+            await topic.until_done(topic.master)
+    assert pulls.addresses == {topic.master, topic.replica}
+    assert len(handle.bodies) == COUNT, "each once"
+
+
+async def test_a_replica_stands_in_for_a_master_that_is_killed(
+    cluster: Cluster, pulls: Pulls, unique: str, keeper: ThreadPoolExecutor
+) -> None:
+    """As in Java, the offsets go to the replica meanwhile, and to the master when it is back."""
+    handle = Kept(stop_at=COUNT // 10)
+    async with topic_on(cluster, unique) as topic:
+        await topic.send(COUNT)
+        await topic.until_replicated()
+        async with consuming(topic, handle):
+            with trio.fail_after(PATIENCE):
+                await handle.has_stopped.wait()
+            await trio.to_thread.run_sync(cluster.kill, BROKER)
+            handle.go_on.set()
+            await handle.until(COUNT)
+            assert pulls.of(unique) == [topic.replica] * 4
+            await topic.until_done(topic.replica)
+            await trio.to_thread.run_sync(keeper.submit(cluster.restart, BROKER).result)
+            with trio.fail_after(PATIENCE):
+                while pulls.of(unique) != [topic.master] * 4:
+                    await trio.sleep(0.1)
+            # Nothing new has come: what was committed elsewhere is committed here all the same.
+            await topic.until_done(topic.master)
+            await topic.send(100)
+            await handle.until(COUNT + 100)
+    assert len(handle.bodies) == COUNT + 100, "each once"

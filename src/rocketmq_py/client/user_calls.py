@@ -1,0 +1,35 @@
+"""Calling a user's function, an async one as it is and a plain one in a worker thread."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether calls of a function, or of an object like one, run as tasks."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+async def call_in_thread(
+    function: Callable[..., Any],
+    *arguments: Any,
+    limiter: trio.CapacityLimiter | None = None,
+    abandon_on_cancel: bool = False,
+) -> tuple[Any]:
+    """Call a plain function in a worker thread; return what :func:`outcome_of` makes its outcome of.
+
+    Arguments are those of ``trio.to_thread.run_sync``, which takes no function that returns an awaitable.
+    """
+    return await trio.to_thread.run_sync(
+        lambda: (function(*arguments),), limiter=limiter, abandon_on_cancel=abandon_on_cancel
+    )
+
+
+async def outcome_of(returned: tuple[Any]) -> Any:
+    """Return what a call returned; what a plain function has an async one do is done here."""
+    (outcome,) = returned
+    return await outcome if inspect.isawaitable(outcome) else outcome

@@ -1,0 +1,311 @@
+"""Looking at what is consumed: hooks, traces, spans, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from rocketmq_py import (
+    Client,
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumeMode,
+    ConsumeReturn,
+    ConsumerHook,
+    Flow,
+    Message,
+    PushConsumer,
+    ReceivedMessage,
+)
+from rocketmq_py.protocol.bodies import RequestMode
+from rocketmq_py.protocol.trace import read_records
+from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import read_all, until_readable
+from tests.behaviours.test_push_popping import Popping
+
+PATIENCE = 60
+
+
+@asynccontextmanager
+async def running(
+    consumer: PushConsumer, topic: str, handle: Callable[[Any], Any]
+) -> AsyncIterator[PushConsumer]:
+    async with consumer, trio.open_nursery() as nursery:
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, handle)
+        yield consumer
+        nursery.cancel_scope.cancel()
+
+
+async def send(client: Client, topic: str, count: int) -> None:
+    async with client.producer("senders") as producer:
+        for number in range(count):
+            await producer.send(Message(topic, b"%d" % number, keys=f"order-{number}"))
+    await until_readable(client, topic, count=count)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Poll until something holds."""
+    with trio.fail_after(PATIENCE):
+        while not holds():
+            await trio.sleep(0.02)
+
+
+class Seen(ConsumerHook):
+    def __init__(self) -> None:
+        self.contexts: list[ConsumeContext] = []
+
+    async def before_consume(self, context: ConsumeContext) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        self.contexts.append(context)
+
+
+async def fail_the_first_time(message: ReceivedMessage) -> None:
+    if not message.reconsume_times:
+        raise ValueError("the first time fails")
+
+
+@pytest.mark.parametrize("kind", ["concurrent", "orderly"])
+async def test_hooks_see_each_delivery(client: Client, topic: str, unique: str, kind: str) -> None:
+    await send(client, topic, 8)
+    consumer = client.push_consumer(
+        unique,
+        consume_from=ConsumeFrom.FIRST,
+        rebalance_interval=1,
+        orderly=kind == "orderly",
+        suspend_current_queue=0.1,
+    )
+    consumer.add_hook(seen := Seen())
+    async with running(consumer, topic, fail_the_first_time):
+        await until(lambda: len(seen.contexts) == 16)
+    assert {(context.mode, context.consumer_group) for context in seen.contexts} == {
+        (ConsumeMode.HANDLED, unique)
+    }
+    of_first = [context for context in seen.contexts if not context.messages[0].reconsume_times]
+    again = [context for context in seen.contexts if context.messages[0].reconsume_times]
+    assert {context.returned for context in of_first} == {ConsumeReturn.EXCEPTION}
+    assert {context.returned for context in again} == {ConsumeReturn.SUCCESS}
+    assert {context.queue.topic for context in again} == {topic if kind == "orderly" else f"%RETRY%{unique}"}
+    assert {context.messages[0].topic for context in seen.contexts} == {topic}
+
+
+async def test_hooks_see_what_is_broadcast(client: Client, topic: str, unique: str, tmp_path: Path) -> None:
+    await send(client, topic, 4)
+    consumer = client.push_consumer(
+        unique, broadcasting=True, local_offsets=tmp_path, consume_from=ConsumeFrom.FIRST, batch_size=4
+    )
+    consumer.add_hook(seen := Seen())
+    async with running(consumer, topic, lambda messages: None):
+        await until(lambda: sum(len(context.messages) for context in seen.contexts) == 4)
+    assert all(context.success for context in seen.contexts)
+
+
+async def test_hooks_see_what_is_polled(client: Client, topic: str, unique: str) -> None:
+    await send(client, topic, 8)
+    async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.add_hook(seen := Seen())
+        consumer.subscribe(topic)
+        polled: list[ReceivedMessage] = []
+        with trio.fail_after(PATIENCE):
+            while len(polled) < 8:
+                polled += await consumer.poll()
+    assert [message for context in seen.contexts for message in context.messages] == polled
+    for context in seen.contexts:
+        assert context.mode is ConsumeMode.RECEIVED
+        assert {message.queue for message in context.messages} == {context.queue}
+
+
+async def test_trace_records_are_in_the_trace_topic(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    traces = f"{unique}-traces"
+    await create_topic(client, traces, queues=1)
+    await send(client, topic, 1)
+    consumer = client.push_consumer(
+        unique, trace=traces, consume_from=ConsumeFrom.FIRST, rebalance_interval=1
+    )
+    consumer.add_hook(seen := Seen())
+    async with running(consumer, topic, fail_the_first_time):
+        await until(lambda: len(seen.contexts) == 2)
+    received = await read_all(client, traces, count=1)
+    records = [fields for message in received for fields in read_records(message.body)]
+    message_id = seen.contexts[0].messages[0].message_id
+    region = "null" if cluster.name.startswith("4.") else "DefaultRegion"
+    begins = [fields for fields in records if fields[0] == "SubBefore"]
+    ends = [fields for fields in records if fields[0] == "SubAfter"]
+    assert [fields[2:4] + fields[5:] for fields in begins] == [
+        [region, unique, message_id, "0", "order-0"],
+        [region, unique, message_id, "1", "order-0"],
+    ]
+    assert [fields[1] for fields in ends] == [fields[4] for fields in begins], "the same calls"
+    assert [(fields[2], fields[4], fields[5], fields[6], fields[8]) for fields in ends] == [
+        (message_id, "false", "order-0", "2", unique),
+        (message_id, "true", "order-0", "0", unique),
+    ]
+    assert {message_id, "order-0"} == set(received[0].keys)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_a_message_is_one_trace_from_its_send_to_what_its_handler_does(
+    client: Client, topic: str, unique: str, in_thread: bool
+) -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    def handle(message: ReceivedMessage) -> None:
+        provider.get_tracer("application").start_span("work").end()
+
+    async def handle_here(message: ReceivedMessage) -> None:
+        handle(message)
+
+    async with client.producer("senders") as producer:
+        producer.add_hook(TelemetryProducerHook(provider))
+        await producer.send(Message(topic, b"x"))
+    consumer = client.push_consumer(unique, consume_from=ConsumeFrom.FIRST)
+    consumer.add_hook(TelemetryConsumerHook(provider))
+    async with running(consumer, topic, handle if in_thread else handle_here):
+        await until(lambda: len(spans.get_finished_spans()) == 3)
+    sending, work, processing = spans.get_finished_spans()
+    assert [sending.name, work.name, processing.name] == [f"send {topic}", "work", f"process {topic}"]
+    assert sending.context is not None
+    assert processing.context is not None
+    assert processing.parent is not None
+    assert processing.parent.span_id == sending.context.span_id
+    assert work.parent is not None
+    assert work.parent.span_id == processing.context.span_id
+    assert {span.context and span.context.trace_id for span in (sending, work, processing)} == {
+        sending.context.trace_id
+    }
+
+
+@pytest.mark.parametrize("kind", ["concurrent", "orderly", "broadcasting"])
+async def test_statistics_say_how_far_a_consumer_is(
+    client: Client, topic: str, unique: str, kind: str, tmp_path: Path
+) -> None:
+    await send(client, topic, 8)
+    stuck = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            await stuck.wait()
+
+    consumer = client.push_consumer(
+        unique,
+        consume_from=ConsumeFrom.FIRST,
+        orderly=kind == "orderly",
+        broadcasting=kind == "broadcasting",
+        local_offsets=tmp_path,
+        commit_interval=0.5,
+    )
+    async with running(consumer, topic, handle):
+        await until(lambda: consumer.statistics.pulled == 8 and consumer.statistics.in_flight == 1)
+        statistics = consumer.statistics
+        in_flight = [queue for queue, each in statistics.queues.items() if each.in_flight]
+        of_it = statistics.queues[in_flight[0]]
+        assert (of_it.handled_to, of_it.state) == (0, Flow.PULLING)
+        assert of_it.locked is (True if kind == "orderly" else None)
+        stuck.set()
+        await until(lambda: consumer.statistics.handled == 8)
+        with trio.fail_after(PATIENCE):
+            while sum((await consumer.lag()).values()):
+                await trio.sleep(0.05)
+        await until(lambda: consumer.statistics.lag == 0)
+        statistics = consumer.statistics
+        assert (statistics.in_flight, statistics.failed, statistics.given_back) == (0, 0, 0)
+        assert sum(each.end or 0 for queue, each in statistics.queues.items() if queue.topic == topic) == 8
+        assert statistics.topics[topic].pull_seconds > 0
+        assert f"{topic}: pulled 8" in str(statistics)
+
+
+async def test_a_lite_pull_consumers_lag_goes_with_its_commits(
+    client: Client, topic: str, unique: str
+) -> None:
+    await send(client, topic, 8)
+    async with client.lite_pull_consumer(
+        unique, consume_from=ConsumeFrom.FIRST, auto_commit=False
+    ) as consumer:
+        await consumer.assign(await consumer.queues(topic))
+        assert sum((await consumer.lag()).values()) == 8
+        polled = 0
+        with trio.fail_after(PATIENCE):
+            while polled < 8:
+                polled += len(await consumer.poll())
+        assert sum((await consumer.lag()).values()) == 8, "nothing is committed yet"
+        await consumer.commit()
+        assert sum((await consumer.lag()).values()) == 0
+        assert (consumer.statistics.pulled, consumer.statistics.handled, consumer.statistics.lag) == (8, 8, 0)
+
+
+async def test_a_pop_consumer_is_looked_at_too(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    if cluster.name.startswith("4."):
+        pytest.skip("brokers of 4.x do not know pop")
+    traces = f"{unique}-traces"
+    await create_topic(client, traces, queues=1)
+    await send(client, topic, 8)
+    async with client.pop_consumer(unique, consume_from=ConsumeFrom.FIRST, trace=traces) as consumer:
+        consumer.subscribe(topic)
+        consumer.add_hook(seen := Seen())
+        assert sum((await consumer.lag()).values()) == 8
+        received = 0
+        with trio.fail_after(PATIENCE):
+            while received < 8:
+                messages = await consumer.receive(wait=1)
+                received += len(messages)
+                await consumer.ack(*messages)
+            assert (consumer.statistics.pulled, consumer.statistics.handled) == (8, 8)
+            while sum((await consumer.lag()).values()):  # brokers commit what was acknowledged a little later
+                await trio.sleep(0.05)
+    assert {context.mode for context in seen.contexts} == {ConsumeMode.RECEIVED}
+    assert sum(len(context.messages) for context in seen.contexts) == 8
+    records = [
+        fields for message in await read_all(client, traces, count=1) for fields in read_records(message.body)
+    ]
+    assert sorted({fields[0] for fields in records}) == ["SubAfter", "SubBefore"]
+
+
+async def test_a_push_consumer_that_pops_is_looked_at_too(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    if cluster.name.startswith("4."):
+        pytest.skip("brokers of 4.x do not know pop")
+    popping = Popping(client, cluster.address, topic, unique)
+    await popping.set_mode(RequestMode.POP)
+    go_on = trio.Event()
+
+    async def wait(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            await go_on.wait()
+
+    popping.answer = wait
+    async with popping.member(pop_invisible_time=60.0) as consumer:
+        consumer.add_hook(seen := Seen())
+        await until(lambda: any(queue.queue_id < 0 for queue in consumer.queues))
+        await send(client, topic, 8)
+        await until(lambda: len(seen.contexts) == 7)
+        (place,) = popping.queues(consumer)
+        of_it = consumer.statistics.queues[place]
+        assert (of_it.cached, of_it.cached_bytes, of_it.in_flight) == (1, 1, 1)
+        assert (of_it.state, of_it.lag) == (Flow.PULLING, None)
+        go_on.set()
+        await until(lambda: consumer.statistics.handled == 8)
+        with trio.fail_after(PATIENCE):
+            while sum((await consumer.lag()).values()):
+                await trio.sleep(0.05)
+        assert (consumer.statistics.pulled, consumer.statistics.in_flight) == (8, 0)
+    assert {(context.mode, context.returned) for context in seen.contexts} == {
+        (ConsumeMode.HANDLED, ConsumeReturn.SUCCESS)
+    }

@@ -1,0 +1,119 @@
+"""Each way of consuming, for what must hold for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, ReceivedMessage, Start
+
+PATIENCE = 60
+
+Consume = Callable[[Client, str, str, int, Path], Awaitable[list[ReceivedMessage]]]
+"""Takes an open client, a topic, a group, how many messages there are, and a folder; returns the messages.
+
+Where the group has offsets they are committed when it returns."""
+
+
+async def _push(
+    client: Client, topic: str, group: str, count: int, folder: Path, *, kind: str
+) -> list[ReceivedMessage]:
+    received: list[ReceivedMessage] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        received.append(message)
+        if len(received) == count:
+            consumer.stop()
+
+    async with client.push_consumer(
+        group,
+        consume_from=ConsumeFrom.FIRST,
+        rebalance_interval=1,
+        orderly=kind == "orderly",
+        broadcasting=kind == "broadcasting",
+        local_offsets=folder,
+    ) as consumer:
+        consumer.subscribe(topic)
+        with trio.fail_after(PATIENCE):
+            await consumer.run(handle)
+    return received
+
+
+async def push(client: Client, topic: str, group: str, count: int, folder: Path) -> list[ReceivedMessage]:
+    return await _push(client, topic, group, count, folder, kind="concurrent")
+
+
+async def orderly(client: Client, topic: str, group: str, count: int, folder: Path) -> list[ReceivedMessage]:
+    return await _push(client, topic, group, count, folder, kind="orderly")
+
+
+async def broadcasting(
+    client: Client, topic: str, group: str, count: int, folder: Path
+) -> list[ReceivedMessage]:
+    return await _push(client, topic, group, count, folder, kind="broadcasting")
+
+
+async def lite_pull(client: Client, topic: str, group: str, count: int, _: Path) -> list[ReceivedMessage]:
+    received: list[ReceivedMessage] = []
+    async with client.lite_pull_consumer(
+        group, consume_from=ConsumeFrom.FIRST, rebalance_interval=1
+    ) as consumer:
+        consumer.subscribe(topic)
+        with trio.fail_after(PATIENCE):
+            while len(received) < count:
+                received += await consumer.poll()
+        await consumer.commit()
+    return received
+
+
+async def assigned(client: Client, topic: str, group: str, count: int, _: Path) -> list[ReceivedMessage]:
+    received: list[ReceivedMessage] = []
+    async with client.lite_pull_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+        queues = await consumer.queues(topic)
+        await consumer.assign(queues)
+        await consumer.seek_to_begin(queues[0])
+        with trio.fail_after(PATIENCE):
+            while len(received) < count:
+                received += await consumer.poll()
+        await consumer.commit()
+    return received
+
+
+async def pop(client: Client, topic: str, group: str, count: int, _: Path) -> list[ReceivedMessage]:
+    received: list[ReceivedMessage] = []
+    async with client.pop_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        with trio.fail_after(PATIENCE):
+            while len(received) < count:
+                messages = await consumer.receive(wait=5)
+                await consumer.ack(*messages)
+                received += messages
+    return received
+
+
+async def read(client: Client, topic: str, _group: str, count: int, _: Path) -> list[ReceivedMessage]:
+    async with (
+        client.reader() as reader,
+        reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as messages,
+    ):
+        return [message async for message in messages]
+
+
+WAYS: Mapping[str, Consume] = {
+    "push": push,
+    "orderly": orderly,
+    "broadcasting": broadcasting,
+    "lite_pull": lite_pull,
+    "assigned": assigned,
+    "pop": pop,
+    "read": read,
+}
+COMMITTING = frozenset({"push", "orderly", "lite_pull", "assigned"})
+"""Those after which the group's offsets are on the brokers."""
+
+
+def serves(version: str, way: str) -> bool:
+    """Whether brokers of a version (or the embedded one) know it."""
+    return way != "pop" or not version.startswith("4.")
