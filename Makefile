@@ -4,12 +4,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CLUSTERS ?= embedded,4.9.7,5.5.0
+SPARK := JAVA_HOME="$$($(BIN)/python -m integration.java_home)"
+PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 
-.PHONY: help demo test check lint types unit real bench format clean
+.PHONY: help demo test check lint types unit real spark-matrix java bench format clean
 
 help:  ## List the commands
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rocketmq-py needs Python 3.11 or newer")'
@@ -18,8 +20,12 @@ help:  ## List the commands
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev --editable .
 	touch $@
 
-demo: .venv/installed  ## Send, consume and tail on the embedded broker
+java: .venv/installed
+	@$(BIN)/python -m integration.java_home > /dev/null || true  # gets one for Spark, or says what to install
+
+demo: java  ## Messages on the embedded broker; then a Spark pipeline that is stopped and killed
 	$(BIN)/python examples/demo.py
+	$(SPARK) $(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
 test: check real  ## All tests, with real brokers wherever they can be had
 
@@ -32,11 +38,14 @@ lint: .venv/installed
 types: .venv/installed
 	$(BIN)/mypy
 
-unit: .venv/installed
-	$(BIN)/python -m pytest -q -n auto tests
+unit: java
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup tests
 
-real: .venv/installed  ## The behaviours on real brokers, and what else needs them
+real: java  ## The behaviours on real brokers, and what else needs them
 	$(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS) tests/behaviours integration
+
+spark-matrix: java  ## The tests of Spark, with the older versions that work too
+	$(BIN)/python -m integration.spark_matrix
 
 .venv/bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group bench

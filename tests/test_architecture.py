@@ -30,7 +30,9 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer"},
+    "blocking": BOTTOM | {"protocol", "client", "producer", "consumer", "shared_client"},
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client"},
+    "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM | {"broker", "remoting", "client", "producer", "consumer", "shared_client", ""},
     "__main__": {"cli"},
 }

@@ -116,6 +116,15 @@ async def test_batches(address: str) -> None:
     ]
 
 
+async def test_blocking(address: str) -> None:
+    assert await example("blocking.py", address) == [
+        "awaited: 100 messages of 4 threads",
+        "pipelined: 100 results",
+        "many at once: 1000 outcomes, 0 of them errors",
+        "read: 1200 messages; all of them undecoded as well",
+    ]
+
+
 async def test_lite_pull(address: str) -> None:
     assert await example("lite_pull.py", address) == [
         "got 4 queues, lost 0",
@@ -124,6 +133,32 @@ async def test_lite_pull(address: str) -> None:
         "by its id: b'19'",
         "the last of a queue: 2",
     ]
+
+
+async def test_filters(address: str) -> None:
+    assert await example("filters.py", address) == [
+        "by tags: [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]",
+        "by a condition: [5, 6, 7, 8, 17, 19]",
+        "refused: size >",
+        "accepted: size > 5",
+    ]
+
+
+async def test_orderly(address: str) -> None:
+    assert await example("orderly.py", address) == [
+        f"order-{number}: placed, paid, shipped" for number in range(4)
+    ]
+
+
+async def test_broadcasting(address: str) -> None:
+    lines = await example("broadcasting.py", address)
+    assert sorted(lines) == ["one knows 5 values", "two knows 5 values"]
+
+
+async def test_lists(address: str) -> None:
+    [line] = await example("lists.py", address)
+    assert line.startswith("stored 100 readings, ")
+    assert 1 < int(line.split()[3]) <= 32
 
 
 async def test_priorities(address: str) -> None:
@@ -138,6 +173,14 @@ async def test_traced(address: str) -> None:
     *lines, statistics, span = await example("traced.py", address)
     assert [line.split(":")[0] for line in lines] == ["awaited to queue 0", "look it up"]
     assert (statistics, span) == ("sent 1, failed 0, retried 0", "span: send TracedTest")
+
+
+async def test_an_observed_consumer(address: str) -> None:
+    good, bad, numbers, *statistics, spans = await example("observing_consumer.py", address)
+    assert (good, bad) == ("a good one: SUCCESS", "a bad one: FAILED")
+    assert numbers == "handled 1, failed 1"
+    assert statistics[0].startswith("pulled 2, handled 1, failed 1")
+    assert spans == "6 spans in 2 traces: send, process, work"
 
 
 async def test_transactions(address: str) -> None:
@@ -156,12 +199,14 @@ async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
     assert lines[-1].startswith("1 passed")
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.name)
 def test_only_public_names_are_used(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), "how is it run?"
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
-            assert node.module in {f"rocketmq_py{room}" for room in ("", ".broker", ".errors", ".telemetry")}
+            rooms = ("", ".blocking", ".broker", ".errors", ".spark", ".telemetry")
+            rooms = ("", ".blocking", ".broker", ".errors", ".spark", ".telemetry")
+            assert node.module in {f"rocketmq_py{room}" for room in rooms}
             if node.module == "rocketmq_py":
                 assert {alias.name for alias in node.names} <= set(rocketmq_py.__all__)

@@ -15,6 +15,7 @@ clients
   ours-json       this project, with JSON headers (the default)
   ours-rocketmq   this project, with binary headers
   ours-batching   this project's BatchingProducer, with JSON headers: beside batches that programs make
+  ours-blocking   this project's door for threads (rocketmq_py.blocking), with JSON headers
 Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up
 over at most 2,000 messages. Those that cannot be had here are left out, and the table says why.
 

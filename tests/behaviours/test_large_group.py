@@ -147,7 +147,8 @@ class Life:
         await self._until(lambda: all(len(set(self.group.handled[of])) == self.sent[of] for of in self.sent))
 
     async def _send(self) -> None:
-        async with self.client.producer("senders") as producer:
+        # In one try, however long it takes: a second one could store a message twice.
+        async with self.client.producer("senders", send_timeout=PATIENCE) as producer:
             pending = []
             for topic in self.group.topics:
                 for queue in (await self.client.routes.get(topic)).write_queues:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from integration.benchmarks.peers import go, java, official
-from integration.benchmarks.peers.ours import batching, ours
+from integration.benchmarks.peers.ours import batching, blocking, ours
 from integration.benchmarks.peers.peer import Peer
 from rocketmq_py import Serialization
 
 
 def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
     """Return all clients by their keys; ``profiles`` is where each run of this project writes a profile."""
-    project = [*(ours(serialization, profiles) for serialization in Serialization), batching(profiles)]
+    project = [
+        *(ours(serialization, profiles) for serialization in Serialization),
+        batching(profiles),
+        blocking(),
+    ]
     peers = [java.WARM, java.JUST_STARTED, go.GO, official.OFFICIAL, *project]
     return {peer.key: peer for peer in peers}

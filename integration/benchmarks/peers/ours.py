@@ -51,11 +51,28 @@ def batching(profiles: Path | None) -> Peer:
     )
 
 
+def blocking() -> Peer:
+    """Return this project's door for threads as a peer."""
+    key = "ours-blocking"
+    return Peer(
+        key=key,
+        label="rocketmq-py, blocking",
+        workloads=SENDING | {"batches"},
+        open=partial(_opened, key, Serialization.JSON, None, None, program="blocking"),
+    )
+
+
 @contextmanager
 def _opened(
-    key: str, serialization: Serialization, profiles: Path | None, mode: str | None, cluster: Cluster
+    key: str,
+    serialization: Serialization,
+    profiles: Path | None,
+    mode: str | None,
+    cluster: Cluster,
+    *,
+    program: str = "ours",
 ) -> Iterator[DoJob]:
-    command = [sys.executable, "-m", "integration.benchmarks.programs.ours"]
+    command = [sys.executable, "-m", f"integration.benchmarks.programs.{program}"]
     command += ["--namesrv", cluster.name_servers, "--serialization", serialization.name]
     numbers = itertools.count(1)
 

@@ -1,0 +1,50 @@
+"""Without trio: the door for threaded programs.
+
+    python examples/blocking.py [NAMESRV]
+
+NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
+127.0.0.1:9876. ``rocketmq-py broker`` starts one there, if you have none.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from rocketmq_py import Message, RocketMQError
+from rocketmq_py.blocking import Client, Span
+
+TOPIC = "BlockingTest"
+
+
+def main(address: str | None) -> None:
+    """Send in all ways, from several threads, and read everything again."""
+    with Client(address) as client:
+        producer = client.producer("examples")
+
+        # Awaited: returns when a broker has stored the message. Any number of threads may send.
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda number: producer.send(Message(TOPIC, b"%d" % number)), range(100)))
+        print(f"awaited: {len(results)} messages of 4 threads")
+
+        # Pipelined: waits only for a place among those in flight. The result is a future of Python's own.
+        futures = [producer.send_soon(Message(TOPIC, b"pipelined")) for _ in range(100)]
+        print(f"pipelined: {len({future.result().message_id for future in futures})} results")
+
+        # Many at once, with an outcome for each: the fastest way.
+        outcomes = client.batching_producer("examples").send_all(Message(TOPIC, b"many") for _ in range(1000))
+        failed = [outcome for outcome in outcomes if isinstance(outcome, RocketMQError)]
+        print(f"many at once: {len(outcomes)} outcomes, {len(failed)} of them errors")
+
+        # Reading, without joining a group: message by message, or what brokers have stored, as it is.
+        reader = client.reader()
+        offsets = reader.offsets(TOPIC)
+        read = sum(1 for queue in offsets for _ in reader.range(queue))
+        spans = [Span(queue, first, end) for queue, (first, end) in offsets.items()]
+        size = sum(len(chunk.body) for chunk in reader.pull(spans))
+        print(f"read: {read} messages; {'all' if size else 'none'} of them undecoded as well")
+    # Leaving the block has closed the client and what was opened from it.
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else None)

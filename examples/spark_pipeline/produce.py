@@ -1,0 +1,60 @@
+"""Send a day of orders, in so many seconds.
+
+python -m examples.spark_pipeline.produce [NAMESRV] [--orders N] [--seconds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import trio
+
+from examples.spark_pipeline.orders import COUNT, DAY, MIDNIGHT, MINUTE, ORDERS_TOPIC, Arrival, arrivals
+from rocketmq_py import Message, Producer
+
+STEP = 10 * MINUTE
+"""What comes in during such a time is sent together. All of it is stored before the next is sent."""
+
+
+async def send(address: str | None, orders: int, seconds: float) -> int:
+    """Send the day's orders; return how many messages that were."""
+    came = arrivals(orders)
+    steps = -(-(came[-1].at - MIDNIGHT) // STEP)
+    pause = seconds / (DAY / STEP)
+    async with Producer(address, group="shop") as producer:
+        for step in range(steps):
+            begin = MIDNIGHT + STEP * step
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, pause)
+                await _send_all(producer, [each for each in came if begin <= each.at < begin + STEP])
+    return len(came)
+
+
+async def _send_all(producer: Producer, came: list[Arrival]) -> None:
+    pending = [
+        await producer.send_soon(
+            Message(ORDERS_TOPIC, each.body, keys=each.order.id if each.order is not None else ())
+        )
+        for each in came
+    ]
+    for one in pending:
+        await one
+
+
+def main() -> None:
+    """Send them, and say how many."""
+    parser = argparse.ArgumentParser(
+        prog="examples.spark_pipeline.produce", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("address", nargs="?", help="name servers, host:port;host:port")
+    parser.add_argument("--orders", type=int, default=COUNT, metavar="N", help="of the day (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=30, metavar="N", help="how long the day takes (%(default)s)"
+    )
+    arguments = parser.parse_args()
+    sent = trio.run(send, arguments.address, arguments.orders, arguments.seconds)
+    print(f"{sent:,} messages sent to topic {ORDERS_TOPIC}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

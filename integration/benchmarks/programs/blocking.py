@@ -1,0 +1,116 @@
+"""One measured run of this project's door for threads, in a process of its own; prints one line of JSON.
+
+``python -m integration.benchmarks.programs.blocking --help`` lists its options.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeAlias
+
+from integration.benchmarks.programs.measuring import Stopwatch, options, report
+from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
+from rocketmq_py import Message, SendResult, Serialization
+from rocketmq_py.blocking import Producer
+
+Sends: TypeAlias = Callable[[int], list[float]]
+"""Sends so many messages; returns how long each took, in seconds."""
+
+
+def awaited(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send one after the other."""
+    latencies = []
+    for _ in range(count):
+        started = time.perf_counter()
+        producer.send(message())
+        latencies.append(time.perf_counter() - started)
+    return latencies
+
+
+def callers(producer: Producer, message: NewMessage, number: int, count: int) -> list[float]:
+    """Send from ``number`` threads, each one after the other."""
+    latencies: list[float] = []
+
+    def send_share(share: int) -> None:
+        latencies.extend(awaited(producer, message, share))
+
+    threads = [
+        threading.Thread(target=send_share, args=((count + index) // number,)) for index in range(number)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return latencies
+
+
+def pipelined(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send without waiting, but for a place in flight."""
+    latencies: list[float] = []
+    all_done = threading.Event()
+    failed: list[BaseException] = []
+
+    def send_one() -> None:
+        started = time.perf_counter()
+
+        def on_done(future: Future[SendResult]) -> None:
+            latencies.append(time.perf_counter() - started)
+            if (error := future.exception()) is not None:
+                failed.append(error)
+            if len(latencies) == count:
+                all_done.set()
+
+        producer.send_soon(message()).add_done_callback(on_done)
+
+    for _ in range(count):
+        send_one()
+    all_done.wait()
+    if failed:
+        raise failed[0]
+    return latencies
+
+
+def batches(producer: Producer, message: NewMessage, size: int, count: int) -> list[float]:
+    """Send lists of ``size`` messages, one list after the other; the latencies are those of lists."""
+    latencies = []
+    for sent in range(0, count, size):
+        started = time.perf_counter()
+        producer.send_batch([message() for _ in range(min(size, count - sent))])
+        latencies.append(time.perf_counter() - started)
+    return latencies
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined", "batches"))
+    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
+    chosen = parser.parse_args()
+    with Producer(
+        chosen.address,
+        group=chosen.group,
+        max_in_flight=chosen.in_flight,
+        serialization=Serialization[chosen.serialization],
+        send_timeout=SEND_TIMEOUT,
+    ) as producer:
+        message = partial(Message, chosen.topic, b"x" * chosen.size)
+        ways: dict[str, Sends] = {
+            "awaited": partial(awaited, producer, message),
+            "callers": partial(callers, producer, message, chosen.callers),
+            "pipelined": partial(pipelined, producer, message),
+            "batches": partial(batches, producer, message, chosen.batch),
+        }
+        sends = ways[chosen.mode]
+        if chosen.warm_up:
+            sends(chosen.warm_up)
+        watch = Stopwatch()
+        latencies = sends(chosen.count)
+        watch.stop()
+        report(watch, latencies)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What reading for Spark costs beside mere pulling, in one process and without Spark.
+
+    python -m integration.benchmarks.spark_source [--version 5.5.0] [--count 500000] [--size 200] [--rounds 3]
+
+Printed are messages/s and the processor time of this process for a message, medians of the rounds:
+
+pull       stored messages are pulled, and nothing is done with them
+columns    what was pulled becomes Arrow batches, out of memory
+decode     the same becomes the messages that other consumers get: one Python object for each
+source     both at the same time, as a task of the source does it: pulled, and made to Arrow batches
+
+The messages have a tag, a key and two properties of the sender's own; the topic has 4 queues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
+from rocketmq_py import Client, Message, blocking
+from rocketmq_py.consumer.raw_pulling import PulledChunk, Span
+from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.spark.options import ConnectionOptions
+from rocketmq_py.spark.reading import batches, read_spans
+
+QUEUES = 4
+IN_A_BATCH = 100
+
+
+@attrs.frozen
+class Figure:
+    """What one round came to."""
+
+    rate: float
+    cpu_us: float
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m integration.benchmarks.spark_source",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", choices=VERSIONS, default="5.5.0", help="the broker's (default: 5.5.0)")
+    parser.add_argument("--count", type=int, default=500_000, help="messages (default: 500000)")
+    parser.add_argument("--size", type=int, default=200, help="bytes of a body (default: 200)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
+    chosen = parser.parse_args()
+    cluster = start_cluster(chosen.version) if external_name() is None else external_cluster()
+    with cluster:
+        figures = run(cluster, count=chosen.count, size=chosen.size, rounds=chosen.rounds)
+    for name, rounds in figures.items():
+        rate = statistics.median(figure.rate for figure in rounds)
+        cpu = statistics.median(figure.cpu_us for figure in rounds)
+        print(f"{name:8} {rate:10,.0f} messages/s {cpu:6.2f} µs of processor time")
+    ratio = statistics.median(
+        source.rate / pull.rate for source, pull in zip(figures["source"], figures["pull"], strict=True)
+    )
+    print(f"source / pull: {ratio:.2f}")
+
+
+def run(cluster: Cluster, *, count: int, size: int, rounds: int) -> dict[str, list[Figure]]:
+    """Fill a topic, and return what came of each work in each round."""
+    topic = f"spark-source-{time.time_ns():x}"
+    trio.run(fill, cluster, topic, count, size)
+    with blocking.Client(cluster.name_servers) as client, client.reader() as reader:
+        spans = [Span(queue, *ends) for queue, ends in reader.offsets(topic).items()]
+        works = works_of(cluster, reader, spans)
+        figures: dict[str, list[Figure]] = {name: [] for name in works}
+        for _ in range(rounds):
+            for name, work in works.items():
+                figures[name].append(measure(work, count))
+    return figures
+
+
+def works_of(
+    cluster: Cluster, reader: blocking.Reader, spans: Sequence[Span]
+) -> dict[str, Callable[[], int]]:
+    """Return what is measured; each returns how many messages it had."""
+    chunks: list[PulledChunk] = []
+
+    def pull() -> int:
+        chunks[:] = reader.pull(spans)
+        return sum(chunk.next - chunk.first for chunk in chunks)
+
+    def columns() -> int:
+        return _rows(batches(chunks))
+
+    def decode() -> int:
+        return sum(len(decode_messages(chunk.body, chunk.span.queue.broker_name)) for chunk in chunks)
+
+    def source() -> int:
+        return _rows(read_spans(ConnectionOptions(name_server=cluster.name_servers), spans))
+
+    return {"pull": pull, "columns": columns, "decode": decode, "source": source}
+
+
+def _rows(made: Iterable[Any]) -> int:
+    return sum(batch.num_rows for batch in made)
+
+
+def measure(work: Callable[[], int], count: int) -> Figure:
+    """Do the work, and return what it came to."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    done = work()
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    if done != count:
+        raise RuntimeError(f"{done} messages, not {count}")
+    return Figure(count / seconds, cpu_seconds / count * 1e6)
+
+
+async def fill(cluster: Cluster, topic: str, count: int, size: int) -> None:
+    """Send the messages, and wait until they can be read."""
+    body = b"x" * size
+    async with Client(cluster.name_servers) as client:
+        for address in cluster.brokers.values():
+            await client.brokers.create_topic(address, topic, queues=QUEUES)
+        await client.routes.refresh(topic)
+        async with client.producer("benchmark", send_timeout=30.0) as producer:
+            for first in range(0, count, IN_A_BATCH):
+                await producer.send_batch(
+                    [
+                        Message(
+                            topic,
+                            body,
+                            tags="TagA",
+                            keys=f"order-{number}",
+                            properties={"colour": "green", "number": str(number)},
+                        )
+                        for number in range(first, min(first + IN_A_BATCH, count))
+                    ]
+                )
+        async with client.reader() as reader:
+            while sum(end for _, end in (await reader.offsets(topic)).values()) < count:
+                await trio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Messages for Spark to copy, and what has become of them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from subprocess import Popen
+
+import attrs
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.spark_copying import MARK
+from rocketmq_py import Client, Message, blocking
+from rocketmq_py.spark.stamps import STAMP
+from tests.behaviours.conftest import create_topic
+
+QUEUES = 4
+"""Of each topic on each broker."""
+_PORTION = 10_000
+
+
+def create_topics(cluster: Cluster, *topics: str) -> None:
+    """Create topics with QUEUES queues on every broker."""
+
+    async def create() -> None:
+        async with Client(cluster.name_servers) as client:
+            for topic in topics:
+                await create_topic(client, topic, queues=QUEUES)
+
+    trio.run(create)
+
+
+def fill(cluster: Cluster, topics: Sequence[str], count: int) -> None:
+    """Send messages with the bodies 0 to ``count`` - 1, spread over topics that were created."""
+    turn = itertools.cycle(topics)
+    with blocking.BatchingProducer(cluster.name_servers, group="filling") as producer:
+        for begin in range(0, count, _PORTION):
+            portion = range(begin, min(begin + _PORTION, count))
+            messages = [Message(next(turn), b"%d" % number, keys=f"k{number}") for number in portion]
+            for outcome in producer.send_all(messages):
+                if isinstance(outcome, Exception):
+                    raise outcome
+
+
+def start_copying(
+    cluster: Cluster, mode: str, sources: Sequence[str], target: str, directory: Path, *, most: int
+) -> Popen[bytes]:
+    """Start a driver that copies; it ends with 0 when it has copied all."""
+    command = [
+        sys.executable, "-m", "integration.spark_copying", mode, "--address", cluster.name_servers,
+        "--sources", ",".join(sources), "--target", target, "--directory", str(directory),
+        "--most", str(most),
+    ]  # fmt: skip
+    return Popen(command, start_new_session=True)
+
+
+@attrs.frozen
+class Copies:
+    """What is in a topic of copies.
+
+    Attributes:
+        messages: how many.
+        numbers: how often there is a copy of each number.
+        numbers_of_stamp: which numbers the messages of each stamp are copies of.
+        stamps_of_number: which stamps the copies of each number have.
+    """
+
+    messages: int
+    numbers: Counter[int]
+    numbers_of_stamp: dict[str, set[int]]
+    stamps_of_number: dict[int, set[str]]
+
+
+def read_copies(cluster: Cluster, target: str) -> Copies:
+    """Read all copies, with the client and not with Spark."""
+    numbers: Counter[int] = Counter()
+    numbers_of_stamp: defaultdict[str, set[int]] = defaultdict(set)
+    stamps_of_number: defaultdict[int, set[str]] = defaultdict(set)
+    messages = 0
+    with blocking.Reader(cluster.name_servers) as reader:
+        for queue in reader.offsets(target):
+            for message in reader.range(queue):
+                number = int(message.body.decode().removeprefix(MARK))
+                assert message.keys == (f"k{number}",)
+                stamp = message.properties[STAMP]
+                messages += 1
+                numbers[number] += 1
+                numbers_of_stamp[stamp].add(number)
+                stamps_of_number[number].add(stamp)
+    return Copies(messages, numbers, numbers_of_stamp, stamps_of_number)

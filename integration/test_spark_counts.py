@@ -1,0 +1,50 @@
+"""A million messages through Spark and back, on two real brokers: each of them once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.plugin import start_own_cluster
+from integration.clusters.provider import VERSIONS
+from integration.copied import create_topics, fill, read_copies, start_copying
+from integration.spark_copying import AVAILABLE_NOW, BATCH, MODES, STREAM
+from rocketmq_py import blocking
+
+COUNT = 1_000_000
+SOURCES = ("Orders", "Payments", "Parcels")
+"""With four queues on each of two brokers: 24 queues."""
+MOST = {BATCH: COUNT, AVAILABLE_NOW: 300_000, STREAM: 150_000}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with start_own_cluster(request.param, brokers=2) as cluster:
+        create_topics(cluster, *SOURCES, *[f"Copies-{mode}" for mode in MODES])
+        fill(cluster, SOURCES, COUNT)
+        _until_readable(cluster)
+        yield cluster
+
+
+def _until_readable(cluster: Cluster) -> None:
+    """Brokers acknowledge a message a moment before it is in its queue."""
+    with blocking.Reader(cluster.name_servers) as reader:
+        while (
+            sum(end for offsets in reader.offsets_of(SOURCES).values() for _, end in offsets.values()) < COUNT
+        ):
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_message_comes_out_once(cluster: Cluster, mode: str, tmp_path: Path) -> None:
+    target = f"Copies-{mode}"
+    driver = start_copying(cluster, mode, SOURCES, target, tmp_path, most=MOST[mode])
+    assert driver.wait() == 0
+    copies = read_copies(cluster, target)
+    assert copies.messages == COUNT
+    assert copies.numbers.keys() == set(range(COUNT))
+    assert len(copies.numbers_of_stamp) == COUNT

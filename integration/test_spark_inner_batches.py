@@ -1,0 +1,81 @@
+"""Batches that a broker of 5.x keeps as one entry: what the Spark source reads of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import trio
+
+from integration.clusters.cluster import Cluster
+from rocketmq_py import Client
+from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.headers import CreateTopicRequest, SendBatchMessageRequest
+from rocketmq_py.protocol.send_body import BatchedMessage, encode_batch
+from rocketmq_py.spark import connections
+from rocketmq_py.spark.options import ConnectionOptions
+from tests.behaviours.peers import open_peer
+from tests.behaviours.test_spark_reading import read
+
+BATCHES, IN_A_BATCH = 3, 5
+
+
+@pytest.fixture
+async def connection(real_cluster: Callable[[str], Cluster]) -> AsyncIterator[ConnectionOptions]:
+    yield ConnectionOptions(name_server=real_cluster("5.5.0").name_servers)
+    await trio.to_thread.run_sync(connections.close_all)
+
+
+async def test_each_message_of_an_inner_batch_comes_once(connection: ConnectionOptions, unique: str) -> None:
+    async with Client(connection.name_server) as client, open_peer(client) as peer:
+        created = await peer.ask(
+            CreateTopicRequest(
+                topic=unique,
+                default_topic="TBW102",
+                read_queue_nums=1,
+                write_queue_nums=1,
+                perm=6,
+                topic_sys_flag=0,
+                attributes="+queue.type=BatchCQ",
+            )
+        )
+        assert created.code == 0, created.remark
+        for number in range(BATCHES):
+            body = encode_batch(
+                [
+                    BatchedMessage(at, b"%d-%d" % (number, at), b"TAGS\x01A\x02" if at % 2 else b"")
+                    for at in range(IN_A_BATCH)
+                ]
+            )
+            stored = await peer.ask(
+                SendBatchMessageRequest(
+                    producer_group="senders",
+                    topic=unique,
+                    default_topic="TBW102",
+                    default_topic_queue_nums=1,
+                    queue_id=0,
+                    sys_flag=0,
+                    born_timestamp=time.time_ns() // 1_000_000,
+                    flag=0,
+                    properties=f"UNIQ_KEY\x01{number:032X}\x02",
+                ),
+                body,
+            )
+            assert stored.code == 0, stored.remark
+        await client.routes.refresh(unique)
+        queue = MessageQueue(unique, peer.broker_name, 0)
+        with trio.fail_after(60):
+            while await client.brokers.max_offset(queue) < BATCHES * IN_A_BATCH:
+                await trio.sleep(0.02)
+
+    everything = [(offset, b"%d-%d" % divmod(offset, IN_A_BATCH)) for offset in range(BATCHES * IN_A_BATCH)]
+    for cut in (0, 7, 10):
+        spans = [Span(queue, 0, cut), Span(queue, cut, len(everything))]
+        rows = await read(connection, spans)
+        assert sorted((row["queueOffset"], row["body"]) for row in rows) == everything, cut
+        assert all(row["flag"] == row["queueOffset"] % IN_A_BATCH for row in rows)
+    # Brokers evaluate tags of whole batches, if at all; what is not wanted is left out here.
+    rows = await read(connection, [Span(queue, 0, len(everything))])
+    assert {row["tags"] for row in rows} == {None, "A"}

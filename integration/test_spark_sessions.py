@@ -1,0 +1,87 @@
+"""Sessions of Spark that need a JVM of their own: separate executors, Spark Connect, and an example."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from integration.java_home import NoJavaError, java_home
+from rocketmq_py.blocking import Client
+from rocketmq_py.message import Message
+from rocketmq_py.spark import STAMP
+from tests.spark.conftest import broker_address, new_topic, topic
+from tests.spark.session import ROOT
+
+__all__ = ["broker_address", "new_topic", "topic"]  # fixtures
+
+PROGRAM = ROOT / "tests" / "spark" / "round_trip.py"
+EXAMPLE = ROOT / "examples" / "spark_exactly_once.py"
+
+
+@pytest.fixture(autouse=True)
+def java() -> Path:
+    try:
+        return java_home()
+    except NoJavaError as error:
+        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
+            raise
+        pytest.skip(str(error))
+
+
+def run(program: Path, *arguments: str, env: Mapping[str, str] = {}) -> str:
+    """Run a program to a good end; return its output."""
+    places = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "SPARK_LOCAL_IP": "127.0.0.1"}
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    ended = subprocess.run(
+        [sys.executable, str(program), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **places, **python, **env},
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def round_trip(master: str, address: str, topic: str) -> dict[str, object]:
+    output = run(PROGRAM, master, address, topic)
+    seen: dict[str, object] = json.loads(output.splitlines()[-1])
+    assert seen["batch"] == list(range(1000))
+    assert seen["stream"] == list(range(1000))
+    return seen
+
+
+def test_executors_that_are_processes_of_their_own(broker_address: str, topic: str) -> None:
+    seen = round_trip("local-cluster[2,1,1024]", broker_address, topic)
+    assert seen["session"] == "pyspark.sql.session"
+
+
+def test_spark_connect(broker_address: str, topic: str) -> None:
+    for name in ("grpc", "grpc_status", "google.rpc", "pandas"):
+        pytest.importorskip(name, reason="pyspark[connect] is not installed")
+    seen = round_trip("connect", broker_address, topic)
+    assert seen["session"] == "pyspark.sql.connect.session"
+
+
+def test_exactly_once_into_a_table(broker_address: str, topic: str, tmp_path: Path, java: Path) -> None:
+    table, checkpoint = str(tmp_path / "table.sqlite"), tmp_path / "checkpoint"
+
+    def run_example() -> list[str]:
+        output = run(EXAMPLE, broker_address, topic, table, str(checkpoint), env={"JAVA_HOME": str(java)})
+        return [line for line in output.splitlines() if line.startswith("batch ")]
+
+    with Client(broker_address) as client, client.batching_producer("g") as producer:
+        stamped = [Message(topic, b"%d" % n, properties={STAMP: f"q/0/0/{n % 50}"}) for n in range(100)]
+        producer.send_all([*stamped, *[Message(topic, b"own") for _ in range(7)]])
+        assert run_example() == ["batch 0: 57 new rows"]
+        # As if the batch had not been committed: it is replayed.
+        for name in ("commits/0", "commits/.0.crc"):
+            (checkpoint / name).unlink()
+        producer.send(Message(topic, b"late"))
+        assert run_example() == ["batch 0: 0 new rows", "batch 1: 1 new rows"]

@@ -1,0 +1,21 @@
+"""The same API for threads: what is awaited on trio blocks here.
+
+One daemon thread a process runs trio for all that is opened here::
+
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Producer
+
+    with Producer("127.0.0.1:9876", group="orders") as producer:
+        result = producer.send(Message("TopicTest", b"hello"))
+
+Everything may be used from any number of threads. It is open when it is made; what is not closed when the
+process ends is closed then, within seconds, which sends what is still pending. In a forked child, what the
+parent opened raises ClosedError, and its connections are not touched: open it again there.
+"""
+
+from rocketmq_py.blocking.client import Client
+from rocketmq_py.blocking.producer import BatchingProducer, Producer
+from rocketmq_py.blocking.reader import Chunks, Messages, Reader
+from rocketmq_py.consumer.raw_pulling import PulledChunk, Span
+
+__all__ = ["BatchingProducer", "Chunks", "Client", "Messages", "Producer", "PulledChunk", "Reader", "Span"]

@@ -1,0 +1,160 @@
+"""The door for threads, and what it reads with, on every cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from rocketmq_py import Client, Message, MessageQueue, SendResult, blocking
+from rocketmq_py.blocking import PulledChunk, Span
+from rocketmq_py.protocol.stored_message import decode_messages
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import until_readable
+from tests.behaviours.test_reading import fill_with_a_pause
+
+Result = TypeVar("Result")
+
+
+async def in_thread(function: Callable[..., Result], *args: object) -> Result:
+    return await trio.to_thread.run_sync(partial(function, *args))
+
+
+def bodies_of(chunks: list[PulledChunk]) -> list[bytes]:
+    return [
+        message.body
+        for chunk in chunks
+        for message in decode_messages(chunk.body, chunk.span.queue.broker_name)
+        if chunk.span.start <= message.queue_offset < chunk.span.end
+    ]
+
+
+async def test_everything_that_threads_send_is_read_once(
+    cluster: ClusterUnderTest, client: Client, topic: str
+) -> None:
+    def send(address: str) -> list[SendResult]:
+        with blocking.Client(address) as client:
+            single, batching = client.producer("g"), client.batching_producer("g")
+
+            def one_threads(number: int) -> list[SendResult]:
+                bodies = [b"%d-%d" % (number, at) for at in range(300)]
+                results = [single.send(Message(topic, body)) for body in bodies[:20]]
+                futures = [single.send_soon(Message(topic, body)) for body in bodies[20:100]]
+                futures += [batching.send_soon(Message(topic, body)) for body in bodies[100:200]]
+                results += [future.result() for future in futures]
+                for outcome in batching.send_all([Message(topic, body) for body in bodies[200:]]):
+                    assert isinstance(outcome, SendResult)
+                    results.append(outcome)
+                return results
+
+            with ThreadPoolExecutor(4) as pool:
+                return [result for results in pool.map(one_threads, range(4)) for result in results]
+
+    results = await in_thread(send, cluster.address)
+    assert len({result.message_id for result in results}) == 1200
+    await until_readable(client, topic, count=1200)
+
+    def read(address: str) -> tuple[list[PulledChunk], list[int]]:
+        with blocking.Client(address) as client, client.reader() as reader:
+            spans = [Span(queue, *bounds) for queue, bounds in reader.offsets(topic).items()]
+            halves = [
+                half
+                for one in spans
+                for half in (
+                    Span(one.queue, one.start, one.end // 2),
+                    Span(one.queue, one.end // 2, one.end),
+                )
+            ]
+            in_ranges = [len(list(reader.range(one.queue))) for one in spans]
+            return list(reader.pull(halves, max_buffered_bytes=20_000)), in_ranges
+
+    chunks, in_ranges = await in_thread(read, cluster.address)
+    assert Counter(bodies_of(chunks)) == Counter(
+        b"%d-%d" % (number, at) for number in range(4) for at in range(300)
+    )
+    assert sum(in_ranges) == 1200
+    assert all(chunk.lost is None for chunk in chunks)
+
+
+async def test_pulls_with_filters(client: Client, topic: str, cluster: ClusterUnderTest) -> None:
+    async with client.batching_producer("g") as producer:
+        await producer.send_all(
+            [
+                Message(topic, b"%d" % number, tags="AB"[number // 100 % 2], properties={"n": str(number)})
+                for number in range(400)
+            ]
+        )
+    await until_readable(client, topic, count=400)
+
+    def read(address: str, tags: str, sql: str | None) -> set[bytes]:
+        with blocking.Reader(address) as reader:
+            spans = [Span(queue, *bounds) for queue, bounds in reader.offsets(topic).items()]
+            return set(bodies_of(list(reader.pull(spans, tags=tags, sql=sql))))
+
+    wanted = {b"%d" % number for number in range(400) if number // 100 % 2}
+    assert await in_thread(read, cluster.address, "B", None) == wanted
+    assert await in_thread(read, cluster.address, "*", "n BETWEEN 5 AND 7") == {b"5", b"6", b"7"}
+
+
+async def test_what_brokers_have_no_more_is_told(client: Client, topic: str) -> None:
+    route = await client.routes.get(topic)
+    queue, empty = route.read_queues[:2]
+    async with client.producer("g") as producer:
+        for number in range(5):
+            await producer.send(Message(topic, b"%d" % number), queue=queue)
+    await until_readable(client, topic, count=5)
+    spans = [
+        Span(queue, 2, 9),
+        Span(queue, 50, 60),
+        Span(empty, 0, 3),
+        Span(empty, 4, 5),
+        Span(MessageQueue(topic, queue.broker_name, 99), 0, 1),
+    ]
+    async with client.reader() as reader, reader.pull(spans) as pulling:
+        chunks = [chunk async for chunk in pulling]
+    lost = {chunk.span: chunk.lost for chunk in chunks if chunk.lost}
+    assert lost == {span: (5 if span is spans[0] else span.start, span.end) for span in spans}
+    assert bodies_of(chunks) == [b"2", b"3", b"4"]
+
+
+async def test_topics_are_those_of_users(client: Client, topic: str, unique: str) -> None:
+    async with client.producer("g") as producer:
+        await producer.send(Message(topic, b"x"))
+    async with client.push_consumer(unique) as consumer:
+        consumer.subscribe(topic)
+    info = await client.name_servers.cluster_info()
+    async with client.reader() as reader:
+        topics = await reader.topics()
+    assert topic in topics
+    assert topics == sorted(topics)
+    # Tests call theirs by their own names; there are no other users.
+    assert [one for one in topics if not one.startswith(("test_", "TopicTest", "n-"))] == []
+    assert not {*topics} & {*info.broker_addr_table, *info.cluster_addr_table}
+
+
+async def test_offsets_of_topics_and_of_times(client: Client, topic: str, unique: str) -> None:
+    await create_topic(client, f"{unique}-empty", queues=3)
+    between = await fill_with_a_pause(client, topic)
+    async with client.reader() as reader:
+        offsets = await reader.offsets_of([topic, f"{unique}-empty"])
+        assert set(offsets[f"{unique}-empty"].values()) == {(0, 0)}
+        for queue, offset in (await reader.offsets_at([topic], between)).items():
+            first, end = offsets[topic][queue]
+            stored = [message.store_time_ms async for message in reader.range(queue)]
+            assert offset == first + sum(1 for time_ms in stored if time_ms < between)
+            assert offset <= end
+
+
+async def test_offsets_of_a_group_that_nobody_has_joined(client: Client, topic: str, unique: str) -> None:
+    await fill_with_a_pause(client, topic)
+    async with client.reader() as reader:
+        queues = list(await reader.offsets(topic))
+        wanted = {queue: 1 + number % 3 for number, queue in enumerate(queues)}
+        await reader.commit(unique, wanted)
+        assert await reader.committed(unique, queues) == wanted
+        await reader.commit(unique, {queues[0]: 2})
+        assert await reader.committed(unique, queues[:1]) == {queues[0]: 2}

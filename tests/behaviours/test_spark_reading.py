@@ -1,0 +1,192 @@
+"""What a task of the Spark source reads, beside what other consumers get. No Spark is needed for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+import trio
+
+from rocketmq_py import Client, Message, TransactionState
+from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.errors import DataLossError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.protocol.compression import CompressionType
+from rocketmq_py.spark import connections
+from rocketmq_py.spark.options import ConnectionOptions
+from rocketmq_py.spark.reading import read_spans
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import read_all, until_readable
+from tests.spark.stored import row_of, rows_of
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture
+async def connection(cluster: ClusterUnderTest) -> AsyncIterator[ConnectionOptions]:
+    yield ConnectionOptions(name_server=cluster.address)
+    await trio.to_thread.run_sync(connections.close_all)
+
+
+async def spans_of(client: Client, topic: str) -> list[Span]:
+    async with client.reader() as reader:
+        return [Span(queue, first, end) for queue, (first, end) in (await reader.offsets(topic)).items()]
+
+
+async def read(connection: ConnectionOptions, spans: Sequence[Span], **options: Any) -> Rows:
+    """Return the rows of spans, read in a thread as Spark's workers do."""
+
+    def rows() -> Rows:
+        return [row for batch in read_spans(connection, spans, **options) for row in rows_of(batch)]
+
+    return await trio.to_thread.run_sync(rows)
+
+
+def by_place(rows: Rows) -> Rows:
+    return sorted(rows, key=lambda row: (row["brokerName"], row["queueId"], row["queueOffset"]))
+
+
+def expected(messages: Sequence[ReceivedMessage]) -> Rows:
+    return by_place([row_of(message, message.queue) for message in messages])
+
+
+async def send(client: Client, messages: Sequence[Message], **options: Any) -> None:
+    async with client.producer("senders", **options) as producer:
+        for message in messages:
+            await producer.send(message)
+
+
+async def test_rows_are_what_other_consumers_get(
+    client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    body = bytes(range(256)) * 40
+    await send(
+        client,
+        [
+            Message(topic, body, tags="A", keys=["k1", "k2"], properties={"colour": "grün"}, flag=-7),
+            Message(topic, b"\x00"),
+        ],
+        compression=None,
+    )
+    for kind in CompressionType:
+        await send(client, [Message(topic, body, tags=kind.name)], compression=Compression(kind=kind))
+    async with client.producer("senders") as producer:
+        await producer.send_batch([Message(topic, b"%d" % number, tags="batch") for number in range(5)])
+    messages = await read_all(client, topic, count=10)
+
+    rows = await read(connection, await spans_of(client, topic))
+    assert by_place(rows) == expected(messages)
+    assert [row["body"] for row in rows].count(body) == 4
+
+
+async def test_each_message_of_many_queues_comes_once_and_in_order(
+    client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    async with client.producer("senders") as producer:
+        queues = await producer.queues(topic)
+        for queue in queues:
+            for number in range(5):
+                batch = [Message(topic, b"%d" % (100 * number + at)) for at in range(100)]
+                await producer.send_batch(batch, queue=queue)
+    await until_readable(client, topic, count=500 * len(queues))
+    halves = []
+    for span in await spans_of(client, topic):
+        middle = span.start + 250
+        halves += [Span(span.queue, span.start, middle), Span(span.queue, middle, span.end)]
+
+    rows = await read(connection, halves, parallel=3, max_buffered_bytes=100_000)
+    assert [(row["brokerName"], row["queueId"], row["queueOffset"]) for row in rows] == [
+        (span.queue.broker_name, span.queue.queue_id, offset)
+        for span in halves
+        for offset in range(span.start, span.end)
+    ]
+
+
+async def test_uncommitted_transactions_are_never_seen(
+    client: Client, connection: ConnectionOptions, topic: str, unique: str
+) -> None:
+    states: dict[bytes, TransactionState] = {
+        b"committed": TransactionState.COMMIT,
+        b"rolled back": TransactionState.ROLLBACK,
+        b"undecided": TransactionState.UNKNOWN,
+    }
+
+    def work(message: Message, _: str) -> TransactionState:
+        return states[message.body]
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async with client.transaction_producer(unique, check) as producer:
+        for body in (b"rolled back", b"undecided", b"committed"):
+            await producer.send_in_transaction(Message(topic, body, tags="T"), work)
+        await producer.send(Message(topic, b"plain"))
+        await until_readable(client, topic, count=2)
+        spans = await spans_of(client, topic)
+        assert sum(span.end - span.start for span in spans) == 2
+        rows = await read(connection, spans)
+    assert sorted(row["body"] for row in rows) == [b"committed", b"plain"]
+
+
+async def test_only_wanted_tags_are_read(client: Client, connection: ConnectionOptions, topic: str) -> None:
+    """Aa and BB have the same hash, which is all that brokers compare."""
+    await send(
+        client, [Message(topic, b"%d" % at, tags=tag) for at, tag in enumerate(["Aa", "BB", "C", "Aa"])]
+    )
+    await until_readable(client, topic, count=4)
+    spans = await spans_of(client, topic)
+    rows = await read(connection, spans, tags="Aa || D")
+    assert sorted(row["body"] for row in rows) == [b"0", b"3"]
+    assert await read(connection, spans, tags="D") == []
+
+
+async def test_a_condition_is_evaluated_by_the_broker(
+    client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    await send(client, [Message(topic, b"%d" % at, properties={"a": str(at)}) for at in range(8)])
+    await until_readable(client, topic, count=8)
+    rows = await read(connection, await spans_of(client, topic), sql="a > 5")
+    assert sorted(row["body"] for row in rows) == [b"6", b"7"]
+
+
+async def test_what_a_broker_does_not_have_is_lost(
+    client: Client, connection: ConnectionOptions, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await send(client, [Message(topic, b"x")])
+    await until_readable(client, topic, count=1)
+    spans = await spans_of(client, topic)
+    (span,) = [span for span in spans if span.end]
+    beyond = Span(span.queue, 0, 3)
+    with pytest.raises(DataLossError) as caught:
+        await read(connection, [beyond])
+    assert (caught.value.queue, caught.value.first, caught.value.end) == (span.queue, 1, 3)
+
+    with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
+        rows = await read(connection, [beyond], fail_on_data_loss=False)
+    assert [row["body"] for row in rows] == [b"x"]
+    assert "offsets 1 to 2" in caplog.text
+
+
+async def test_a_queue_that_is_not_there_is_lost(
+    client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    (broker, *_) = {span.queue.broker_name for span in await spans_of(client, topic)}
+    gone = Span(MessageQueue(topic, broker, 77), 5, 9)
+    with pytest.raises(DataLossError) as caught:
+        await read(connection, [gone])
+    assert (caught.value.first, caught.value.end) == (5, 9)
+    assert await read(connection, [gone], fail_on_data_loss=False) == []
+
+
+async def test_in_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
+    async with Client(cluster.address, namespace="tenant") as client:
+        await create_topic(client, unique, queues=1)
+        await send(client, [Message(unique, b"x")])
+        await until_readable(client, unique, count=1)
+        spans = await spans_of(client, unique)
+        (row,) = await read(ConnectionOptions(name_server=cluster.address, namespace="tenant"), spans)
+    await trio.to_thread.run_sync(connections.close_all)
+    assert (row["topic"], row["body"]) == (unique, b"x")

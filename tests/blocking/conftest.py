@@ -1,0 +1,88 @@
+"""A broker in a thread of its own, and programs that talk to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import rocketmq_py
+from rocketmq_py.blocking import Client
+from rocketmq_py.broker import EmbeddedBroker
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rocketmq_py.__file__).parent.parent)}
+
+
+class BrokerThread:
+    """Runs an embedded broker until it is stopped."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+        self._address: Future[str] = Future()
+        self._scope = trio.CancelScope()
+        self._token: trio.lowlevel.TrioToken
+        self._thread = threading.Thread(target=trio.run, args=(self._main,))
+
+    def start(self) -> str:
+        self._thread.start()
+        return self._address.result()
+
+    def stop(self) -> None:
+        self._token.run_sync_soon(self._scope.cancel)
+        self._thread.join()
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        with self._scope:
+            async with EmbeddedBroker(**self._settings) as broker:
+                self._address.set_result(broker.name_server_address)
+                await trio.sleep_forever()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    broker = BrokerThread()
+    yield broker.start()
+    broker.stop()
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as client:
+        yield client
+
+
+@pytest.fixture
+def unused_address() -> str:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def run_program(program: str, *arguments: str) -> str:
+    """Run a program to a good end without a word on stderr; return its output."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def count(client: Client, topic: str) -> int:
+    """Return how many messages a topic has."""
+    with client.reader() as reader:
+        return sum(end - first for first, end in reader.offsets(topic).values())

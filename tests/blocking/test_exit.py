@@ -1,0 +1,90 @@
+"""How processes end: with everything delivered, or with an error that says what is not; never late."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from rocketmq_py.blocking import Client
+from tests.blocking.conftest import ENVIRONMENT, count, run_program
+
+PIPELINED = """
+    import sys, threading
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import BatchingProducer, Client, Producer
+
+    address, end = sys.argv[1:]
+    client = Client(address)
+    producer = client.producer("g")
+    alone = BatchingProducer(address, group="g", linger=5)
+    for number in range(500):
+        producer.send_soon(Message("T", b"x"))
+        alone.send_soon(Message("T", b"x"))
+    if end == "thread":
+        # It goes on when the main thread has ended, and sends still.
+        def go_on():
+            threading.main_thread().join()
+            for _ in range(10):
+                producer.send(Message("T", b"x"))
+        threading.Thread(target=go_on).start()
+    elif end == "exit":
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(("end", "sent"), [("fall", 1000), ("exit", 1000), ("thread", 1010)])
+def test_what_is_pending_is_sent_when_a_process_ends(
+    address: str, client: Client, end: str, sent: int
+) -> None:
+    assert run_program(PIPELINED, address, end) == ""
+    assert count(client, "T") == sent
+
+
+def test_the_end_of_a_worker_of_multiprocessing(address: str, client: Client) -> None:
+    program = """
+        import multiprocessing, sys
+        from rocketmq_py import Message
+        from rocketmq_py.blocking import Producer
+
+        producer = Producer(sys.argv[1], group="g")
+
+        def work():
+            own = Producer(sys.argv[1], group="g")
+            for _ in range(100):
+                own.send_soon(Message("T", b"x"))
+
+        producer.send(Message("T", b"x"))
+        context = multiprocessing.get_context("fork")
+        workers = [context.Process(target=work) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+            assert worker.exitcode == 0
+        producer.send(Message("T", b"x"))
+    """
+    run_program(program, address)
+    assert count(client, "T") == 302
+
+
+def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
+    program = """
+        import socket
+        from rocketmq_py import Message
+        from rocketmq_py.blocking import Producer
+
+        # Somebody who accepts connections and never says a word.
+        silent = socket.create_server(("127.0.0.1", 0))
+        producer = Producer(f"127.0.0.1:{silent.getsockname()[1]}", group="g", request_timeout=60)
+        futures = [producer.send_soon(Message("T", b"x"), timeout=60) for _ in range(10)]
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True, text=True, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert ended.returncode == 0
+    # Had it waited for the sends' own minute, each would have failed by itself.
+    assert "10 messages were not sent before their producer was closed" in ended.stderr

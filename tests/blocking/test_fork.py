@@ -1,0 +1,161 @@
+"""A forked child never touches what its parent opened; both go on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from rocketmq_py.blocking import Client
+from tests.blocking.conftest import count, run_program
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+BOTH_SEND = """
+    import gc, os, sys
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Client, Producer
+    from rocketmq_py.errors import ClosedError
+
+    address, how = sys.argv[1:]
+
+    def refused(function):
+        try:
+            function()
+        except ClosedError as error:
+            return "opened in the parent process; open it again here" in str(error)
+
+    client = Client(address)
+    producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
+    alone = Producer(address, group="alone")
+    for number in range(20):
+        producer.send(Message("T", b"before"))
+        alone.send(Message("T", b"before"))
+    connections = client._behind.connections.open_connections()
+
+    child = os.fork()
+    if not child:
+        assert refused(lambda: producer.send(Message("T", b"x")))
+        assert refused(lambda: producer.send_soon(Message("T", b"x")))
+        assert refused(lambda: alone.send(Message("T", b"x")))
+        assert refused(lambda: batching.send_all([Message("T", b"x")]))
+        assert refused(lambda: batching.flush())
+        assert refused(lambda: reader.offsets("T"))
+        assert refused(lambda: client.producer("g"))
+        assert not client.is_open
+        client.close()
+        with Client(address) as own, own.producer("g") as sends:
+            for _ in range(100):
+                sends.send(Message("T", b"child"))
+        del client, producer, batching, reader, alone
+        gc.collect()
+        sys.stdout.flush()
+        if how == "_exit":
+            os._exit(0)
+        sys.exit(0)
+
+    for _ in range(100):
+        producer.send(Message("T", b"parent"))
+        alone.send(Message("T", b"parent"))
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    for _ in range(100):
+        producer.send(Message("T", b"parent"))
+        alone.send(Message("T", b"parent"))
+    assert connections == client._behind.connections.open_connections()
+    assert producer.statistics.retried == alone.statistics.retried == 0
+    client.close()
+    print("good")
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "_exit"])
+def test_parent_and_child_both_send(address: str, client: Client, how: str) -> None:
+    assert run_program(BOTH_SEND, address, how) == "good\n"
+    assert count(client, "T") == 40 + 100 + 400
+
+
+MANY_CHILDREN = """
+    import os, sys, threading
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import BatchingProducer, Producer
+    from rocketmq_py.errors import ClosedError
+
+    address = sys.argv[1]
+    producer = Producer(address, group="g")
+    batching = BatchingProducer(address, group="g")
+    stop = threading.Event()
+    sent = []
+
+    def hammer():
+        futures = []
+        while not stop.is_set():
+            futures += [producer.send_soon(Message("T", b"p")), batching.send_soon(Message("T", b"b"))]
+            futures[-40:-39] and futures[-40].result()
+        sent.extend(future.result() for future in futures)
+
+    threads = [threading.Thread(target=hammer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        future = producer.send_soon(Message("T", b"main"))
+        child = os.fork()
+        if not child:
+            # Locks may have been held by any thread at that moment.
+            for call in (lambda: producer.send_soon(Message("T", b"x")), batching.flush, future.result):
+                try:
+                    call()
+                except ClosedError:
+                    pass
+                else:
+                    # The one that was sent before the fork may have its result.
+                    assert call == future.result
+            producer.close()
+            with Producer(address, group="g") as own:
+                own.send(Message("T", b"child"))
+                os._exit(0 if own.send_soon(Message("T", b"child")).result() else 1)
+        assert os.waitpid(child, 0) == (child, 0)
+        sent.append(future.result())
+    stop.set()
+    for thread in threads:
+        thread.join()
+    producer.close()
+    batching.close()
+    print(len({one.message_id for one in sent}), producer.statistics.retried, batching.statistics.retried)
+"""
+
+
+def test_forks_while_other_threads_send(address: str, client: Client) -> None:
+    sent, *retried = map(int, run_program(MANY_CHILDREN, address).split())
+    assert retried == [0, 0]
+    assert count(client, "T") == sent + 20
+
+
+def test_a_connection_ends_with_the_parent_though_a_child_lives_on(address: str, client: Client) -> None:
+    """A child that kept the descriptors would keep the parent's connections alive."""
+    program = """
+        import os, sys
+        from rocketmq_py.blocking import Producer
+        from rocketmq_py import Message
+
+        producer = Producer(sys.argv[1], group="of-the-parent")
+        producer.send(Message("T", b"x"))
+        sockets = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd > "2"}
+        connections = producer._behind.client.connections.open_connections()
+        wanted = {os.readlink(f"/proc/self/fd/{one._wire._socket.fileno()}") for one in connections}
+        child = os.fork()
+        if not child:
+            left = set()
+            for fd in os.listdir("/proc/self/fd"):
+                try:
+                    left.add(os.readlink(f"/proc/self/fd/{fd}"))
+                except FileNotFoundError:
+                    pass
+            os._exit(len(left & wanted))
+        assert len(wanted) == 2
+        assert os.waitpid(child, 0) == (child, 0)
+        producer.send(Message("T", b"x"))
+        producer.close()
+    """
+    run_program(program, address)
+    assert count(client, "T") == 2

@@ -1,0 +1,323 @@
+"""Producers for threads."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
+from itertools import repeat
+
+import attrs
+import pytest
+
+from rocketmq_py import Message, MessageQueue, SelectByHash, SendResult
+from rocketmq_py.blocking import BatchingProducer, Client, Producer, Reader
+from rocketmq_py.errors import (
+    ClosedError,
+    ConfigurationError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    NameServerError,
+    RocketMQError,
+)
+from rocketmq_py.producer import ProducerHook, SendContext
+from tests.blocking.conftest import BrokerThread, count
+
+
+def body(number: int) -> bytes:
+    return b"%d" % number
+
+
+def bodies(client: Client, topic: str) -> list[list[bytes]]:
+    """Return what each queue of a topic has."""
+    with client.reader() as reader:
+        return [[message.body for message in reader.range(queue)] for queue in reader.offsets(topic)]
+
+
+def test_the_ways_of_sending(client: Client) -> None:
+    with client.producer("g") as producer:
+        result = producer.send(Message("T", b"awaited"))
+        assert isinstance(result, SendResult)
+        (queue, *_) = producer.queues("T")
+        assert producer.send(Message("T", b"there"), queue=queue, timeout=5).queue == queue
+        future = producer.send_soon(Message("T", b"soon"), queue=SelectByHash("key"))
+        assert future.result().message_id
+        assert future.exception() is None
+        producer.send_oneway(Message("T", b"oneway"))
+        assert len(producer.send_batch([Message("T", b"one"), Message("T", b"two")])) == 2
+        assert producer.statistics.sent == 5
+        assert producer.in_flight == 0
+
+
+def test_errors_are_the_trio_producers(client: Client) -> None:
+    with client.producer("g", max_message_size=10) as producer:
+        with pytest.raises(MessageTooLargeError):
+            producer.send(Message("T", bytes(11)))
+        future = producer.send_soon(Message("T", bytes(11)))
+        with pytest.raises(MessageTooLargeError):
+            future.result()
+        assert isinstance(future.exception(), MessageTooLargeError)
+    with pytest.raises(ConfigurationError, match="did you mean 'retries'"):
+        client.producer("g", retires=1)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="set this on the client"):
+        client.producer("g", namespace="n")
+
+
+def test_a_selector_that_raises_fails_its_message_only(client: Client) -> None:
+    def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        raise LookupError("no queue for this")
+
+    with client.producer("g") as producer:
+        futures = [
+            producer.send_soon(Message("T", b"1")),
+            producer.send_soon(Message("T", b"2"), queue=choose),
+            producer.send_soon(Message("T", b"3")),
+        ]
+        assert futures[0].result().status is futures[2].result().status
+        with pytest.raises(LookupError, match="no queue for this"):
+            futures[1].result()
+
+
+def test_futures_work_with_the_standard_library(client: Client) -> None:
+    with client.producer("g") as producer:
+        futures = [producer.send_soon(Message("T", body(number))) for number in range(200)]
+        assert {future.result().message_id for future in as_completed(futures)} == {
+            future.result().message_id for future in futures
+        }
+        seen: list[SendResult] = []
+        last = producer.send_soon(Message("T", b"last"))
+        called = threading.Event()
+
+        def note(future: Future[SendResult]) -> None:
+            seen.append(future.result())
+            called.set()
+
+        last.add_done_callback(note)
+        assert not wait([last]).not_done
+        called.wait()
+        assert seen == [last.result()]
+
+
+def test_one_threads_messages_leave_in_order(client: Client) -> None:
+    with client.producer("g") as producer:
+        producer.send(Message("T", b"first"))
+        queue = producer.queues("T")[0]
+        with client.reader() as reader:
+            (_, begin) = reader.offsets("T")[queue]
+        for number in range(500):
+            producer.send_soon(Message("T", body(number)), queue=queue)
+        producer.flush()
+        with client.reader() as reader:
+            assert [message.body for message in reader.range(queue, begin)] == list(map(body, range(500)))
+
+
+@pytest.mark.parametrize("limits", [{"max_in_flight": 3}, {"max_in_flight_bytes": 1000}])
+def test_many_threads_share_the_places(client: Client, limits: dict[str, int]) -> None:
+    with client.producer("g", **limits) as producer:  # type: ignore[arg-type]
+        most: list[int] = []
+
+        def hammer(number: int) -> int:
+            futures = []
+            for _ in range(100):
+                futures.append(producer.send_soon(Message("T", bytes(200))))
+                most.append(producer.in_flight)
+            return len({future.result().message_id for future in futures})
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(hammer, range(8))) == [100] * 8
+    assert 1 < max(most) <= 3
+    assert count(client, "T") == 800
+
+
+def test_a_message_larger_than_all_places_goes_alone(client: Client) -> None:
+    with client.producer("g", max_in_flight_bytes=100) as producer:
+        futures = [producer.send_soon(Message("T", bytes(1000))) for _ in range(3)]
+        assert len({future.result().message_id for future in futures}) == 3
+
+
+class BrokerStandsStill(ProducerHook):
+    """A hook that keeps the thread of all calls busy until it is told to go on."""
+
+    def __init__(self, producer: Producer | BatchingProducer) -> None:
+        self.is_still, self.go_on = threading.Event(), threading.Event()
+        producer.add_hook(self)
+
+    def before_send(self, context: SendContext) -> None:
+        self.is_still.set()
+        self.go_on.wait()
+
+    def after_send(self, context: SendContext) -> None:
+        pass
+
+
+def test_cancelling_what_waits_for_its_turn(client: Client) -> None:
+    with client.producer("g") as producer:
+        hook = BrokerStandsStill(producer)
+        first = producer.send_soon(Message("T", b"first"))
+        hook.is_still.wait()
+        second = producer.send_soon(Message("T", b"second"))
+        third = producer.send_soon(Message("T", b"third"))
+        assert not first.cancel(), "it is under way"
+        assert second.cancel()
+        hook.go_on.set()
+        first.result()
+        third.result()
+        with pytest.raises(CancelledError):
+            second.result()
+        assert producer.in_flight == 0
+    assert count(client, "T") == 2
+
+
+def test_an_interruption_while_all_places_are_taken(client: Client) -> None:
+    with client.producer("g", max_in_flight=1) as producer:
+        hook = BrokerStandsStill(producer)
+        first = producer.send_soon(Message("T", b"first"))
+        main = threading.main_thread().ident
+        assert main is not None
+
+        def interrupt() -> None:
+            hook.is_still.wait()
+            signal.pthread_kill(main, signal.SIGINT)
+            hook.go_on.set()
+
+        hook.is_still.wait()
+        interrupting = threading.Thread(target=interrupt)
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come a moment before, or in the call
+            interrupting.start()
+            while True:
+                producer.send_soon(Message("T", b"more"))
+        interrupting.join()
+        first.result()
+        producer.flush()
+        assert producer.in_flight == 0
+
+
+def test_a_callback_may_send_but_not_wait(client: Client) -> None:
+    with client.producer("g", max_in_flight=1) as producer:
+        came: list[object] = []
+        done = threading.Event()
+
+        def again(_: object) -> None:
+            came.append(producer.send_soon(Message("T", b"again")))
+            try:
+                producer.send(Message("T", b"never"))
+            except RuntimeError as error:
+                came.append(error)
+            done.set()
+
+        producer.send_soon(Message("T", b"x")).add_done_callback(again)
+        done.wait()
+        assert "cannot wait for one" in str(came[1])
+        producer.flush()
+    assert count(client, "T") == 2
+
+
+def test_closing_finishes_what_is_under_way(client: Client) -> None:
+    producer = client.producer("g")
+    futures = [producer.send_soon(Message("T", b"x")) for _ in range(2000)]
+    producer.close()
+    assert all(future.done() for future in futures)
+    assert len({future.result().message_id for future in futures}) == 2000
+    producer.close()
+    assert not producer.is_open
+    for use in (producer.send, producer.send_soon):
+        with pytest.raises(ClosedError):
+            use(Message("T", b"x"))
+
+
+def test_closing_the_client_closes_what_is_opened_from_it(address: str) -> None:
+    client = Client(address)
+    producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
+    futures = [one.send_soon(Message("T", b"x")) for one in (producer, batching) for _ in range(100)]
+    client.close()
+    assert not any(one.is_open for one in (producer, batching, reader))
+    assert len({future.result().message_id for future in futures}) == 200
+    with pytest.raises(ClosedError):
+        reader.topics()
+    with pytest.raises(ClosedError, match="is not open"):
+        client.producer("g")
+
+
+def test_clients_of_their_own(address: str) -> None:
+    with Producer(address, group="g") as producer, Reader(address) as reader:
+        producer.send(Message("T", b"x"))
+        assert reader.topics() == ["T"]
+
+
+def test_nobody_answers(unused_address: str) -> None:
+    with Producer(unused_address, group="g") as producer:
+        with pytest.raises(NameServerError):
+            producer.send(Message("T", b"x"))
+        with pytest.raises(NameServerError):
+            producer.send_soon(Message("T", b"x")).result()
+
+
+def test_a_broker_that_goes_away(client: Client) -> None:
+    broker = BrokerThread()
+    with Producer(broker.start(), group="g", retries=0, retries_pipelined=0) as producer:
+        producer.send(Message("T", b"x"))
+        broker.stop()
+        futures = [producer.send_soon(Message("T", b"x"), timeout=1) for _ in range(10)]
+        assert all(isinstance(future.exception(), RocketMQError) for future in futures)
+
+
+# Batches
+
+
+def test_send_all_keeps_the_order_of_outcomes(client: Client) -> None:
+    with client.batching_producer("g", max_message_size=100_000) as producer:
+        messages = [Message("T", body(number)) for number in range(3000)]
+        messages[7] = Message("T", bytes(100_001))
+        messages[2000] = Message("T", bytes(100_002))
+        outcomes = producer.send_all(iter(messages))
+        wrong = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, RocketMQError)]
+        assert wrong == [7, 2000]
+        assert isinstance(outcomes[7], MessageTooLargeError)
+        ids = [outcome.message_id for outcome in outcomes if isinstance(outcome, SendResult)]
+        assert len(set(ids)) == 2998
+        assert producer.statistics.sent == 2998
+        assert producer.pending == producer.buffered_bytes == 0
+    stored = sorted(int(one) for queue in bodies(client, "T") for one in queue)
+    assert stored == [number for number in range(3000) if number not in (7, 2000)]
+
+
+def test_send_all_to_queues(client: Client) -> None:
+    with client.batching_producer("g") as producer:
+        assert producer.send_all([]) == []
+        producer.send(Message("T", b"first"))
+        with client.producer("g") as single:
+            queues = single.queues("T")
+        wanted = [queues[number % 2] for number in range(400)]
+        outcomes = producer.send_all(
+            [Message("T", body(number)) for number in range(400)], queues=iter(wanted)
+        )
+        assert [outcome.queue for outcome in outcomes if isinstance(outcome, SendResult)] == wanted
+        by_hash = producer.send_all([Message("T", b"x")] * 5, queues=repeat(SelectByHash("one"), 5))
+        assert len({outcome.queue for outcome in by_hash if isinstance(outcome, SendResult)}) == 1
+        with pytest.raises(InvalidMessageError, match="2 messages, and 1 queues"):
+            producer.send_all([Message("T", b"x")] * 2, queues=[None])
+    even = [one for one in bodies(client, "T")[0] if one.isdigit()]
+    assert even == [body(number) for number in range(0, 400, 2)]
+
+
+def test_batches_of_many_threads(client: Client) -> None:
+    with client.batching_producer("g", max_buffered_bytes=20_000) as producer:
+
+        def hammer(number: int) -> int:
+            rng = random.Random(number)
+            futures = [producer.send_soon(Message("T", rng.randbytes(100))) for _ in range(300)]
+            return len({future.result().message_id for future in futures})
+
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(hammer, range(6))) == [300] * 6
+    assert count(client, "T") == 1800
+
+
+def test_flushing_does_not_wait_for_the_linger(client: Client) -> None:
+    with client.batching_producer("g", linger=10_000.0) as producer:
+        futures = [producer.send_soon(Message("T", body(number))) for number in range(10)]
+        producer.flush()
+        assert all(future.done() for future in futures)
+        assert attrs.asdict(producer.statistics)["sent"] == 10

@@ -1,0 +1,166 @@
+"""Reading for threads."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rocketmq_py import Message, SendResult, Start
+from rocketmq_py.blocking import Client, Span
+from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.stored_message import decode_messages
+
+
+@pytest.fixture
+def sent(client: Client) -> list[SendResult]:
+    """A thousand messages, in topic T."""
+    with client.batching_producer("g") as producer:
+        outcomes = producer.send_all([Message("T", b"%d" % number, keys="k") for number in range(1000)])
+    return [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
+
+
+def spans_of(client: Client) -> list[Span]:
+    with client.reader() as reader:
+        return [Span(queue, first, end) for queue, (first, end) in reader.offsets("T").items()]
+
+
+def test_what_a_reader_tells(client: Client, sent: list[SendResult]) -> None:
+    with client.reader() as reader:
+        assert reader.topics() == ["T"]
+        offsets = reader.offsets_of(["T"])["T"]
+        assert offsets == reader.offsets("T")
+        assert sum(end for _, end in offsets.values()) == 1000
+        assert reader.offsets_at(["T"], 0) == dict.fromkeys(offsets, 0)
+        assert reader.offsets_at(iter(["T"]), 2**50) == {queue: end for queue, (_, end) in offsets.items()}
+        message = reader.message(sent[0].offset_message_id)
+        assert message is not None
+        assert message.message_id == sent[0].message_id
+        assert reader.find_message("T", sent[5].message_id)
+        assert len(reader.find("T", "k", max=3)) == 3
+        with pytest.raises(TopicNotFoundError):
+            reader.offsets("nowhere")
+
+
+def test_committing(client: Client, sent: list[SendResult]) -> None:
+    with client.reader() as reader:
+        queues = list(reader.offsets("T"))
+        assert reader.committed("g", queues) == dict.fromkeys(queues)
+        reader.commit("g", dict.fromkeys(queues, 7))
+        assert reader.committed("g", iter(queues)) == dict.fromkeys(queues, 7)
+
+
+def test_a_range(client: Client, sent: list[SendResult]) -> None:
+    with client.reader() as reader:
+        (queue, (_, end)), *_ = reader.offsets("T").items()
+        assert [one.queue_offset for one in reader.range(queue)] == list(range(end))
+        some = reader.range(queue, 3, 50)
+        assert [one.queue_offset for one in some] == list(range(3, 50))
+        assert list(some) == [], "the end stays the end"
+        with pytest.raises(ConfigurationError):
+            reader.range(queue, tags="A", sql="a = 1")
+
+
+def test_spans_are_pulled_whole(client: Client, sent: list[SendResult]) -> None:
+    spans = spans_of(client)
+    assert pickle.loads(pickle.dumps(spans)) == spans
+    with client.reader() as reader:
+        for options in ({}, {"parallel": 1}, {"max_buffered_bytes": 1}):
+            chunks = reader.pull(spans, **options)  # type: ignore[arg-type]
+            found = [
+                message.message_id
+                for chunk in chunks
+                for message in decode_messages(chunk.body, chunk.span.queue.broker_name)
+            ]
+            assert sorted(found) == sorted(result.message_id for result in sent)
+            assert list(chunks) == [], "the end stays the end"
+            chunks.close()
+    with pytest.raises(ClosedError):
+        reader.pull(spans)
+
+
+def members(client: Client) -> int:
+    """Return how many objects are open within all readers of a client."""
+    return sum(len(reader._members) for reader in client._members)
+
+
+def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[SendResult]) -> None:
+    with client.reader() as reader:
+        chunks = reader.pull(spans_of(client))
+        next(chunks)
+        assert members(client) == 1
+        chunks.close()
+        assert members(client) == 0
+        with pytest.raises(ClosedError):
+            for _ in chunks:
+                pass
+
+        with reader.pull(spans_of(client)) as chunks:
+            next(chunks)
+        assert members(client) == 0
+
+        chunks = reader.pull(spans_of(client))
+        next(chunks)
+        del chunks
+        gc.collect()
+        reader.topics()  # crosses over after the closing
+        for _ in range(100):
+            reader.topics()
+            if not members(client):
+                break
+        assert members(client) == 0
+
+
+def test_an_error_ends_a_pull(client: Client, sent: list[SendResult]) -> None:
+    with client.reader() as reader:
+        chunks = reader.pull([Span(MessageQueue("T", "broker-z", 0), 0, 1)], patience=0.001)
+        with pytest.raises(RocketMQError, match="broker-z"):
+            list(chunks)
+        assert members(client) == 0
+
+
+def test_following_a_topic(client: Client, sent: list[SendResult]) -> None:
+    with client.reader() as reader, client.producer("g") as producer:
+        with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+            assert len({message.message_id for message in messages}) == 1000
+        with reader.open("T") as messages:
+            result = producer.send(Message("T", b"new"))
+            assert next(messages).message_id == result.message_id
+
+
+def test_an_interruption_of_the_waiting_loses_no_message(client: Client, sent: list[SendResult]) -> None:
+    with client.reader() as reader, client.producer("g") as producer:
+        messages = reader.open("T")
+        main = threading.main_thread().ident
+        assert main is not None
+        going = threading.Event()
+
+        def interrupt() -> None:
+            going.wait()
+            signal.pthread_kill(main, signal.SIGINT)
+
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come before the waiting
+            going.set()
+            next(messages)
+        interrupting.join()
+        result = producer.send(Message("T", b"new"))
+        assert next(messages).message_id == result.message_id
+        messages.close()
+
+
+def test_many_threads_read_through_one_reader(client: Client, sent: list[SendResult]) -> None:
+    spans = spans_of(client)
+    with client.reader() as reader:
+
+        def read(_: int) -> int:
+            return sum(chunk.next - chunk.first for chunk in reader.pull(spans))
+
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(read, range(12))) == [1000] * 12

@@ -1,0 +1,140 @@
+"""Calls that cross from threads to trio."""
+
+from __future__ import annotations
+
+import contextvars
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import trio
+
+from rocketmq_py.blocking.trio_thread import TrioThread, trio_thread
+from rocketmq_py.errors import ClosedError, ConfigurationError
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+
+def test_a_process_has_one_thread() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        threads = {id(thread) for thread in pool.map(lambda _: trio_thread(), range(32))}
+    assert len(threads) == 1
+    assert trio_thread().is_usable
+
+
+def test_a_result_an_error_and_the_callers_context() -> None:
+    async def say() -> str:
+        await trio.lowlevel.checkpoint()
+        return variable.get()
+
+    async def fail() -> None:
+        raise ConfigurationError("wrong")
+
+    variable.set("mine")
+    assert trio_thread().call(say) == "mine"
+    with pytest.raises(ConfigurationError, match="wrong"):
+        trio_thread().call(fail)
+
+
+def test_calls_of_many_threads_at_once() -> None:
+    thread = trio_thread()
+
+    def double(number: int) -> int:
+        async def in_trio() -> int:
+            await trio.lowlevel.checkpoint()
+            return 2 * number
+
+        return thread.call(in_trio)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(double, range(2000))) == [2 * number for number in range(2000)]
+
+
+def test_what_is_posted_keeps_its_order_and_a_failure_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    thread = trio_thread()
+    busy, go_on = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def block() -> None:
+        busy.set()
+        go_on.wait()
+
+    thread.post(block)
+    busy.wait()
+    thread.post(lambda: 1 // 0)
+    for number in range(1000):
+        thread.post(lambda number=number: done.append(number))  # type: ignore[misc]
+    last = threading.Event()
+    thread.post(last.set)
+    go_on.set()
+    last.wait()
+    assert done == list(range(1000))
+    assert "a call that crossed over has failed" in caplog.text
+
+
+def test_an_interrupted_call_is_cancelled_before_the_interruption_is_raised() -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        try:
+            started.set()
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    main = threading.main_thread().ident
+    assert main == threading.get_ident()
+
+    def interrupt() -> None:
+        started.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        trio_thread().call(wait)
+    assert ended.is_set()
+    interrupting.join()
+
+
+def test_a_call_that_takes_too_long() -> None:
+    go_on = trio.Event()
+    with pytest.raises(TimeoutError, match="longer than"):
+        trio_thread().call(go_on.wait, timeout=0.01)
+    trio_thread().post(go_on.set)
+
+
+def test_the_thread_cannot_call_itself() -> None:
+    thread = trio_thread()
+
+    async def call_back() -> None:
+        thread.call(trio.lowlevel.checkpoint)
+
+    with pytest.raises(RuntimeError, match="cannot wait"):
+        thread.call(call_back)
+
+
+def test_a_thread_that_fails_lets_nobody_wait(caplog: pytest.LogCaptureFixture) -> None:
+    thread = TrioThread()
+    thread.start()
+
+    async def wait() -> None:
+        waiting.set()
+        await trio.sleep_forever()
+
+    async def fail() -> None:
+        raise ValueError("a defect")
+
+    waiting = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(thread.call, wait)
+        waiting.wait()
+        thread.post(lambda: thread.start_task_soon(fail))
+        with pytest.raises(ClosedError, match="has ended"):
+            future.result()
+    thread.join()
+    assert "a defect" in caplog.text
+    assert not thread.is_usable
+    with pytest.raises(ClosedError, match="has ended"):
+        thread.call(trio.lowlevel.checkpoint)

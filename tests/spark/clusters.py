@@ -1,0 +1,60 @@
+"""A cluster of plain values, for what only plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rocketmq_py.errors import RocketMQError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.options import Use
+from rocketmq_py.spark.source_options import SourceOptions
+
+
+def queue(topic: str = "orders", queue_id: int = 0, broker: str = "broker-a") -> MessageQueue:
+    return MessageQueue(topic, broker, queue_id)
+
+
+def stream_options(**options: str) -> SourceOptions:
+    return SourceOptions.read({"nameServer": "ns:9876", "topic": "orders", **options}, Use.READ_STREAM)
+
+
+def batch_options(**options: str) -> SourceOptions:
+    return SourceOptions.read({"nameServer": "ns:9876", "topic": "orders", **options}, Use.READ)
+
+
+class PlainCluster:
+    """Queues with their first offsets and ends, to be changed by a test, and what was asked of them."""
+
+    def __init__(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> None:
+        self.ranges = dict(ranges)
+        self.committed: list[tuple[str, dict[MessageQueue, int]]] = []
+        self.failures: list[RocketMQError] = []
+        self.times: dict[int, dict[MessageQueue, int]] = {}
+        self.looks = 0
+        self.closed = 0
+
+    def topics(self) -> list[str]:
+        return sorted({each.topic for each in self.ranges})
+
+    def offsets_of(self, topics: Iterable[str]) -> Mapping[str, Mapping[MessageQueue, tuple[int, int]]]:
+        self.looks += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        found = {}
+        for topic in topics:
+            found[topic] = {each: ends for each, ends in self.ranges.items() if each.topic == topic}
+            if not found[topic]:
+                raise TopicNotFoundError(topic, "ns:9876")
+        return found
+
+    def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> Mapping[MessageQueue, int]:
+        wanted = set(topics)
+        return {each: at for each, at in self.times[timestamp_ms].items() if each.topic in wanted}
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.committed.append((group, dict(offsets)))
+
+    def close(self) -> None:
+        self.closed += 1

@@ -1,0 +1,92 @@
+"""Starting and stopping Spark for tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.java_home import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
+
+_QUIET = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c: %m%n%ex
+rootLogger.level = ${env:SPARK_TESTS_LOG:-off}
+rootLogger.appenderRef.console.ref = console
+"""
+"""Spark logs every error that a test provokes, with all its causes: SPARK_TESTS_LOG=warn shows them."""
+
+
+def start_spark(directory: Path, master: str = "local[2]", **settings: str) -> SparkSession:
+    """Start Spark, with what it writes in ``directory``; the workers run this Python and find the tests.
+
+    Raises NoJavaError where there is no Java.
+    """
+    return _builder(directory, settings).master(master).getOrCreate()
+
+
+def start_connect(directory: Path, _: str = "") -> SparkSession:
+    """Return a session of Spark Connect, with a server of its own."""
+    return _builder(directory, {}).remote("local[2]").getOrCreate()
+
+
+def _builder(directory: Path, settings: Mapping[str, str]) -> SparkSession.Builder:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["JAVA_HOME"] = str(java_home())
+    # Connect takes a free port then, and local-cluster works in a directory that it removes.
+    os.environ["SPARK_TESTING"] = "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Spark imports is its own affair
+        import pyspark
+        from pyspark.sql import SparkSession
+
+    log = directory / "log4j2.properties"
+    log.write_text(_QUIET)
+    home = Path(pyspark.__file__).parent
+    java_options = (
+        f"-Dlog4j2.configurationFile={log} -Dderby.system.home={directory} -Dspark.test.home={home} "
+        "-XX:TieredStopAtLevel=1"
+    )
+    builder = SparkSession.builder.appName("rocketmq-py")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.default.parallelism": "2",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "local"),
+        **settings,
+    }.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def stop_spark(session: SparkSession) -> None:
+    """Stop Spark and its JVM, so that the next one may have other settings."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        process = gateway.proc
+        process.stdin.close()  # it ends when the driver is gone
+        process.wait()
+        SparkContext._gateway = SparkContext._jvm = None

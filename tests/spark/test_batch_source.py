@@ -1,0 +1,96 @@
+"""What the batch source plans."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from rocketmq_py.errors import ConfigurationError, DataLossError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.batch_source import BatchSource
+from rocketmq_py.spark.partitions import SpansPartition
+from tests.spark.clusters import PlainCluster, batch_options, queue
+
+Q0, Q1 = queue(queue_id=0), queue(queue_id=1)
+
+
+@pytest.fixture
+def cluster() -> PlainCluster:
+    return PlainCluster({Q0: (0, 10), Q1: (5, 30)})
+
+
+def plan(cluster: PlainCluster, **options: str) -> list[SpansPartition]:
+    source = BatchSource(batch_options(**options), lambda _: cluster)
+    partitions = source.partitions()
+    assert cluster.closed == 1
+    found = []
+    for partition in pickle.loads(pickle.dumps(partitions)):
+        assert isinstance(partition, SpansPartition)
+        found.append(partition)
+    return found
+
+
+def spans(partitions: list[SpansPartition]) -> list[tuple[int, int, int]]:
+    return [
+        (each.queue.queue_id, each.start, each.end) for partition in partitions for each in partition.spans
+    ]
+
+
+def test_all_that_is_there(cluster: PlainCluster) -> None:
+    assert spans(plan(cluster)) == [(0, 0, 10), (1, 5, 30)]
+
+
+def test_between_named_places(cluster: PlainCluster) -> None:
+    partitions = plan(
+        cluster,
+        startingOffsets='{"orders": {"broker-a": {"0": 4}}}',
+        endingOffsets='{"orders": {"broker-a": {"1": 17}}}',
+    )
+    assert spans(partitions) == [(0, 4, 10), (1, 5, 17)]
+
+
+def test_between_times(cluster: PlainCluster) -> None:
+    cluster.times = {1000: {Q0: 3, Q1: 9}, 2000: {Q0: 3, Q1: 20}}
+    assert spans(plan(cluster, startingTimestamp="1000", endingTimestamp="2000")) == [(1, 9, 20)]
+
+
+def test_nothing_to_read_is_no_error(cluster: PlainCluster) -> None:
+    cluster.ranges = {Q0: (7, 7)}
+    assert plan(cluster) == []
+
+
+def test_the_last_part_of_a_queue_reports_its_end(cluster: PlainCluster) -> None:
+    partitions = plan(cluster, minPartitions="5", consumerGroup="spark")
+    assert len(partitions) == 5
+    reports: list[dict[MessageQueue, int]] = [
+        partition.reports for partition in partitions if partition.reports
+    ]
+    assert reports == [{Q0: 10}, {Q1: 30}]
+    assert all(
+        partition.spans[-1].end == end for partition in partitions for end in partition.reports.values()
+    )
+
+
+def test_offsets_that_are_not_there_fail_it_or_not(
+    cluster: PlainCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = '{"orders": {"broker-a": {"1": 2}}}'
+    end = '{"orders": {"broker-a": {"0": 12}}}'
+    with pytest.raises(
+        DataLossError, match=r"offsets 2 to 4 of queue 1 .* and 1 other queues have lost some"
+    ):
+        plan(cluster, startingOffsets=start, endingOffsets=end)
+    cluster.closed = 0
+    with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
+        partitions = plan(cluster, startingOffsets=start, endingOffsets=end, failOnDataLoss="false")
+    assert spans(partitions) == [(0, 0, 10), (1, 5, 30)]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_names_that_do_not_exist(cluster: PlainCluster) -> None:
+    with pytest.raises(ConfigurationError, match="name what does not exist: orders broker-a 7"):
+        plan(cluster, endingOffsets='{"orders": {"broker-a": {"7": 1}}}')
+    with pytest.raises(TopicNotFoundError, match="none"):
+        plan(cluster, topic="none")
