@@ -1,6 +1,6 @@
 """Loads a pickle where pyspark is found and not this project.
 
-    python -I -S lacking.py PACKAGES PICKLE
+python -I -S lacking.py PACKAGES PICKLE
 """
 
 from __future__ import annotations

@@ -111,11 +111,12 @@ def messages(spark: SparkSession, came: list[Arrival]) -> DataFrame:
 
 
 def test_orders_are_parsed_and_rejected_as_the_truth_says(spark: SparkSession) -> None:
-    came = arrivals()
+    came = arrivals(3000)
     parsed = job.parse(messages(spark, came))
     good = Counter([row.id for row in job.accepted(parsed).collect()])
     aside = Counter([(row.reason, row.text.encode()) for row in job.rejected(parsed).collect()])
     assert aside == truth(came).rejected
+    assert {reason for reason, _ in aside} == {"unreadable", "too late"}
     assert good == Counter([each.order.id for each in came if each.order is not None and each.order.on_time])
 
 

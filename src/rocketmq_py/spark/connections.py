@@ -48,7 +48,6 @@ class Kept(Generic[Key, Thing]):
         self._most = most
         self._things: OrderedDict[Key, Thing] = OrderedDict()
         self._lock = threading.Lock()
-        self._process_id = os.getpid()
         os.register_at_fork(after_in_child=self._renew)
 
     def get(self, key: Key) -> Thing:
