@@ -29,7 +29,7 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 
 test: check real  ## All tests, with real brokers wherever they can be had
 
-check: lint types unit  ## Lint, types, unit and embedded-broker tests: an answer in under a minute
+check: lint types unit  ## Lint, types, unit and embedded-broker tests
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OPTIONS = {"nameServer": "127.0.0.1:9876", "topic": "T"}
+ROWS = StructType().add("body", "string")
 
 
 def test_spark_finds_the_format_by_its_name(spark: SparkSession) -> None:
@@ -74,11 +76,36 @@ def packages(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("kind", ["format", "sink"])
-def test_a_worker_that_lacks_this_package_says_so(kind: str, packages: Path, tmp_path: Path) -> None:
-    travels = RocketMQDataSource if kind == "format" else _sink()
+def _reader() -> object:
+    return RocketMQDataSource(OPTIONS).reader(StructType())
+
+
+def _stream_reader() -> object:
+    return RocketMQDataSource(OPTIONS).streamReader(StructType())
+
+
+def _sink() -> object:
+    return RocketMQDataSource(OPTIONS).writer(ROWS, overwrite=False)
+
+
+def _stream_sink() -> object:
+    return RocketMQDataSource(OPTIONS).streamWriter(ROWS, overwrite=False)
+
+
+def _format() -> object:
+    return RocketMQDataSource
+
+
+PARTS = [_reader, _stream_reader, _sink, _stream_sink]
+"""What Spark asks the format for, and sends to workers."""
+
+
+@pytest.mark.parametrize("make", [_format, *PARTS])
+def test_a_worker_that_lacks_this_package_says_so(
+    make: Callable[[], object], packages: Path, tmp_path: Path
+) -> None:
     pickled = tmp_path / "pickle"
-    pickled.write_bytes(_pickle(travels))
+    pickled.write_bytes(_pickle(make()))
     program = Path(__file__).with_name("lacking.py")
     command = [sys.executable, "-I", "-S", str(program), str(packages), str(pickled)]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
@@ -93,13 +120,9 @@ def _pickle(thing: object) -> bytes:
     return pickled
 
 
-def _sink() -> object:
-    schema = StructType().add("body", "string")
-    return RocketMQDataSource(OPTIONS).writer(schema, overwrite=False)
-
-
-def test_what_travels_arrives() -> None:
-    sink = _sink()
-    again = pickle.loads(_pickle(sink))
-    assert type(again) is type(sink)
-    assert again.__dict__ == sink.__dict__
+@pytest.mark.parametrize("make", PARTS)
+def test_what_travels_arrives(make: Callable[[], object]) -> None:
+    part = make()
+    again = pickle.loads(_pickle(part))
+    assert type(again) is type(part)
+    assert again.__dict__ == part.__dict__

@@ -42,7 +42,11 @@ class Arrives:
     """A reader or writer of this format, which travels to the workers."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return arrive, (pickle.dumps((type(self), self.__dict__)),)
+        return arrive, (pickle.dumps((type(self), self._travels())),)
+
+    def _travels(self) -> dict[str, Any]:
+        """Return the attributes that a copy has."""
+        return self.__dict__
 
 
 def travels_as_code(module: str) -> None:

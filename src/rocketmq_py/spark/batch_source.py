@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rocketmq_py.spark.arriving import Arrives
 from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.partitions import SpansPartition, partitions_of, rows_of
 from rocketmq_py.spark.planning import Backlog, batch_backlog, loss_error, spans_of
@@ -27,7 +28,7 @@ def open_cluster(options: SourceOptions) -> Cluster:
     return client_for(options.connection).reader()
 
 
-class BatchSource(DataSourceReader):
+class BatchSource(Arrives, DataSourceReader):
     """Plans in the driver what is read, and reads it in tasks. What is sent after the planning is not read.
 
     A group's progress in a queue is reported by the task that has read the last of the range there.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from rocketmq_py.spark.arriving import Arrives
 from rocketmq_py.spark.batch_source import open_cluster
 from rocketmq_py.spark.limits import Limits, Pace, ReadLimit, SupportsTriggerAvailableNow, default_read_limit
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
@@ -31,7 +32,7 @@ logger = logging.getLogger("rocketmq_py.spark")
 Json = dict[str, Any]
 
 
-class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamSource(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming source, for Spark 4.1, which asks for the latest offset and no more, and for later ones.
 
     Spark's checkpoint says where a stream goes on. A group's progress is reported for whoever watches lag.
@@ -57,8 +58,8 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sleep = sleep
         self._course: _Course | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._options, self._open)
+    def _travels(self) -> dict[str, Any]:
+        return self.__dict__ | {"_course": None}  # what is open stays here
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return where a new query begins; the same, however often Spark asks.

@@ -1,0 +1,231 @@
+"""Consumers while brokers are killed, or frozen, and come back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from integration.clusters.cluster import Cluster
+from integration.clusters.provider import VERSIONS
+from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, PushConsumer, ReceivedMessage
+from rocketmq_py.message import MessageQueue
+from tests.behaviours.conftest import RETRY_DELAYS, create_topic
+
+PATIENCE = 120
+SETTINGS = {"messageDelayLevel": RETRY_DELAYS, "flushDiskType": "SYNC_FLUSH"}
+LOCK_LIFE = 5.0
+"""Seconds for which consumers trust a lock; brokers keep it for twice as long."""
+JVM = [f"-Drocketmq.broker.rebalance.lockMaxLiveTime={round(2 * LOCK_LIFE * 1000)}"]
+
+
+@pytest.fixture
+def keeper() -> Iterator[ThreadPoolExecutor]:
+    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
+    with ThreadPoolExecutor(1) as keeper:
+        yield keeper
+
+
+@pytest.fixture(params=VERSIONS)
+def start(
+    request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
+) -> Callable[[int], Cluster]:
+    """Start a cluster of so many brokers."""
+    return lambda brokers: own_cluster(request.param, brokers=brokers, settings=SETTINGS, jvm=JVM)
+
+
+async def prepare(cluster: Cluster, topic: str, count: int) -> None:
+    """Make a topic of four queues on each broker, with so many messages."""
+    async with Client(cluster.name_servers) as client:
+        await create_topic(client, topic, queues=4)
+        await send(client, topic, range(count))
+
+
+async def send(client: Client, topic: str, numbers: range) -> None:
+    async with client.producer("senders") as producer:
+        for number in numbers:
+            await producer.send_soon(Message(topic, b"%d" % number))
+
+
+class Journal:
+    """What was handled, in the order in which it was."""
+
+    def __init__(self) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.running: set[MessageQueue] = set()
+        self._more = trio.lowlevel.ParkingLot()
+
+    def note(self, message: ReceivedMessage) -> None:
+        self.messages.append(message)
+        self._more.unpark_all()
+
+    async def in_order(self, message: ReceivedMessage) -> None:
+        """A handler for consumers in order."""
+        assert message.queue not in self.running, "one message of a queue at a time"
+        self.running.add(message.queue)
+        try:
+            await trio.sleep(0.01)
+        finally:
+            self.running.remove(message.queue)
+        self.note(message)
+
+    @property
+    def numbers(self) -> set[int]:
+        return {int(message.body) for message in self.messages}
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with trio.fail_after(PATIENCE):
+            while not condition():
+                await self._more.park()
+
+    async def until_all(self, count: int) -> None:
+        await self.until(lambda: self.numbers == set(range(count)))
+
+    def check_order(self) -> None:
+        """Whatever comes again goes on in order from where it comes again, and no message is passed over."""
+        expected: defaultdict[MessageQueue, int] = defaultdict(int)
+        for message in self.messages:
+            assert message.queue_offset <= expected[message.queue], "a message was passed over"
+            expected[message.queue] = message.queue_offset + 1
+
+
+@asynccontextmanager
+async def running(
+    cluster: Cluster, group: str, topic: str, handle: Callable[[Any], Any], **options: Any
+) -> AsyncIterator[PushConsumer]:
+    consumer = PushConsumer(
+        cluster.name_servers,
+        group=group,
+        consume_from=ConsumeFrom.FIRST,
+        commit_interval=1,
+        lock_interval=LOCK_LIFE / 2,
+        lock_max_live_time=LOCK_LIFE,
+        **options,
+    )
+    async with trio.open_nursery() as nursery, consumer:
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, handle)
+        yield consumer
+
+
+async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
+    start: Callable[[int], Cluster], unique: str
+) -> None:
+    cluster = start(2)
+    await prepare(cluster, unique, 40)
+    journal = Journal()
+    all_begun, killed = trio.Event(), trio.Event()
+    begun: set[int] = set()
+
+    async def handle(message: ReceivedMessage) -> ConsumeLater | None:
+        if message.reconsume_times == 0:
+            begun.add(int(message.body))
+            if len(begun) == 40:
+                all_begun.set()
+            await killed.wait()
+            if message.broker_name == "broker-a":
+                return ConsumeLater()
+        journal.note(message)
+        return None
+
+    async with running(cluster, f"group-{unique}", unique, handle, concurrency=40):
+        with trio.fail_after(PATIENCE):
+            await all_begun.wait()
+        await trio.to_thread.run_sync(cluster.kill, "broker-a")
+        killed.set()
+        await journal.until_all(40)
+    again = [message for message in journal.messages if message.reconsume_times]
+    assert again
+    assert {message.broker_name for message in again} == {"broker-b"}
+    assert {message.topic for message in journal.messages} == {unique}
+
+
+async def test_order_survives_the_death_of_a_broker(
+    start: Callable[[int], Cluster], unique: str, keeper: ThreadPoolExecutor
+) -> None:
+    cluster = start(1)
+    await prepare(cluster, unique, 400)
+    journal = Journal()
+    async with running(cluster, f"group-{unique}", unique, journal.in_order, orderly=True):
+        await journal.until(lambda: len(journal.messages) >= 100)
+        await trio.to_thread.run_sync(keeper.submit(cluster.restart, "broker-a").result)
+        await journal.until_all(400)
+    journal.check_order()
+
+
+async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
+    start: Callable[[int], Cluster], unique: str
+) -> None:
+    """Longer than a lock is trusted: nothing is handed out then, and nobody else gets the queues."""
+    cluster = start(1)
+    await prepare(cluster, unique, 2000)
+    journal = Journal()
+
+    def member() -> AbstractAsyncContextManager[PushConsumer]:
+        # Most messages are still with the broker when it freezes.
+        return running(
+            cluster, f"group-{unique}", unique, journal.in_order, orderly=True, pull_threshold_for_queue=50
+        )
+
+    async with member() as one:
+        await journal.until(lambda: len(journal.messages) >= 100)
+        cluster.freeze("broker-a")
+        await trio.sleep(1.5 * LOCK_LIFE)
+        handled = len(journal.messages)
+        cluster.resume("broker-a")
+        await journal.until(lambda: len(journal.messages) > handled)
+        async with member() as two:
+            await journal.until(lambda: {len(one.queues), len(two.queues)} == {2, 3})
+            await journal.until_all(2000)
+    assert 100 <= handled < 1000
+    journal.check_order()
+
+
+async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
+    start: Callable[[int], Cluster], unique: str
+) -> None:
+    cluster = start(2)
+    await prepare(cluster, unique, 80)
+    journal = Journal()
+
+    async def handle(message: ReceivedMessage) -> None:
+        journal.note(message)
+
+    async with running(cluster, f"group-{unique}", unique, handle):
+        await journal.until_all(80)
+        cluster.freeze("broker-a")
+        async with Client(cluster.name_servers) as client, client.producer("senders") as producer:
+            route = await client.routes.get(unique)
+            alive = [queue for queue in route.write_queues if queue.broker_name == "broker-b"]
+            for number in range(80, 120):
+                await producer.send(Message(unique, b"%d" % number), queue=alive[number % 4])
+        await journal.until_all(120)
+        cluster.resume("broker-a")
+        async with Client(cluster.name_servers) as client:
+            await send(client, unique, range(120, 160))
+        await journal.until_all(160)
+    assert len(journal.messages) == 160, "each once"
+
+
+async def test_leaving_while_a_broker_is_frozen_frees_the_queues_of_the_others(
+    start: Callable[[int], Cluster], unique: str
+) -> None:
+    cluster = start(2)
+    await prepare(cluster, unique, 80)
+    journal = Journal()
+    group = f"group-{unique}"
+    async with running(cluster, group, unique, journal.in_order, orderly=True):
+        await journal.until_all(80)
+        cluster.freeze("broker-a")
+    async with Client(cluster.name_servers) as client:
+        route = await client.routes.get(unique)
+        alive = [queue for queue in route.read_queues if queue.broker_name == "broker-b"]
+        assert await client.brokers.lock(group, "somebody", "broker-b", alive) == set(alive)
+        committed = [await client.brokers.committed_offset(group, queue) for queue in alive]
+        assert committed == [await client.brokers.max_offset(queue) for queue in alive]
+    journal.check_order()
