@@ -26,9 +26,8 @@ from examples.spark_pipeline.orders import COUNT
 from rocketmq_py.broker import EmbeddedBroker
 
 FOLDER = Path(__file__).parent.parent.parent
-BATCHES = 6
-"""How many batches a day makes at least. In its second one the job is stopped, and later killed."""
-
+BATCHES, BATCHES_A_RUN = 8, 2
+"""How many batches a day makes at least, and after how many the job is stopped, and later killed."""
 TRIES = 3
 """How often a job that fails is started at most."""
 
@@ -71,7 +70,7 @@ class Program:
             async for line in lines(process.stdout):
                 say(f"  {line}")
                 batches += line.startswith("topic batch")
-                if end is not None and batches == 1:
+                if end is not None and batches == BATCHES_A_RUN:
                     say(f"  ... in the middle of the next batch: {end.name}")
                     os.killpg(process.pid, end) if end is signal.SIGKILL else process.send_signal(end)
                     end = None

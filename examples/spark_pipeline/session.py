@@ -32,6 +32,9 @@ def start_spark(name: str, directory: Path) -> SparkSession:
     """
     # Spark's workers run the first python3 of the PATH otherwise, which may know nothing of rocketmq-py.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault(
+        "ROCKETMQ_LOG_LEVEL", "WARNING"
+    )  # else a line a batch, which ``progress`` prints here
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "log4j2.properties"
     log.write_text(QUIET)

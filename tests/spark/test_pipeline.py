@@ -1,29 +1,28 @@
-"""The pipeline under examples/: its parts, and all of it in short."""
+"""The parts of the pipeline under examples/."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import attrs
 import pytest
 
 from examples.spark_pipeline import job, orders, picture, progress, verify
 from examples.spark_pipeline.orders import MIDNIGHT, MINUTE, Arrival, Order, Total, arrivals, truth
-from integration.java_home import NoJavaError, java_home
 from rocketmq_py import Message
 from rocketmq_py.blocking import Producer
-from tests.cli.command import ENVIRONMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROOT = Path(__file__).parent.parent.parent
 FEW = 700
 
 
@@ -71,6 +70,67 @@ def test_lag_is_told_by_topic() -> None:
     assert progress.lag(end, end) == {"a": 0, "b": 0}
     for nothing in (None, "", "null", "None"):  # as the versions of Spark say it
         assert progress.lag(end, nothing) == progress.lag(nothing, nothing) == {}
+
+
+def test_a_line_tells_of_a_batch() -> None:
+    end, latest = [f'{{"offsets": {{"Orders": {{"x": {{"0": {place}}}}}}}}}' for place in (5, 12_000)]
+    source = SimpleNamespace(endOffset=end, latestOffset=latest)
+    batch: Any = SimpleNamespace(
+        name="totals", batchId=3, numInputRows=2500, batchDuration=890, sources=[source]
+    )
+    assert progress.line(batch) == "totals batch 3: 2,500 rows in 890 ms, Orders 11,995 behind"
+    batch.sources = [SimpleNamespace(endOffset=end, latestOffset="None")]
+    assert progress.line(batch) == "totals batch 3: 2,500 rows in 890 ms"
+
+
+@attrs.frozen
+class FakeQuery:
+    """A query that runs, has ended (None), or has failed."""
+
+    error: Exception | None = None
+    isActive: bool = False  # noqa: N815 - Spark's name
+    status: dict[str, str] = attrs.field(factory=lambda: {"message": "Initializing sources"})
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def stop(self) -> None:
+        pass
+
+
+@attrs.frozen
+class FakeWriter:
+    """Starts queries: the first ones fail."""
+
+    failures: int
+    started: list[FakeQuery] = attrs.field(factory=list)
+
+    def start(self) -> FakeQuery:
+        error = OSError("no\nnews") if len(self.started) < self.failures else None
+        self.started.append(FakeQuery(error))
+        return self.started[-1]
+
+
+@pytest.mark.parametrize(("failures", "starts", "good"), [(0, 1, True), (2, 3, True), (99, 6, False)])
+def test_a_query_that_fails_is_started_again_a_few_times(
+    failures: int,
+    starts: int,
+    good: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    failing, other = FakeWriter(failures), FakeWriter(0)
+    writers = cast(Any, {"failing": failing, "other": other})
+    assert job.run(writers, stops=[]) is good
+    assert (len(failing.started), len(other.started)) == (starts, 1)
+    assert capsys.readouterr().out == "failing failed: no\n" * min(failures, starts)
+
+
+def test_the_line_of_an_error_that_says_most() -> None:
+    text = '[PYTHON_EXCEPTION] Traceback:\n  File "x.py", line 9\nbuiltins.ValueError: a: b\n SQLSTATE: 38000'
+    assert job.reason(Exception(text)) == "builtins.ValueError: a: b"
+    assert job.reason(Exception("Python worker failed\nError: no")) == "Python worker failed"
 
 
 def test_a_comparison_sees_what_is_missing_wrong_and_there_twice() -> None:
@@ -176,25 +236,3 @@ def test_verification_tells_what_the_job_did_not_write(
         (0, 1, 0),
         (0, 0, 0),
     ]
-
-
-@pytest.mark.xdist_group("spark")
-def test_the_pipeline_is_stopped_and_killed_and_loses_nothing(tmp_path: Path) -> None:
-    try:
-        java = java_home()
-    except NoJavaError as error:
-        pytest.skip(str(error))
-    command = [sys.executable, "-m", "examples.spark_pipeline", f"--directory={tmp_path / 'kept'}"]
-    ended = subprocess.run(
-        [*command, f"--plot={tmp_path / 'totals.png'}", "--orders=1000", "--seconds=2"],
-        cwd=ROOT,
-        env={**ENVIRONMENT, "JAVA_HOME": str(java)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = ended.stdout.splitlines()
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
-    assert lines[-1].strip() == "Nothing is missing, and everything is there once."
-    assert [line.split()[-1] for line in lines if "in the middle" in line] == ["SIGTERM", "SIGKILL"]
-    assert len((tmp_path / "kept" / "starts").read_text().splitlines()) == 3
