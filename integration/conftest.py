@@ -1,8 +1,9 @@
-"""Fixtures that the behaviours have too, and those of the tests beside Java's clients."""
+"""Fixtures that the behaviours have too, and those that several tests with brokers of their own share."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,13 @@ from rocketmq_py import Client
 from tests.behaviours.conftest import create_topic, unique
 
 __all__ = ["unique"]
+
+
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[ThreadPoolExecutor]:
+    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
+    with ThreadPoolExecutor(1) as keeper:
+        yield keeper
 
 
 @pytest.fixture(params=VERSIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -19,21 +19,19 @@ from tests.behaviours.conftest import RETRY_DELAYS, create_topic
 
 PATIENCE = 120
 SETTINGS = {"messageDelayLevel": RETRY_DELAYS, "flushDiskType": "SYNC_FLUSH"}
-
-
-@pytest.fixture
-def keeper() -> Iterator[ThreadPoolExecutor]:
-    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
-    with ThreadPoolExecutor(1) as keeper:
-        yield keeper
+LOCK_LIFE = 5.0
+"""Seconds for which consumers trust a lock where brokers freeze; brokers keep it for twice as long."""
+SHORT_LOCKS = [f"-Drocketmq.broker.rebalance.lockMaxLiveTime={round(2 * LOCK_LIFE * 1000)}"]
 
 
 @pytest.fixture(params=VERSIONS)
 def start(
     request: pytest.FixtureRequest, keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster]
-) -> Callable[[int], Cluster]:
+) -> Callable[..., Cluster]:
     """Start a cluster of so many brokers."""
-    return lambda brokers: own_cluster(request.param, brokers=brokers, settings=SETTINGS)
+    return lambda brokers, **options: own_cluster(
+        request.param, brokers=brokers, settings=SETTINGS, **options
+    )
 
 
 async def prepare(cluster: Cluster, topic: str, count: int) -> None:
@@ -76,6 +74,7 @@ class Journal:
         return {int(message.body) for message in self.messages}
 
     async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what comes with a message."""
         with trio.fail_after(PATIENCE):
             while not condition():
                 await self._more.park()
@@ -104,8 +103,15 @@ async def running(
         yield consumer
 
 
+async def until_shared(one: PushConsumer, two: PushConsumer) -> None:
+    """Wait until each of two members has its share of four queues and the retry topic's one."""
+    with trio.fail_after(PATIENCE):
+        while {len(one.queues), len(two.queues)} != {2, 3}:
+            await trio.sleep(0.05)
+
+
 async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
-    start: Callable[[int], Cluster], unique: str
+    start: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = start(2)
     await prepare(cluster, unique, 40)
@@ -137,7 +143,7 @@ async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
 
 
 async def test_order_survives_the_death_of_a_broker(
-    start: Callable[[int], Cluster], unique: str, keeper: ThreadPoolExecutor
+    start: Callable[..., Cluster], unique: str, keeper: ThreadPoolExecutor
 ) -> None:
     cluster = start(1)
     await prepare(cluster, unique, 400)
@@ -150,35 +156,44 @@ async def test_order_survives_the_death_of_a_broker(
 
 
 async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
-    start: Callable[[int], Cluster], unique: str
+    start: Callable[..., Cluster], unique: str
 ) -> None:
     """Longer than a lock is trusted: nothing is handed out then, and nobody else gets the queues."""
-    cluster = start(1)
+    cluster = start(1, jvm=SHORT_LOCKS)
     await prepare(cluster, unique, 2000)
     journal = Journal()
 
     def member() -> AbstractAsyncContextManager[PushConsumer]:
         # Most messages are still with the broker when it freezes.
         return running(
-            cluster, f"group-{unique}", unique, journal.in_order, orderly=True, pull_threshold_for_queue=50
+            cluster,
+            f"group-{unique}",
+            unique,
+            journal.in_order,
+            orderly=True,
+            pull_threshold_for_queue=50,
+            lock_interval=LOCK_LIFE / 2,
+            lock_max_live_time=LOCK_LIFE,
         )
 
     async with member() as one:
         await journal.until(lambda: len(journal.messages) >= 100)
         cluster.freeze("broker-a")
-        await trio.sleep(40)
+        await trio.sleep(1.5 * LOCK_LIFE)
         handled = len(journal.messages)
         cluster.resume("broker-a")
         await journal.until(lambda: len(journal.messages) > handled)
         async with member() as two:
-            await journal.until(lambda: {len(one.queues), len(two.queues)} == {2, 3})
-            await journal.until_all(2000)
+            await until_shared(one, two)
+            async with Client(cluster.name_servers) as client:
+                await send(client, unique, range(2000, 2400))
+            await journal.until_all(2400)
     assert 100 <= handled < 1000
     journal.check_order()
 
 
 async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
-    start: Callable[[int], Cluster], unique: str
+    start: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = start(2)
     await prepare(cluster, unique, 80)
@@ -204,7 +219,7 @@ async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
 
 
 async def test_leaving_while_a_broker_is_frozen_frees_the_queues_of_the_others(
-    start: Callable[[int], Cluster], unique: str
+    start: Callable[..., Cluster], unique: str
 ) -> None:
     cluster = start(2)
     await prepare(cluster, unique, 80)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,13 +30,6 @@ QUEUES = 8
 VICTIM = "broker-a"
 PATIENCE = 180
 """Seconds that one step of a run may take."""
-
-
-@pytest.fixture
-def keeper() -> Iterator[ThreadPoolExecutor]:
-    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
-    with ThreadPoolExecutor(1) as keeper:
-        yield keeper
 
 
 @pytest.fixture(params=VERSIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -37,13 +37,6 @@ COUNT = 50_000
 VICTIM, SURVIVOR = "broker-a", "broker-b"
 VERSIONS = ("4.9.7", "5.5.0")
 POLICIES: dict[str | None, LatencyFaultPolicy | None] = {None: None, "4.x": JAVA_4, "5.x": JAVA_5}
-
-
-@pytest.fixture
-def keeper() -> Iterator[ThreadPoolExecutor]:
-    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
-    with ThreadPoolExecutor(1) as keeper:
-        yield keeper
 
 
 @pytest.fixture

@@ -36,13 +36,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[ThreadPoolExecutor]:
-    """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
-    with ThreadPoolExecutor(1) as keeper:
-        yield keeper
-
-
 @pytest.fixture(scope="module", params=VERSIONS)
 def cluster(request: pytest.FixtureRequest, keeper: ThreadPoolExecutor) -> Iterator[Cluster]:
     with start_own_cluster(request.param, replicas=True, settings=SETTINGS) as cluster:

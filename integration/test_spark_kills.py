@@ -15,11 +15,11 @@ import pytest
 
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import start_own_cluster
-from integration.clusters.provider import VERSIONS
 from integration.copied import create_topics, fill, read_copies, start_copying
 from integration.spark_copying import AVAILABLE_NOW
 from rocketmq_py import RocketMQError, blocking
 
+VERSION = "5.5.0"
 COUNT = 150_000
 MOST = 5_000
 KILLS = 10
@@ -27,9 +27,9 @@ SOURCES = ("Orders", "Payments", "Parcels")
 TARGET = "Copies"
 
 
-@pytest.fixture(params=VERSIONS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with start_own_cluster(request.param, brokers=2) as cluster:
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with start_own_cluster(VERSION, brokers=2) as cluster:
         create_topics(cluster, *SOURCES, TARGET)
         fill(cluster, SOURCES, COUNT)
         yield cluster

@@ -123,3 +123,50 @@ async def test_a_connection_that_was_introduced_by_itself_is_kept_alive(
         await client.heartbeats.ensure_heard(connection, timeout=3)
         await trio.sleep(61)
         assert len(heartbeats(server)) == 3
+
+
+async def test_a_broker_hears_of_all_groups_at_once_over_the_connection_that_follows_a_lost_one(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    """It has forgotten a client with its connection: until then the group's others go on without it."""
+    async with scripted_cluster(store, store) as cluster, ClientInstance(cluster.address) as client:
+        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await client.routes.get("T")
+        await trio.sleep(1)
+        server, other = cluster.brokers.values()
+        server.connections[0].close()
+        cluster.name_server.connections[0].close()
+        await trio.sleep(1)
+        assert len(heartbeats(server)) == 1, "nobody needs a connection now"
+        await client.connections.get(server.address)
+        await client.connections.get(cluster.name_server.address)
+        await trio.sleep(1)
+        assert [len(heartbeats(broker)) for broker in (server, other)] == [2, 1]
+        assert heartbeats(server)[1] == heartbeats(server)[0]
+        assert not heartbeats(cluster.name_server)
+        await client.heartbeats.remove_consumer("c")
+        server.connections[1].close()
+        await trio.sleep(1)
+        await client.connections.get(server.address)
+        await trio.sleep(1)
+        assert len(heartbeats(server)) == 2, "there is nothing to tell any more"
+
+
+async def test_a_broker_that_does_not_take_a_heartbeat_over_a_new_connection_is_told_again_in_time(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        client.heartbeats.add_producer("p")
+        await client.routes.get("T")
+        await trio.sleep(1)
+        (server,) = cluster.brokers.values()
+        server.connections[0].close()
+        await trio.sleep(1)
+        server.answer = lambda connection, _: connection.close()
+        await client.connections.get(server.address)
+        await trio.sleep(1)
+        server.answer = store
+        assert len(heartbeats(server)) == 2
+        await trio.sleep(30)
+        # That of the round, which dials, and that of the connection that it has dialled.
+        assert len(heartbeats(server)) > 2

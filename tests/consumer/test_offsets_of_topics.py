@@ -9,7 +9,7 @@ from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.reader import Reader
-from rocketmq_py.errors import BrokerError, ClosedError, TopicNotFoundError
+from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
@@ -69,6 +69,32 @@ async def test_committing_without_joining(client: ClientInstance, fill: Fill) ->
         await reader.commit("g", {})
     with pytest.raises(ClosedError):
         await reader.commit("g", offsets)
+
+
+def at_seven(connection: Connection, request: Command) -> None:
+    """Answer as a broker on which every group goes on at 7."""
+    connection.respond(request, ResponseCode.SUCCESS, {"offset": "7"})
+
+
+async def test_a_broker_that_was_away_when_the_route_was_asked_for() -> None:
+    here, away = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
+    async with scripted_cluster(at_seven, at_seven) as cluster:
+        server = cluster.brokers.pop("broker-b")
+        async with Reader(cluster.address) as one, Reader(cluster.address) as two:
+            await one.committed("g", [here])
+            await two.commit("g", {here: 7})
+            asked = len(cluster.name_server.requests)
+            for ask in (one.committed("g", [here, away]), two.commit("g", {here: 8, away: 8})):
+                with pytest.raises(NoQueueError, match="'broker-b'"):
+                    await ask
+            assert len(cluster.name_server.requests) == asked + 2, "each once"
+            cluster.brokers["broker-b"] = server
+            assert await one.committed("g", [here, away]) == {here: 7, away: 7}
+            await two.commit("g", {here: 8, away: 9})
+            assert await two.committed("g", [away]) == {away: 7}
+            assert len(cluster.name_server.requests) == asked + 4, "what is known is not asked for"
+    (commit,) = server.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert (commit.fields["topic"], commit.fields["commitOffset"]) == ("T", "9")
 
 
 class FivesBroker:

@@ -112,6 +112,23 @@ async def test_queues_that_change_hands_keep_their_order_and_nothing_is_repeated
         journal.check(queue(number), 100)
 
 
+async def test_a_member_that_has_lost_its_connection_is_counted_as_soon_as_it_is_back(
+    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 400, queues=4)
+    journal = Journal(takes=0.1)
+    one, two = (consumer_of(address, orderly=True) for _ in range(2))
+    async with running(one, journal):
+        await journal.until(100)
+        one.client.connections.close(client.routes.broker_address("broker-a"))
+        await journal.until(140)
+        async with running(two, journal):
+            await journal.until(400)
+            assert [len(share(member)) for member in (one, two)] == [2, 2]
+    for number in range(4):
+        journal.check(queue(number), 100)
+
+
 async def test_a_long_call_keeps_its_queue_until_it_is_done(
     address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:

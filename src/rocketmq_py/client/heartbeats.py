@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,6 +19,16 @@ from rocketmq_py.protocol.headers import HeartbeatRequest, UnregisterClientReque
 from rocketmq_py.remoting import Connection, Connections
 
 logger = logging.getLogger("rocketmq_py.client")
+
+
+@contextmanager
+def _failures_logged() -> Iterator[None]:
+    try:
+        yield
+    except BrokerError as error:
+        logger.warning("heartbeat refused: %s", error)
+    except RocketMQError as error:
+        logger.info("no heartbeat: %s", error)
 
 
 class Heartbeats:
@@ -59,6 +70,7 @@ class Heartbeats:
         self._groups_changed = 0
         self._expects_replies = False
         self._heard: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+        self._heard_at: set[str] = set()
 
     def add_producer(self, group: str) -> None:
         """Announce a producer group from now on. Several producers of one client may share a group."""
@@ -116,6 +128,7 @@ class Heartbeats:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
         self._heard[connection] = groups
+        self._heard_at.add(connection.address)
 
     def send_soon(self) -> None:
         """Have a round sent at once by the background task: a group, subscription or broker is new."""
@@ -131,6 +144,16 @@ class Heartbeats:
         async with trio.open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(self._send_to, address)
+
+    async def send_anew(self, connection: Connection) -> None:
+        """Send a heartbeat over a connection that takes the place of one that had any. A failure is logged.
+
+        With a connection brokers forget the client, and share its queues out to others. Java: the
+        ``ChannelEventListener`` of ``MQClientInstance``, since 5.0.
+        """
+        if connection.address in self._heard_at and (self._producers or self._consumers):
+            with _failures_logged():
+                await self._send_on(connection, self._timeout)
 
     async def run(self) -> None:
         """Send a round every ``interval`` seconds, and when one is wanted at once."""
@@ -148,13 +171,9 @@ class Heartbeats:
 
     async def _send_to(self, address: str) -> None:
         deadline = trio.current_time() + self._timeout
-        try:
+        with _failures_logged():
             connection = await self._connections.get_before(address, deadline)
             await self._send_on(connection, max(deadline - trio.current_time(), 0.0))
-        except BrokerError as error:
-            logger.warning("heartbeat refused: %s", error)
-        except RocketMQError as error:
-            logger.info("no heartbeat: %s", error)
 
     def _body(self) -> bytes:
         return Heartbeat(

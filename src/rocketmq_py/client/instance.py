@@ -101,6 +101,7 @@ class ClientInstance(Lifespan):
             hooks=self._rpc_hooks,
             max_buffered=config.max_buffered,
             connect_timeout=config.connect_timeout,
+            on_open=lambda connection: self.nursery.start_soon(self.heartbeats.send_anew, connection),
         )
         self.name_servers = NameServers(
             self.connections,

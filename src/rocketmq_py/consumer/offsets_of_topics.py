@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from rocketmq_py.client.instance import ClientInstance
@@ -68,14 +68,14 @@ async def committed(
 ) -> dict[MessageQueue, int | None]:
     """Return where a group goes on in each queue; see ``Reader.committed``."""
     queues = list(queues)
-    await _routes_of(client, [queue.topic for queue in queues])
+    await _find_brokers_of(client, queues)
     ask = partial(client.brokers.committed_offset, group, zero_if_new=False)
     return await of_each(queues, ask)
 
 
 async def commit(client: ClientInstance, group: str, offsets: Mapping[MessageQueue, int]) -> None:
     """Set where a group goes on; see ``Reader.commit``."""
-    await _routes_of(client, [queue.topic for queue in offsets])
+    await _find_brokers_of(client, offsets)
     entries: defaultdict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
     for queue in offsets:
         entries[queue.broker_name, queue.topic].append(queue)
@@ -101,6 +101,14 @@ async def _introduce(client: ClientInstance, group: str, queue: MessageQueue, of
     """Have a broker (5.x) create a group: it does when somebody pulls in the group's name."""
     puller = QueuePuller(client, group, queue, batch_size=1, hold=0.0, timeout=TIMEOUT_SECONDS)
     await puller.pull_raw(offset, subscribe(queue.topic, version_ms=client.now_ms()))
+
+
+async def _find_brokers_of(client: ClientInstance, queues: Collection[MessageQueue]) -> None:
+    """Have the brokers of these queues known: a route from when one was away is asked for once more."""
+    await _routes_of(client, [queue.topic for queue in queues])
+    known = client.routes.brokers()
+    out_of_date = {queue.topic for queue in queues if not known.get(queue.broker_name)}
+    await of_each(out_of_date, client.routes.refresh)
 
 
 async def _routes_of(client: ClientInstance, topics: Iterable[str]) -> dict[str, Route]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import trio
@@ -59,6 +59,7 @@ class Connections:
         hooks: what is called around requests.
         max_buffered: bytes that may pile up for one connection before senders wait.
         connect_timeout: seconds for one dial, TLS included.
+        on_open: called with each connection when it has been dialled; it must neither block nor raise.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Connections:
         hooks: RpcHooks | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         connect_timeout: float = 3.0,
+        on_open: Callable[[Connection], None] | None = None,
     ) -> None:
         self._nursery = nursery
         self._handler = handler
@@ -83,6 +85,7 @@ class Connections:
         self._hooks.nursery = nursery
         self._max_buffered = max_buffered
         self._connect_timeout = connect_timeout
+        self._on_open = on_open
         self._deadlines = Deadlines()
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, _Dial] = {}
@@ -210,6 +213,8 @@ class Connections:
         else:
             dial.connection = self._connections[address] = connection
             self._nursery.start_soon(self._keep, connection)
+            if self._on_open is not None:
+                self._on_open(connection)
         finally:
             del self._dials[address]
             dial.done.set()
