@@ -1,4 +1,4 @@
-"""A million messages through Spark and back, on two real brokers: each of them once."""
+"""Very many messages through Spark and back, on two real brokers: each of them once."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from integration.copied import create_topics, fill, read_copies, start_copying
 from integration.spark_copying import AVAILABLE_NOW, BATCH, MODES, STREAM
 from rocketmq_py import blocking
 
-COUNT = 1_000_000
+COUNTS = {"4.9.7": 200_000, "5.5.0": 1_000_000}
 SOURCES = ("Orders", "Payments", "Parcels")
 """With four queues on each of two brokers: 24 queues."""
-MOST = {BATCH: COUNT, AVAILABLE_NOW: 300_000, STREAM: 150_000}
+MOST = {BATCH: 1_000_000, AVAILABLE_NOW: 300_000, STREAM: 150_000}
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with start_own_cluster(request.param, brokers=2) as cluster:
         create_topics(cluster, *SOURCES, *[f"Copies-{mode}" for mode in MODES])
-        fill(cluster, SOURCES, COUNT)
-        _until_readable(cluster)
+        fill(cluster, SOURCES, COUNTS[cluster.version])
+        _until_readable(cluster, COUNTS[cluster.version])
         yield cluster
 
 
-def _until_readable(cluster: Cluster) -> None:
+def _until_readable(cluster: Cluster, count: int) -> None:
     """Brokers acknowledge a message a moment before it is in its queue."""
     with blocking.Reader(cluster.name_servers) as reader:
-        while (
-            sum(end for offsets in reader.offsets_of(SOURCES).values() for _, end in offsets.values()) < COUNT
-        ):
+        while True:
+            queues = [offsets.values() for offsets in reader.offsets_of(SOURCES).values()]
+            if sum(end for offsets in queues for _, end in offsets) >= count:
+                return
             time.sleep(0.1)
 
 
@@ -44,7 +45,7 @@ def test_each_message_comes_out_once(cluster: Cluster, mode: str, tmp_path: Path
     target = f"Copies-{mode}"
     driver = start_copying(cluster, mode, SOURCES, target, tmp_path, most=MOST[mode])
     assert driver.wait() == 0
-    copies = read_copies(cluster, target)
-    assert copies.messages == COUNT
-    assert copies.numbers.keys() == set(range(COUNT))
-    assert len(copies.numbers_of_stamp) == COUNT
+    copies, count = read_copies(cluster, target), COUNTS[cluster.version]
+    assert copies.messages == count
+    assert copies.numbers.keys() == set(range(count))
+    assert len(copies.numbers_of_stamp) == count
