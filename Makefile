@@ -7,6 +7,7 @@ CLUSTERS ?= embedded,4.9.7,5.5.0
 SPARK := JAVA_HOME="$$($(BIN)/python -m integration.java_home)"
 PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
+SPARK_BENCH ?= --queues 1000
 
 .PHONY: help demo test check lint types unit real spark-matrix java bench format clean
 
@@ -51,8 +52,9 @@ spark-matrix: java  ## The tests of Spark, with the older versions that work too
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group bench
 	touch $@
 
-bench: .venv/bench  ## Measure beside the Java, Go and official Python clients, on a real broker
+bench: .venv/bench java  ## Measure beside the Java, Go and official Python clients, on a real broker
 	$(BIN)/python -m integration.benchmarks.run $(BENCH)
+	$(BIN)/python -m integration.benchmarks.spark $(SPARK_BENCH)
 
 format: .venv/installed  ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .

@@ -1,20 +1,80 @@
-"""The benchmark of the Spark source's reading: that it runs, and finds every message each time."""
+"""The benchmarks of Spark: that they run, and find every message each time."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
-from integration.benchmarks.spark_source import run
+import pytest
+
+from integration.benchmarks import spark, spark_source
+from integration.benchmarks.spark import Figure
+from integration.benchmarks.spark_works import Work
 from integration.clusters.cluster import Cluster
+from integration.java_home import NoJavaError, java_home
 from rocketmq_py.spark import connections
 
 
-def test_all_works_are_measured(real_cluster: Callable[[str], Cluster]) -> None:
+def test_all_works_without_spark_are_measured(real_cluster: Callable[[str], Cluster]) -> None:
     try:
-        figures = run(real_cluster("5.5.0"), count=500, size=10, rounds=2)
+        figures = spark_source.run(real_cluster("5.5.0"), count=500, size=10, rounds=2)
     finally:
         connections.close_all()
     assert {name: len(rounds) for name, rounds in figures.items()} == {
         "pull": 2, "columns": 2, "decode": 2, "source": 2,
     }  # fmt: skip
     assert all(figure.rate > 0 for rounds in figures.values() for figure in rounds)
+
+
+def test_all_works_with_spark_are_measured(
+    real_cluster: Callable[[str], Cluster], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        java_home()
+    except NoJavaError as error:
+        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
+            raise
+        pytest.skip(str(error))
+    few = ["--count", "1000", "--size", "10", "--rounds", "1", "--backlog", "500", "--queues", "40"]
+    results = spark.run(real_cluster("5.5.0"), spark.parse(few))
+    assert len(results.figures) == 15
+    assert all(figure.rate > 0 for (figure,) in results.figures.values())
+    assert [reading.rows for reading in results.readings] == [500, 500, 40, 40]
+    for batch, stream in zip(results.readings[::2], results.readings[1::2], strict=True):
+        assert len(batch.planning) == 1
+        assert len(stream.planning) > 1
+        assert {"driver", "tasks", "planning of batches"} <= batch.peaks.keys()
+        assert {"driver", "tasks", "planning of streams"} <= stream.peaks.keys()
+    table = capsys.readouterr().out
+    assert all(f"| {work.title} |" in table for work in results.figures)
+
+
+def test_ratios_are_medians_of_those_within_the_rounds() -> None:
+    def rounds(*rates: float) -> list[Figure]:
+        return [Figure(rate, 1.0, 2.0, 3.0) for rate in rates]
+
+    pull, read = Work("pull", 1, lambda: 1), Work("read", 1, lambda: 1, beside="pull")
+    table = spark.table({pull: rounds(100, 1000, 10), read: rounds(50, 4000, 20)})
+    assert table.splitlines()[2:] == [
+        "| pull | 100 | - | - | 1.00 | 2.00 | 3.00 |",
+        "| read | 50 | 2.00 | pull | 1.00 | 2.00 | 3.00 |",
+    ]
+
+
+@pytest.mark.parametrize("words", [["--count", "1"], ["--version", "1.0"], ["--rounds", "x"]])
+def test_what_cannot_be_meant_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        spark.parse(words)
+    assert "error: " in capsys.readouterr().err
+
+
+def test_the_tasks_are_profiled(real_cluster: Callable[[str], Cluster], tmp_path: Path) -> None:
+    pytest.importorskip("pyinstrument", reason="pyinstrument is not installed: `make bench` does that")
+    words = ["--count", "10000", "--rounds", "0", "--profile", str(tmp_path)]
+    spark.run(real_cluster("5.5.0"), spark.parse(words))
+    profiles = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert "read_spans" in profiles["spark-source-task.html"]
+    assert "pull" in profiles["spark-source-trio.html"]
+    assert "RowWriter" in profiles["spark-sink-task.html"]
+    assert "trio_thread" in profiles["spark-sink-trio.html"]

@@ -2,8 +2,9 @@
 
 python -m examples.spark_pipeline.job NAMESRV DIRECTORY [--rate N] [--drain]
 
-It runs until Ctrl-C or SIGTERM; with --drain until all that is there is read. Started again, it goes on from
-its checkpoints in DIRECTORY.
+It runs until Ctrl-C or SIGTERM; with --drain until all that is there is read, for which Spark 4.1 needs
+several starts: in each it reads one batch a query. Started again, it goes on from its checkpoints in
+DIRECTORY.
 """
 
 from __future__ import annotations
@@ -186,7 +187,9 @@ def main() -> int:
     parser.add_argument(
         "--rate", type=int, default=RATE, metavar="N", help="messages in a batch (%(default)s)"
     )
-    parser.add_argument("--drain", action="store_true", help="end when all that is there is read")
+    parser.add_argument(
+        "--drain", action="store_true", help="end when all that is there is read (Spark 4.1: a batch)"
+    )
     arguments = parser.parse_args()
 
     spark = start_spark("orders", arguments.directory)

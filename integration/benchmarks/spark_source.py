@@ -118,12 +118,12 @@ def measure(work: Callable[[], int], count: int) -> Figure:
     return Figure(count / seconds, cpu_seconds / count * 1e6)
 
 
-async def fill(cluster: Cluster, topic: str, count: int, size: int) -> None:
-    """Send the messages, and wait until they can be read."""
+async def fill(cluster: Cluster, topic: str, count: int, size: int, queues: int = QUEUES) -> None:
+    """Create a topic, send the messages, and wait until they can be read."""
     body = b"x" * size
     async with Client(cluster.name_servers) as client:
         for address in cluster.brokers.values():
-            await client.brokers.create_topic(address, topic, queues=QUEUES)
+            await client.brokers.create_topic(address, topic, queues=queues)
         await client.routes.refresh(topic)
         async with client.producer("benchmark", send_timeout=30.0) as producer:
             for first in range(0, count, IN_A_BATCH):

@@ -1,71 +1,36 @@
-"""What the streaming source answers to Spark's questions, in the order in which Spark asks them."""
+"""What the streaming source answers to Spark's questions, in the order in which Spark 4.2 and later ask."""
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_source import open_cluster
-from rocketmq_py.spark.offsets import CheckpointError, StreamOffset
+from rocketmq_py.spark.offsets import CheckpointError
 from rocketmq_py.spark.options import Use
-from rocketmq_py.spark.partitions import SpansPartition
 from rocketmq_py.spark.source_options import SourceOptions
 from rocketmq_py.spark.stream_source import StreamSource
 from tests.spark.clusters import PlainCluster, queue, stream_options
+from tests.spark.streams import OTHER, Q0, Q1, Q2, Clock, Start, at, clock, cluster, planned, start
 
-Q0, Q1, Q2 = (queue(queue_id=number) for number in range(3))
-OTHER = queue(broker="broker-b")
+pytest.importorskip(
+    "pyspark.sql.streaming.datasource", reason="Spark 4.1 asks otherwise: test_stream_source_of_4_1.py"
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+__all__ = ["clock", "cluster", "start"]  # fixtures
+
 ALL = ReadAllAvailable()
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def cluster() -> PlainCluster:
-    return PlainCluster({Q0: (0, 10), Q1: (5, 30)})
-
-
-Start = Callable[..., StreamSource]
-
-
-@pytest.fixture
-def start(cluster: PlainCluster, clock: Clock) -> Start:
-    """Start the process that Spark has beside its driver, anew every time."""
-
-    def run(**options: str) -> StreamSource:
-        return StreamSource(stream_options(**options), lambda _: cluster, clock=clock, sleep=lambda _: None)
-
-    return run
-
-
-def at(offset: dict[str, Any]) -> dict[MessageQueue, int]:
-    return dict(StreamOffset.of_json(json.loads(json.dumps(offset))).offsets)
-
-
-def planned(source: StreamSource, begin: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
-    found = []
-    for partition in source.partitions(begin, end):
-        assert isinstance(partition, SpansPartition)
-        found += [(span.queue.queue_id, span.start, span.end) for span in partition.spans]
-    return found
 
 
 # --- trap 1: the initial offset is asked for again, and the latest is another one then
@@ -364,58 +329,6 @@ def test_available_now_that_begins_at_the_latest_ends_at_once(start: Start, clus
     end = source.latestOffset(begin, ALL)
     assert planned(source, begin, end) == []
     assert source.latestOffset(end, ALL) == end
-
-
-# --- Spark 4.1: it asks for the latest offset and tells nothing
-
-
-def test_without_a_start_the_limit_holds_from_the_first_batch(start: Start) -> None:
-    source = start(startingOffsets="earliest", maxOffsetsPerTrigger="10")
-    end = source.latestOffset()
-    assert planned(source, source.initialOffset(), end) == [(0, 0, 3), (1, 5, 12)]
-    assert planned(source, end, source.latestOffset()) == [(0, 3, 6), (1, 12, 19)]
-
-
-def test_without_a_start_a_restart_goes_on_where_spark_says_it_was(
-    start: Start, cluster: PlainCluster
-) -> None:
-    source = start(maxOffsetsPerTrigger="10")
-    end = source.latestOffset()
-    cluster.ranges[Q0] = (0, 100)
-    source = start(maxOffsetsPerTrigger="10")
-    assert source.partitions(end, end) == []  # Spark tells the last offset so
-    assert planned(source, end, source.latestOffset()) == [(0, 10, 20)]
-
-
-def test_without_a_start_the_last_batch_is_reported_by_the_next_question_or_run(
-    start: Start, cluster: PlainCluster
-) -> None:
-    source = start(startingOffsets="earliest", consumerGroup="spark")
-    end = source.latestOffset()
-    assert cluster.committed == []
-    source = start(startingOffsets="earliest", consumerGroup="spark")
-    source.partitions(end, end)
-    assert cluster.committed == []  # it may not have ended
-    source.partitions(source.initialOffset(), end)
-    source.latestOffset()
-    assert cluster.committed == [("spark", {Q0: 10, Q1: 30})]
-
-
-def test_without_a_start_available_now_is_warned_about(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = start(maxOffsetsPerTrigger="10")
-    with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
-        source.latestOffset()
-        source.latestOffset()
-        start().latestOffset()
-    (record,) = caplog.records
-    assert "reads one batch and leaves the rest to the next run" in record.getMessage()
-
-
-def test_without_a_start_nothing_new_is_the_same_offset(start: Start) -> None:
-    source = start()
-    assert source.latestOffset() == source.latestOffset()
 
 
 # --- what is told

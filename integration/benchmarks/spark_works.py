@@ -1,0 +1,254 @@
+"""What the benchmark of Spark has done, each kind of work by itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from integration.benchmarks.ready_rows import ReadyRows, ready_batch
+from integration.benchmarks.spark_source import fill
+from integration.clusters.cluster import Cluster
+from rocketmq_py import Client, Message, RocketMQError, blocking
+from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.spark.connections import producer_for
+from rocketmq_py.spark.options import ConnectionOptions, Use
+from rocketmq_py.spark.reading import read_spans
+from rocketmq_py.spark.rows import RowReader
+from rocketmq_py.spark.sink_options import SinkOptions
+from rocketmq_py.spark.stamps import Origin
+from rocketmq_py.spark.writing import RowWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUEUES = 4
+"""Of all topics but the one that one task reads."""
+SENT_SHARE = 4
+"""Work that sends has so many times fewer messages: brokers keep them all."""
+PORTION = 10_000
+"""Messages that the producer gets at a time: the rows of an Arrow batch that Spark hands to a sink."""
+PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "BatchingProducer"
+
+
+@attrs.frozen
+class Work:
+    """One row of the table.
+
+    Attributes:
+        title: what the table calls it.
+        count: the messages, or rows, that it has.
+        do: does it; returns how many messages or rows there were.
+        beside: the title of the work whose rate it is compared with; empty for none.
+    """
+
+    title: str
+    count: int
+    do: Callable[[], int]
+    beside: str = ""
+
+
+@attrs.define
+class Bench:
+    """Has topics with messages to read, and one to send to.
+
+    Args:
+        cluster: the brokers.
+        spark: the session.
+        directory: for checkpoints.
+        count: messages to read.
+        size: bytes of their bodies.
+    """
+
+    cluster: Cluster
+    spark: SparkSession
+    directory: Path
+    count: int
+    size: int
+    _name: str = attrs.field(init=False, factory=lambda: f"spark-benchmark-{uuid.uuid4().hex[:8]}")
+    _numbers: Iterator[int] = attrs.field(init=False, factory=itertools.count)
+    _sent: int = attrs.field(init=False, default=0)
+
+    @property
+    def one(self) -> str:
+        """The topic with one queue, and so with one task."""
+        return f"{self._name}-one"
+
+    @property
+    def four(self) -> str:
+        """The topic with four."""
+        return f"{self._name}-four"
+
+    @property
+    def target(self) -> str:
+        """The topic that is sent to."""
+        return f"{self._name}-target"
+
+    @property
+    def sent_count(self) -> int:
+        """How many messages each work sends."""
+        return self.count // SENT_SHARE
+
+    def prepare(self) -> None:
+        """Create and fill the topics."""
+        trio.run(fill, self.cluster, self.one, self.count, self.size, 1)
+        trio.run(fill, self.cluster, self.four, self.count, self.size, QUEUES)
+        trio.run(self._create_target)
+        self.spark.dataSource.register(ReadyRows)
+
+    async def _create_target(self) -> None:
+        async with Client(self.cluster.name_servers) as client:
+            for address in self.cluster.brokers.values():
+                await client.brokers.create_topic(address, self.target, queues=QUEUES)
+            await client.routes.refresh(self.target)
+
+    def works(self) -> list[Work]:
+        """Return the rows of the table."""
+        count, few = self.count, self.sent_count
+        return [
+            Work(PULL_ONE, count, lambda: self._pull(self.one)),
+            Work("task of the source, without Spark, 1 queue", count, self.read_task, PULL_ONE),
+            Work("rocketmq -> noop, 1 task", count, lambda: self._read(self.one), PULL_ONE),
+            Work(PULL, count, lambda: self._pull(self.four)),
+            Work("rocketmq -> noop, 4 tasks", count, lambda: self._read(self.four), PULL),
+            Work("rocketmq -> noop, a stream with its start", count, self._read_stream, PULL),
+            Work("Python source of ready batches -> noop", count, self._read_ready, PULL),
+            Work("range -> noop", count, lambda: self._count(self._range(count)), PULL),
+            Work("rate-micro-batch -> noop, a stream with its start", count, self._rate_stream, PULL),
+            Work(PRODUCER, few, self._produce),
+            Work("task of the sink, without Spark", few, self.write_task, PRODUCER),
+            Work("range -> rocketmq, 1 task", few, lambda: self._write(self._range(few, 1)), PRODUCER),
+            Work("range -> rocketmq, 2 tasks", few, lambda: self._write(self._range(few)), PRODUCER),
+            Work("range -> Python sink that drops all", few, self._drop, PRODUCER),
+            Work("rocketmq -> rocketmq, 4 tasks", few, self._copy, PRODUCER),
+        ]
+
+    def check_sent(self) -> None:
+        """Wait until all that was sent can be read. Raises RuntimeError if there is more of it."""
+        with blocking.Reader(self.cluster.name_servers) as reader:
+            while (there := sum([end for _, end in reader.offsets(self.target).values()])) < self._sent:
+                time.sleep(0.05)
+        if there > self._sent:
+            raise RuntimeError(f"{there} messages in {self.target}, and {self._sent} were sent")
+
+    # --- without Spark
+
+    def _pull(self, topic: str) -> int:
+        with blocking.Reader(self.cluster.name_servers) as reader:
+            spans = _spans(reader, topic)
+            return sum([chunk.next - chunk.first for chunk in reader.pull(spans)])
+
+    def read_task(self) -> int:
+        """Do what one task of the source does."""
+        with blocking.Reader(self.cluster.name_servers) as reader:
+            spans = _spans(reader, self.one)
+        connection = ConnectionOptions(name_server=self.cluster.name_servers)
+        return sum([batch.num_rows for batch in read_spans(connection, spans)])
+
+    def _produce(self) -> int:
+        body = b"x" * self.size
+        with blocking.BatchingProducer(self.cluster.name_servers, group=self._name) as producer:
+            for first in range(0, self.sent_count, PORTION):
+                numbers = range(first, min(first + PORTION, self.sent_count))
+                messages = [Message(self.target, body, keys=f"order-{number}") for number in numbers]
+                for outcome in producer.send_all(messages):
+                    if isinstance(outcome, RocketMQError):
+                        raise outcome
+        self._sent += self.sent_count
+        return self.sent_count
+
+    def write_task(self) -> int:
+        """Do what one task of the sink does."""
+        options = {"nameServer": self.cluster.name_servers, "topic": self.target}
+        origin = Origin(self._name, next(self._numbers), 0)
+        reader = RowReader({"body": 0, "keys": 1}, self.target, origin)
+        writer = RowWriter(producer_for(SinkOptions.read(options, Use.WRITE)), reader, origin, 60.0)
+        batch = ready_batch(min(PORTION, self.sent_count), self.size).select(["body", "keys"])
+        sizes = [min(PORTION, self.sent_count - first) for first in range(0, self.sent_count, PORTION)]
+        rows = writer.write([batch.slice(0, size) for size in sizes]).rows
+        self._sent += rows
+        return rows
+
+    # --- with Spark
+
+    def _load(self, topic: str, **options: str) -> DataFrame:
+        reads = {"nameServer": self.cluster.name_servers, "topic": topic, **options}
+        return self.spark.read.format("rocketmq").options(**reads).load()
+
+    def _range(self, count: int, tasks: int = 2) -> DataFrame:
+        body = f"binary('{'x' * self.size}') body"
+        return self.spark.range(0, count, 1, tasks).selectExpr(body, "concat('order-', id) keys")
+
+    def _count(self, frame: DataFrame) -> int:
+        """Hand all rows to Spark's sink that drops them; return how many there were."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        seen = Observation()
+        counted = frame.observe(seen, f.count(f.lit(1)).alias("rows"))
+        counted.write.format("noop").mode("overwrite").save()
+        rows: int = seen.get["rows"]
+        return rows
+
+    def _read(self, topic: str) -> int:
+        return self._count(self._load(topic))
+
+    def _read_ready(self) -> int:
+        options = {"rows": str(self.count), "size": str(self.size)}
+        return self._count(self.spark.read.format("ready").options(**options).load())
+
+    def _read_stream(self) -> int:
+        options = {"nameServer": self.cluster.name_servers, "topic": self.four}
+        options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(max(1, self.count // 4))}
+        return self._stream(self.spark.readStream.format("rocketmq").options(**options).load())
+
+    def _rate_stream(self) -> int:
+        options = {"rowsPerBatch": str(self.count), "numPartitions": "2"}
+        return self._stream(self.spark.readStream.format("rate-micro-batch").options(**options).load())
+
+    def _stream(self, frame: DataFrame) -> int:
+        checkpoint = str(self.directory / f"checkpoint-{next(self._numbers)}")
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return sum([progress.numInputRows for progress in query.recentProgress])
+
+    def _write(self, frame: DataFrame) -> int:
+        options = {"nameServer": self.cluster.name_servers, "topic": self.target}
+        frame.write.format("rocketmq").mode("append").options(**options).save()
+        self._sent += self.sent_count
+        return self.sent_count
+
+    def _drop(self) -> int:
+        self._range(self.sent_count).write.format("ready").mode("append").save()
+        return self.sent_count
+
+    def _copy(self) -> int:
+        with blocking.Reader(self.cluster.name_servers) as reader:
+            spans = _spans(reader, self.four)
+        ends: dict[str, dict[str, int]] = {}
+        shares = _shares(self.sent_count, [span.end - span.start for span in spans])
+        for span, share in zip(spans, shares, strict=True):
+            ends.setdefault(span.queue.broker_name, {})[str(span.queue.queue_id)] = span.start + share
+        some = self._load(self.four, endingOffsets=json.dumps({self.four: ends}))
+        return self._write(some.select("body", "keys"))
+
+
+def _spans(reader: blocking.Reader, topic: str) -> list[Span]:
+    return [Span(queue, *ends) for queue, ends in sorted(reader.offsets(topic).items())]
+
+
+def _shares(total: int, there: Sequence[int]) -> list[int]:
+    """Return as many of each as of the others, or all that there are."""
+    shares = []
+    for left, most in zip(range(len(there), 0, -1), there, strict=True):
+        shares.append(min(most, -(-total // left)))
+        total -= shares[-1]
+    return shares
