@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import hypothesis
 import pytest
 import trio.testing
@@ -21,3 +23,12 @@ def jumping_clock(mock_clock: trio.testing.MockClock) -> trio.testing.MockClock:
     """Jumps ahead when nothing happens for a moment, so that sockets can answer first."""
     mock_clock.autojump_threshold = 0.02
     return mock_clock
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt this process, and those that tests start, where the shell has it ignored.
+
+    A shell does that to what it runs in the background, and tests that interrupt would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
