@@ -182,6 +182,24 @@ async def test_the_first_commits_at_the_end() -> None:
     assert sorted(broker.commits) == [("T", str(number), 9, False) for number in range(4)]
 
 
+async def test_the_first_commits_of_queues_that_are_given_up_at_the_same_time() -> None:
+    """Each by itself, as queues are that are consumed in order; and the commits of every few seconds."""
+    broker = Offsets()
+    queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
+    async with offsets_of(broker) as (offsets, _, _):
+        for queue in queues:
+            offsets.update(queue, 9)
+        broker.hold_commits = True
+        async with trio.open_nursery() as nursery:
+            for queue in queues:
+                nursery.start_soon(offsets.confirm, [queue])
+            for number in range(3):
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert len(broker.held) == 1, number
+                broker.let_go()
+    assert sorted(broker.commits) == [("T", str(number), 9, False) for number in range(3)]
+
+
 @pytest.mark.parametrize(("committed", "has_entry"), [(None, False), (0, False), (1, True)])
 async def test_what_a_broker_says_shows_whether_it_knows_the_group(
     committed: int | None, has_entry: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -71,6 +72,7 @@ class RemoteOffsets:
         self._confirmed: dict[MessageQueue, int] = {}
         self._failures: dict[MessageQueue, RocketMQError] = {}
         self._entries: set[tuple[str, str]] = set()  # broker and topic
+        self._first_commits: defaultdict[tuple[str, str], trio.Lock] = defaultdict(trio.Lock)
 
     async def open(self) -> None:
         """Do nothing: brokers are asked queue by queue."""
@@ -184,6 +186,14 @@ class RemoteOffsets:
             )  # fmt: skip
 
     async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        if self.has_entry(queue):
+            await self._tell(queue, offset)
+            return
+        async with self._first_commits[_entry(queue)]:  # whoever else writes: brokers keep one of several
+            if queue in self._offsets:  # else it was forgotten meanwhile
+                await self._tell(queue, offset)
+
+    async def _tell(self, queue: MessageQueue, offset: int) -> None:
         await self._client.brokers.commit_offset(self._group, queue, offset)
         self._written[queue] = self._confirmed[queue] = offset
         self._failures.pop(queue, None)
