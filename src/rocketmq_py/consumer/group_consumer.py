@@ -1,4 +1,4 @@
-"""What all consumers of a group have: hooks, traces of what they consume, and statistics."""
+"""What all consumers of a group have: hooks, traces, statistics, and questions about conditions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from rocketmq_py.consumer.consumer_statistics import (
     QueueStatistics,
     TopicStatistics,
 )
+from rocketmq_py.consumer.filters import check_condition, subscription_of
 from rocketmq_py.consumer.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.statistics import Statistics
 from rocketmq_py.consumer.tracing import ConsumeTraceHook
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import TRACE_TOPIC
+from rocketmq_py.names import TRACE_TOPIC, check_topic
+from rocketmq_py.protocol.subscription import ALL
 
 FLUSH_SHARE = 0.1
 """The part of ``close_timeout`` for the trace records that have not been sent yet."""
@@ -39,7 +41,7 @@ class Consumed(Protocol):
 
 
 class GroupConsumer(Member):
-    """A consumer whose user may have it looked at.
+    """A consumer whose user may have it looked at, and may ask about conditions.
 
     Args:
         client, rng, options: as Member has them.
@@ -47,6 +49,8 @@ class GroupConsumer(Member):
         trace: whether to trace what is consumed: True, or the topic for the records.
         consume_timeout: seconds after which a handler took too long.
     """
+
+    _now_ms: Callable[[], int]  # what subscriptions are dated with
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class GroupConsumer(Member):
     ) -> None:
         super().__init__(client, rng, options)
         client = self.client
+        self._group = group
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=consume_timeout)
         self._statistics = Statistics()
         self._tracing: TraceDispatcher | None = None
@@ -98,6 +103,19 @@ class GroupConsumer(Member):
         if consumed is None:
             raise ClosedError(f"this {type(self).__name__} is not running")
         return await consumed.lag()
+
+    async def check_sql(self, topic: str, sql: str) -> None:
+        """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is subscribed.
+
+        Raises:
+            ConditionRefusedError: it does not, for the reason that the error has.
+            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
+            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+            RequestTimeoutError: nobody can tell.
+        """
+        self._check_open()
+        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
+        await check_condition(self.client, self._group, subscription)
 
     def _consumed(self) -> Consumed | None:
         """Return what knows the queues; None if there are none now."""

@@ -130,19 +130,6 @@ class LitePullConsumer(GroupConsumer):
         if not self._assigns:
             self._subscriptions.remove(topic)
 
-    async def check_sql(self, topic: str, sql: str) -> None:
-        """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is subscribed.
-
-        Raises:
-            ConditionRefusedError: it does not, for the reason that the error has.
-            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
-            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
-            RequestTimeoutError: nobody can tell.
-        """
-        self._check_open()
-        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
-        await check_condition(self.client, self.config.group, subscription)
-
     async def assign(
         self, queues: Iterable[MessageQueue], tags: str = ALL, *, sql: str | None = None
     ) -> None:

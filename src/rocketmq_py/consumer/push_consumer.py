@@ -10,7 +10,7 @@ from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.calling import Handler
 from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
-from rocketmq_py.consumer.filters import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.filters import Subscriptions, subscription_of
 from rocketmq_py.consumer.group_consumer import GroupConsumer
 from rocketmq_py.consumer.session import Session
 from rocketmq_py.errors import ClosedError, ConfigurationError
@@ -100,19 +100,6 @@ class PushConsumer(GroupConsumer):
         """Consume a topic no more; nothing happens if it is not subscribed."""
         if topic != retry_topic(self.config.group):
             self._subscriptions.remove(topic)
-
-    async def check_sql(self, topic: str, sql: str) -> None:
-        """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is subscribed.
-
-        Raises:
-            ConditionRefusedError: it does not, for the reason that the error has.
-            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
-            NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
-            RequestTimeoutError: nobody can tell.
-        """
-        self._check_open()
-        subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
-        await check_condition(self.client, self.config.group, subscription)
 
     @property
     def queues(self) -> list[MessageQueue]:
