@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
+from integration.clusters.plugin import COUNTED
 from integration.clusters.provider import VERSIONS
 from integration.journal import BEHIND, Journal
 from integration.journaling_program import LOCK_LIFE
@@ -188,7 +189,7 @@ async def test_a_group_goes_on_whoever_dies(
     keeper: ThreadPoolExecutor,
     unique: str,
     tmp_path: Path,
-    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
     orderly: bool,
 ) -> None:
     """Nothing is lost, and no more is repeated than RocketMQ's contract allows: see integration.journal."""
@@ -223,7 +224,7 @@ async def test_a_group_goes_on_whoever_dies(
         assert not await run.lag()
     assert journal.bodies == set(range(COUNT)), "all that brokers acknowledged, and nothing else"
     assert len(journal.queues) == 2 * QUEUES
-    request.node.user_properties.append(("repeats", journal.repeats))
+    record_property(COUNTED, f"{journal.repeats} repeats of {COUNT} messages; {journal.allowed} are allowed")
     assert journal.repeats <= journal.allowed
 
 

@@ -14,7 +14,7 @@ from subprocess import Popen
 import pytest
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.plugin import start_own_cluster
+from integration.clusters.plugin import COUNTED, start_own_cluster
 from integration.copied import create_topics, fill, read_copies, start_copying
 from integration.spark_copying import AVAILABLE_NOW
 from rocketmq_py import RocketMQError, blocking
@@ -36,7 +36,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_nothing_is_missing_and_stamps_tell_all_repeats(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """What is killed, and when, is drawn at random, but the same in each run; what it meets is not."""
     rng = random.Random(6)
@@ -54,11 +54,11 @@ def test_nothing_is_missing_and_stamps_tell_all_repeats(
     # A stamp stands for one row, and a row has one stamp: who keeps one message a stamp has each row once.
     assert all(len(numbers) == 1 for numbers in copies.numbers_of_stamp.values())
     assert all(len(stamps) == 1 for stamps in copies.stamps_of_number.values())
-    with capsys.disabled():
-        print(
-            f"\n{cluster.version}: killed {', '.join(victims)}; {copying.starts} starts; "
-            f"{copies.messages - COUNT} repeats of {COUNT} messages"
-        )
+    record_property(
+        COUNTED,
+        f"killed {', '.join(victims)}; {copying.starts} starts; "
+        f"{copies.messages - COUNT} repeats of {COUNT} messages",
+    )
 
 
 class _Copying:

@@ -31,6 +31,9 @@ SETTINGS: Mapping[str, str] = {
 }
 """What the brokers of a test run are told beside the provider's own settings."""
 
+COUNTED = "counted"
+"""What a test has counted, for who reads the summary: ``record_property(COUNTED, "3 repeats")``."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--clusters``."""
@@ -63,6 +66,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = [name for name in chosen if name != EMBEDDED]
         names = names or ([external] if external else list(provider.VERSIONS))
         metafunc.parametrize("real_name", names, scope="session")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end what tests have counted."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == COUNTED:
+                terminalreporter.write_line(f"COUNTED {report.nodeid}: {text}")
 
 
 StartCluster = Callable[[str], Cluster]

@@ -68,7 +68,13 @@ class Consumer:
         return read_popped(answer.fields, answer.body, self.peer.broker_name)
 
     async def pop(self, **changes: Any) -> list[Popped]:
-        return self.read(await self.ask(**changes))
+        """Pop what is there: none while a real broker writes down offsets and has the queue locked for it."""
+        with trio.fail_after(PATIENCE):
+            while True:
+                answer = await self.ask(**changes)
+                popped = self.read(answer)
+                if popped or answer.fields["restNum"] == "0":
+                    return popped
 
     async def pop_until(self, count: int, **changes: Any) -> list[Popped]:
         """Pop until so many messages were had: real brokers are seconds late with what comes again."""
