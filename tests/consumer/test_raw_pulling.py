@@ -11,8 +11,9 @@ import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.raw_pulling import RAW_BATCH_SIZE, PulledChunk, Span
+from rocketmq_py.consumer.raw_pulling import PulledChunk, Span
 from rocketmq_py.consumer.reader import Reader
+from rocketmq_py.consumer.span_pull import RAW_BATCH_SIZE
 from rocketmq_py.errors import (
     BrokerError,
     ClosedError,
@@ -236,7 +237,7 @@ class Broker:
 
 async def pulled_from(broker: Broker, start: int, end: int, **options: Any) -> list[tuple[int, int, Any]]:
     async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
-        chunks = await pulled(reader, Span(QUEUE, start, end), **options)
+        chunks = await pulled(reader, Span(QUEUE, start, end), parallel=1, **options)
     assert not broker.answers
     return [(chunk.first, chunk.next, chunk.lost or len(bodies_of([chunk]))) for chunk in chunks]
 

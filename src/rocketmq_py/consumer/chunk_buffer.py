@@ -48,12 +48,36 @@ class Buffer:
         return self._untouched.popleft()
 
     async def reserve(self, size: int, line: Line) -> int:
-        """Wait until so many bytes, or all that there are, are free; return how many were reserved."""
+        """Wait until so many bytes, or all that there are, are free; return how many were reserved.
+
+        Lines behind the first leave half of all bytes to those before them.
+        """
         size = min(size, self._size)
-        while self._used and self._used + size > self._size and not self._is_wanted(line):
+        while not self._has_space_for(size, line) and not self._is_wanted(line):
             await self._space.park()
         self._used += size
         return size
+
+    def reserve_nowait(self, size: int) -> int:
+        """Reserve so many bytes for the first line; return how many were reserved, 0 if they are not free."""
+        if not self.has_space(size):
+            return 0
+        size = min(size, self._size)
+        self._used += size
+        return size
+
+    def has_space(self, size: int) -> bool:
+        """Tell whether so many bytes, or all that there are, are free for the first line."""
+        return not self._used or self._used + size <= self._size
+
+    def is_first(self, line: Line) -> bool:
+        """Tell whether nothing comes before what is in this line."""
+        return self._lines[0] is line
+
+    def _has_space_for(self, size: int, line: Line) -> bool:
+        if self.is_first(line):
+            return self.has_space(size)
+        return not self._used or self._used + size <= self._size // 2
 
     def _is_wanted(self, line: Line) -> bool:
         """Whether nothing else can be taken before what comes next in a line."""

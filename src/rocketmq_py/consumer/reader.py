@@ -220,7 +220,8 @@ class Reader(Member):
             sql: a SQL92 condition on properties instead.
             max_buffered_bytes: bytes of messages that may wait to be taken, or are being pulled; a larger
                 chunk waits alone.
-            parallel: how many spans are pulled from at the same time.
+            parallel: how many spans are pulled from at the same time; where there are fewer of them, and with
+                ``in_order``, so many pulls of one span run ahead of what comes next.
             in_order: give all chunks of a span before those of the next one; the bytes that wait may then be
                 a chunk more. Else chunks come as they are pulled, those of each span in their order.
             patience: seconds for which a span is tried again without an answer before its error is raised.

@@ -49,7 +49,7 @@ def read_spans(
         fail_on_data_loss: fail where a broker has offsets of the spans no more, else log that.
         max_buffered_bytes: bytes that may be held of what has been pulled and is not in a batch yet. A batch
             has BATCH_BYTES, or one chunk or opened body that is larger: at most 64 MiB.
-        parallel: how many spans are pulled from at the same time.
+        parallel: how many spans are pulled from at the same time, and how many pulls of the first.
 
     Raises (from the iterator):
         DataLossError: see ``fail_on_data_loss``.
