@@ -193,9 +193,9 @@ async def test_the_first_commits_of_queues_that_are_given_up_at_the_same_time() 
         async with trio.open_nursery() as nursery:
             for queue in queues:
                 nursery.start_soon(offsets.confirm, [queue])
-            for number in range(3):
+            for waiting in (1, 2):  # the first makes the entry; then the others may go together
                 await trio.testing.wait_all_tasks_blocked(0.05)
-                assert len(broker.held) == 1, number
+                assert len(broker.held) == waiting
                 broker.let_go()
     assert sorted(broker.commits) == [("T", str(number), 9, False) for number in range(3)]
 

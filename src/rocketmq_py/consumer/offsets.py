@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 import trio
@@ -155,22 +155,10 @@ class RemoteOffsets:
 
         Failures are logged.
         """
-        changed: dict[tuple[str, str], list[MessageQueue]] = {}
-        for queue in self._offsets if queues is None else queues:
-            if self._confirmed.get(queue) != self._offsets.get(queue):
-                changed.setdefault(_entry(queue), []).append(queue)
         async with trio.open_nursery() as nursery:
-            for entry_queues in changed.values():
-                nursery.start_soon(self._confirm, entry_queues)
-
-    async def _confirm(self, queues: Sequence[MessageQueue]) -> None:
-        """Write the offsets of some queues of one topic on one broker."""
-        if not self.has_entry(queues[0]):
-            await self._confirm_one(queues[0])
-            queues = queues[1:]
-        async with trio.open_nursery() as nursery:
-            for queue in queues:
-                nursery.start_soon(self._confirm_one, queue)
+            for queue in self._offsets if queues is None else queues:
+                if self._confirmed.get(queue) != self._offsets.get(queue):
+                    nursery.start_soon(self._confirm_one, queue)
 
     async def _confirm_one(self, queue: MessageQueue) -> None:
         offset = self._offsets.get(queue)
@@ -186,14 +174,16 @@ class RemoteOffsets:
             )  # fmt: skip
 
     async def _commit(self, queue: MessageQueue, offset: int) -> None:
-        if self.has_entry(queue):
-            await self._tell(queue, offset)
-            return
-        async with self._first_commits[_entry(queue)]:  # whoever else writes: brokers keep one of several
-            if queue in self._offsets:  # else it was forgotten meanwhile
-                await self._tell(queue, offset)
+        if not self.has_entry(queue):
+            async with self._first_commits[_entry(queue)]:  # whoever else writes: brokers keep one of several
+                if not self.has_entry(queue):
+                    await self._tell(queue, offset)
+                    return
+        await self._tell(queue, offset)
 
     async def _tell(self, queue: MessageQueue, offset: int) -> None:
+        if queue not in self._offsets:
+            return  # forgotten meanwhile
         await self._client.brokers.commit_offset(self._group, queue, offset)
         self._written[queue] = self._confirmed[queue] = offset
         self._failures.pop(queue, None)
