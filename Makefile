@@ -7,7 +7,6 @@ CLUSTERS ?= 4.9.7,5.5.0
 # Most tests on real brokers wait. Two processes, each with brokers of its own, take about half the time of one;
 # the long files come first, the short ones fill up the end.
 SIDE_BY_SIDE ?= 2
-SPARK := JAVA_HOME="$$($(BIN)/python -m integration.java_home)"
 PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
@@ -29,7 +28,7 @@ java: .venv/installed
 
 demo: java  ## Messages on the embedded broker; then a Spark pipeline that is stopped and killed
 	$(BIN)/python examples/demo.py
-	$(SPARK) $(BIN)/python -m examples.spark_pipeline $(PIPELINE)
+	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
 test: check real  ## All tests, with real brokers wherever they can be had
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 
 import pyarrow
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
 from rocketmq_py.spark import STAMP
@@ -40,12 +41,22 @@ def store(path: str, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow
     yield pyarrow.record_batch({"new": pyarrow.array([new], pyarrow.int64())})
 
 
+def start_spark() -> SparkSession:
+    """Start Spark, or say what it lacks."""
+    try:
+        return SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        sys.exit("Spark's Java did not start: it needs Java 17 or newer, on PATH or in JAVA_HOME")
+
+
 def main(address: str, topic: str, path: str, checkpoint: str) -> None:
     """Store what the topic holds and the table lacks."""
+    spark = start_spark()
     with sqlite3.connect(path) as table:
         table.execute(TABLE)
     table.close()
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 
     def store_batch(messages: DataFrame, number: int) -> None:
         columns = ["topic", "brokerName", "queueId", "queueOffset", f"properties['{STAMP}']", "string(body)"]
@@ -71,4 +82,6 @@ def main(address: str, topic: str, path: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(f"usage: {__doc__.splitlines()[2].strip()}")
     main(*sys.argv[1:])

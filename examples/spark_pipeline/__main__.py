@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import attrs
 import trio
 
 from examples.spark_pipeline.orders import COUNT
+from integration.java_home import choose_java
 from rocketmq_py.broker import EmbeddedBroker
 
 FOLDER = Path(__file__).parent.parent.parent
@@ -142,10 +142,7 @@ def main() -> int:
     parser.add_argument("--orders", type=int, default=COUNT, metavar="N", help="of the day (%(default)s)")
     parser.add_argument("--seconds", type=float, default=30, metavar="N", help="of the day (%(default)s)")
     arguments = parser.parse_args()
-    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        parser.exit(
-            1, "The pipeline needs Spark, and Spark a Java 17 or newer, which is not there; install one.\n"
-        )
+    choose_java()  # before anything is begun
 
     code = 1
     with tempfile.TemporaryDirectory(prefix="pipeline-") as temporary:

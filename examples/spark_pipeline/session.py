@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from integration.java_home import choose_java
+
 QUIET = """\
 status = error
 appender.console.type = Console
@@ -30,6 +32,7 @@ def start_spark(name: str, directory: Path) -> SparkSession:
         name: the application's name.
         directory: where Spark may leave its settings.
     """
+    choose_java()
     # Spark's workers run the first python3 of the PATH otherwise, which may know nothing of rocketmq-py.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault(

@@ -47,7 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check ``--clusters``, and put the cluster of ``ROCKETMQ_NAMESRV`` in the place of the real ones."""
+    """Check ``--clusters``, and put the cluster of ``ROCKETMQ_NAMESRV`` in the place of the real ones.
+
+    Nothing is run where real ones are required and cannot be had.
+    """
     names = [name.strip() for name in str(config.option.clusters).split(",") if name.strip()]
     external = provider.external_name()
     allowed = {EMBEDDED, *provider.VERSIONS, external}
@@ -56,6 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if external is not None:
         names = [name if name == EMBEDDED else external for name in names]
     config.option.clusters = ",".join(dict.fromkeys(names))
+    is_worker = hasattr(config, "workerinput")  # one of pytest-xdist's
+    wants_real = any(name != EMBEDDED for name in names)
+    if wants_real and _required() and not is_worker and (what := provider.lacking()):
+        # Said once: else a thousand tests say it.
+        raise pytest.UsageError(f"ROCKETMQ_INTEGRATION=required, and there can be no real brokers: {what}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -138,6 +146,10 @@ def _start(name: str) -> Cluster:
 
 
 def _give_up(error: Exception) -> NoReturn:
-    if isinstance(error, ClusterStartError) or os.environ.get("ROCKETMQ_INTEGRATION") == "required":
+    if isinstance(error, ClusterStartError) or _required():
         pytest.fail(str(error), pytrace=False)
     pytest.skip(str(error))
+
+
+def _required() -> bool:
+    return os.environ.get("ROCKETMQ_INTEGRATION") == "required"

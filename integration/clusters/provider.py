@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from integration.clusters import containers, local, probe
+from integration.clusters import containers, local, maven, probe
 from integration.clusters.cluster import Cluster, ClusterUnavailableError
 
 VERSIONS = ("4.9.7", "5.5.0")
@@ -23,6 +23,18 @@ def external_name() -> str | None:
     if not os.environ.get("ROCKETMQ_NAMESRV"):
         return None
     return os.environ.get("ROCKETMQ_VERSION") or "external"
+
+
+def lacking() -> str | None:
+    """Return what there can be no cluster without, and what to do; None if nothing is known to be lacking."""
+    if external_name() is not None or containers.engine_answers():
+        return None
+    if missing := maven.missing_program("java", "javac", "mvn"):
+        return (
+            f"ROCKETMQ_NAMESRV is not set, no Docker engine answers, and {missing} is not on the PATH; "
+            "install a JDK (17 or newer) and Maven, or start Docker, or name a cluster in ROCKETMQ_NAMESRV"
+        )
+    return None
 
 
 def external_cluster() -> Cluster:
