@@ -196,12 +196,18 @@ class DataLossError(RocketMQError):
         end: the offset after the last one; None where that is not known.
     """
 
-    def __init__(self, queue: MessageQueue, first: int, end: int | None, advice: str = "") -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        first: int,
+        end: int | None,
+        advice: str = "",
+        *,
+        cause: str = "the broker does not have them any more",
+    ) -> None:
         where = f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
         which = f"{first} to {end - 1}" if end is not None else f"from {first} on"
-        super().__init__(
-            f"offsets {which} of {where} are lost: the broker does not have them any more{advice}"
-        )
+        super().__init__(f"offsets {which} of {where} are not there: {cause}{advice}")
         self.queue = queue
         self.first = first
         self.end = end

@@ -143,6 +143,7 @@ async def test_offsets_of_topics_and_of_times(client: Client, topic: str, unique
     async with client.reader() as reader:
         offsets = await reader.offsets_of([topic, f"{unique}-empty"])
         assert set(offsets[f"{unique}-empty"].values()) == {(0, 0)}
+        assert await reader.offsets_of(offsets, present=True) == offsets
         for queue, offset in (await reader.offsets_at([topic], between)).items():
             first, end = offsets[topic][queue]
             stored = [message.store_time_ms async for message in reader.range(queue)]

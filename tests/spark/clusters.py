@@ -30,19 +30,26 @@ class PlainCluster:
         self.committed: list[tuple[str, dict[MessageQueue, int]]] = []
         self.failures: list[RocketMQError] = []
         self.times: dict[int, dict[MessageQueue, int]] = {}
+        self.expired: set[MessageQueue] = set()
         self.looks = 0
         self.closed = 0
 
     def topics(self) -> list[str]:
         return sorted({each.topic for each in self.ranges})
 
-    def offsets_of(self, topics: Iterable[str]) -> Mapping[str, Mapping[MessageQueue, tuple[int, int]]]:
+    def offsets_of(
+        self, topics: Iterable[str], *, present: bool = False
+    ) -> Mapping[str, Mapping[MessageQueue, tuple[int, int]]]:
         self.looks += 1
         if self.failures:
             raise self.failures.pop(0)
         found = {}
         for topic in topics:
-            found[topic] = {each: ends for each, ends in self.ranges.items() if each.topic == topic}
+            found[topic] = {
+                each: (end, end) if present and each in self.expired else (first, end)
+                for each, (first, end) in self.ranges.items()
+                if each.topic == topic
+            }
             if not found[topic]:
                 raise TopicNotFoundError(topic, "ns:9876")
         return found

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
+from rocketmq_py.consumer.raw_pulling import Span
 from rocketmq_py.errors import ConfigurationError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark import reading
 from rocketmq_py.spark.batch_source import BatchSource
+from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.partitions import SpansPartition
 from tests.spark.clusters import PlainCluster, batch_options, queue
 
@@ -24,6 +30,7 @@ def cluster() -> PlainCluster:
 def plan(cluster: PlainCluster, **options: str) -> list[SpansPartition]:
     source = BatchSource(batch_options(**options), lambda _: cluster)
     partitions = source.partitions()
+    assert type(partitions) is list, "Spark refuses anything else"
     assert cluster.closed == 1
     found = []
     for partition in pickle.loads(pickle.dumps(partitions)):
@@ -61,6 +68,36 @@ def test_nothing_to_read_is_no_error(cluster: PlainCluster) -> None:
     assert plan(cluster) == []
 
 
+def test_the_task_that_spark_makes_of_nothing_reads_nothing(cluster: PlainCluster) -> None:
+    source = BatchSource(batch_options(consumerGroup="spark"), lambda _: cluster)
+    assert list(source.read(InputPartition(None))) == []
+    assert cluster.committed == []
+
+
+def test_a_queue_whose_messages_have_all_expired_begins_at_its_end(cluster: PlainCluster) -> None:
+    cluster.expired = {Q1}
+    assert spans(plan(cluster)) == [(0, 0, 10)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_task_reads_as_the_options_say(
+    cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def read_spans(connection: ConnectionOptions, spans: Sequence[Span], **options: Any) -> Iterator[None]:
+        asked.append(options)
+        return iter(())
+
+    monkeypatch.setattr(reading, "read_spans", read_spans)
+    options = {"failOnDataLoss": str(fails).lower(), "tags": "A || B", "maxBufferedBytes": "1m"}
+    (task, _) = plan(cluster, **options)
+    assert list(BatchSource(batch_options(**options), lambda _: cluster).read(task)) == []
+    assert asked == [
+        {"tags": "A || B", "sql": None, "fail_on_data_loss": fails, "max_buffered_bytes": 1024 * 1024}
+    ]
+
+
 def test_the_last_part_of_a_queue_reports_its_end(cluster: PlainCluster) -> None:
     partitions = plan(cluster, minPartitions="5", consumerGroup="spark")
     assert len(partitions) == 5
@@ -79,14 +116,19 @@ def test_offsets_that_are_not_there_fail_it_or_not(
     start = '{"orders": {"broker-a": {"1": 2}}}'
     end = '{"orders": {"broker-a": {"0": 12}}}'
     with pytest.raises(
-        DataLossError, match=r"offsets 2 to 4 of queue 1 .* and 1 other queues have lost some"
+        DataLossError,
+        match=r"offsets 10 to 11 of queue 0 .*: the queue ends at 10, and 1 other queue lacks some",
     ):
         plan(cluster, startingOffsets=start, endingOffsets=end)
     cluster.closed = 0
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
         partitions = plan(cluster, startingOffsets=start, endingOffsets=end, failOnDataLoss="false")
     assert spans(partitions) == [(0, 0, 10), (1, 5, 30)]
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert caplog.records[1].getMessage() == (
+        "offsets 2 to 4 of queue 1 of topic 'orders' on broker 'broker-a' are not there: the broker does not "
+        "have them any more; reading goes on without them"
+    )
 
 
 def test_names_that_do_not_exist(cluster: PlainCluster) -> None:

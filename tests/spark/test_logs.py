@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from rocketmq_py.spark.batch_source import BatchSource
 from rocketmq_py.spark.sink import TaskWritten, summary
 from rocketmq_py.spark.writing import Written
+from tests.spark.clusters import batch_options
 
 PROGRAM = """
 import logging
@@ -27,6 +31,34 @@ def test_where_nothing_is_set_up(level: str | None, lines: int) -> None:
     said = ended.stderr.splitlines()
     assert len(said) == lines
     assert said[-1].endswith("WARNING rocketmq_py.client: lost")
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ("BatchSink({}, None, 'j').commit([])", "INFO rocketmq_py.spark: job j: 0 rows"),
+        ("BatchSink({}, None, 'j').abort([])", "WARNING rocketmq_py.spark: job j is aborted: 0 rows"),
+        ("StreamSink({}, None).commit([], 3)", "INFO rocketmq_py.spark: batch 3: 0 rows"),
+        ("StreamSink({}, None).abort([], 3)", "WARNING rocketmq_py.spark: batch 3 is aborted: 0 rows"),
+    ],
+)
+def test_a_process_of_spark_that_only_commits(call: str, line: str) -> None:
+    program = f"from rocketmq_py.spark.sink import BatchSink, StreamSink; {call}"
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert line in ended.stderr
+
+
+def test_where_a_reader_arrives(tmp_path: Path) -> None:
+    reader = BatchSource(batch_options())
+    (tmp_path / "reader").write_bytes(pickle.dumps(reader))
+    program = """
+import logging, pickle, sys
+reader = pickle.load(open(sys.argv[1], "rb"))
+logging.getLogger("rocketmq_py.spark").warning("lost")
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "reader")]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert ended.stderr.endswith(" WARNING rocketmq_py.spark: lost\n")
 
 
 def test_where_it_is(caplog: pytest.LogCaptureFixture) -> None:

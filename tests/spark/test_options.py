@@ -172,6 +172,7 @@ def test_a_connection_becomes_a_clients_options() -> None:
         "tlsCaFile": "/ca.pem",
         "tlsVerify": "FALSE",
         "requestTimeout": "500ms",
+        "routeRefreshInterval": "5s",
         "vipChannel": "true",
         **ADDRESS,
     }
@@ -180,6 +181,7 @@ def test_a_connection_becomes_a_clients_options() -> None:
     client = connection.client_options()
     assert client["namespace"] == "tenant"
     assert client["request_timeout"] == 0.5
+    assert client["route_refresh_interval"] == 5.0
     assert client["vip_channel"] is True
     credentials, tls = client["credentials"], client["tls"]
     assert credentials is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 import pytest
@@ -21,6 +22,7 @@ from rocketmq_py.spark.planning import (
     length,
     loss_error,
     next_offset,
+    settle,
     share_out,
     spans_of,
     tasks_of,
@@ -96,6 +98,12 @@ def test_a_queue_that_ends_before_the_place_is_another_one() -> None:
     assert (left.lags(), left.moved) == ({QUEUES[0]: 9}, {QUEUES[0]: 0})
 
 
+def test_a_stream_that_starts_behind_a_queue_is_told_so() -> None:
+    left = backlog({QUEUES[0]: 50}, {QUEUES[0]: (2, 9)}, initial=True)
+    assert left.losses == [Loss(QUEUES[0], 50, None, "the queue ends at 9, before startingOffsets")]
+    assert (left.lags(), left.moved) == ({QUEUES[0]: 7}, {QUEUES[0]: 2})
+
+
 def test_a_queue_that_has_expired_to_its_end_moves_on_without_a_message() -> None:
     start = StreamOffset({QUEUES[0]: 5})
     end = next_offset(start, backlog(start.offsets, {QUEUES[0]: (9, 9)}), None)
@@ -107,8 +115,8 @@ def test_a_loss_is_told_with_topic_broker_queue_and_offsets() -> None:
     with pytest.raises(DataLossError) as raised:
         raise loss_error([Loss(QUEUES[3], 5, 8), Loss(QUEUES[0], 1, 2)])
     assert str(raised.value) == (
-        "offsets 5 to 7 of queue 3 of topic 'orders' on broker 'broker-a' are lost: the broker does not have "
-        "them any more, and 1 other queues have lost some; set failOnDataLoss to false to go on without them"
+        "offsets 5 to 7 of queue 3 of topic 'orders' on broker 'broker-a' are not there: the broker does not "
+        "have them any more, and 1 other queue lacks some; set failOnDataLoss to false to go on without them"
     )
     assert "offsets from 5 on of queue 0" in str(loss_error([Loss(QUEUES[0], 5, None, "gone")]))
 
@@ -151,6 +159,39 @@ def test_a_batch_reads_what_is_there() -> None:
     )  # fmt: skip
     assert spans_of(left.begins, left.ends) == [Span(QUEUES[0], 5, 7), Span(QUEUES[1], 2, 9)]
     assert [(loss.first, loss.end) for loss in left.losses] == [(0, 2), (9, 99)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "read", "lost"),
+    [
+        (0, 9, (3, 9), (0, 3)),
+        (0, 2, None, (0, 2)),  # what is asked for, and no more
+        (0, 0, None, None),
+        (5, 20, (5, 9), (9, 20)),
+        (12, 20, None, (12, 20)),
+        (12, 9, None, (12, None)),
+        (12, 12, None, None),
+        (8, 4, None, None),
+    ],
+)
+def test_a_batch_never_reads_what_was_not_asked_for(
+    begin: int, end: int, read: tuple[int, int] | None, lost: tuple[int, int | None] | None
+) -> None:
+    left = batch_backlog({QUEUES[0]: begin}, {QUEUES[0]: end}, {QUEUES[0]: (3, 9)})
+    spans = [(span.start, span.end) for span in spans_of(left.begins, left.ends)]
+    assert spans == [each for each in [read] if each]
+    assert [(loss.first, loss.end) for loss in left.losses] == [each for each in [lost] if each]
+
+
+def test_losses_fail_a_batch_or_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    losses = [Loss(QUEUES[number], 1, 2) for number in range(3)]
+    with pytest.raises(DataLossError, match="and 2 other queues lack some; set failOnDataLoss"):
+        settle(losses, fail=True)
+    settle([], fail=True)
+    with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
+        settle(losses, fail=False)
+    assert len(caplog.records) == 3
+    assert all("set failOnDataLoss" not in record.getMessage() for record in caplog.records)
 
 
 # --- spans and tasks

@@ -119,6 +119,7 @@ def test_names_that_fit_nothing_are_found() -> None:
         '{"orders": {"broker-a": {"0": {}}}}',
         '{"orders": "earliest", "orders": "latest"}',
         '{"orders": {"broker-a": {"0": 17}}',
+        '{"orders": {"broker-a": {"0": 9223372036854775808}}}',
         "[" * 100_000,
     ],
 )
@@ -132,7 +133,9 @@ def test_a_name_that_no_topic_can_have() -> None:
         parse_offsets('{"a b": "earliest"}')
 
 
-@pytest.mark.parametrize("text", ["", "-1", "earliest", '{"orders": "earliest"}', '{"orders": -1}', "1.5"])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "earliest", '{"orders": "earliest"}', '{"orders": -1}', "1.5", "9" * 19]
+)
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="epoch milliseconds or JSON"):
         parse_times(text)

@@ -170,7 +170,14 @@ def test_a_task_pulls_what_it_is_told_to_and_leaves(monkeypatch: pytest.MonkeyPa
     made = reading.read_spans(CONNECTION, spans, tags="Aa || C", max_buffered_bytes=1000, parallel=2)
     assert pulling.asked == [], "nothing happens before the first batch is asked for"
     assert [offsets(batch) for batch in made] == [[1]]
-    asked = {"tags": "Aa || C", "sql": None, "max_buffered_bytes": 1000, "parallel": 2, "in_order": True}
+    asked: dict[str, object] = {
+        "tags": "Aa || C",
+        "sql": None,
+        "max_buffered_bytes": 1000,
+        "parallel": 2,
+        "in_order": True,
+        "patience": 300.0,
+    }
     assert pulling.asked == [{"spans": spans, **asked}]
     assert pulling.left == 2, "the pulling and the reader"
 

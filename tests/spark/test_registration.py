@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import rocketmq_py.spark
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.spark.data_source import RocketMQDataSource
 from rocketmq_py.spark.registration import check_pyspark
+from rocketmq_py.spark.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OPTIONS = {"nameServer": "127.0.0.1:9876", "topic": "T"}
+COLUMNS = from_arrow_schema(ARROW_SCHEMA)
 ROWS = StructType().add("body", "string")
 
 
@@ -77,11 +80,11 @@ def packages(tmp_path: Path) -> Path:
 
 
 def _reader() -> object:
-    return RocketMQDataSource(OPTIONS).reader(StructType())
+    return RocketMQDataSource(OPTIONS).reader(COLUMNS)
 
 
 def _stream_reader() -> object:
-    return RocketMQDataSource(OPTIONS).streamReader(StructType())
+    return RocketMQDataSource(OPTIONS).streamReader(COLUMNS)
 
 
 def _sink() -> object:

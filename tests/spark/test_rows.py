@@ -111,6 +111,17 @@ def test_places() -> None:
     assert rows.destinations == [MessageQueue("T", "a", 3), None, None]
 
 
+def test_a_queue_whose_fields_are_in_another_order_and_case() -> None:
+    kind = pa.struct([("queueid", pa.int64()), ("BROKERNAME", pa.string())])
+    rows = read({"body": [b"1"], "queue": [{"queueid": 3, "BROKERNAME": "a"}]}, topic="T", queue=kind)
+    assert rows.destinations == [MessageQueue("T", "a", 3)]
+
+
+def test_delays_that_there_are_not() -> None:
+    with pytest.raises(RowError, match=r"^row 0: delayLevel '3s' is none of .*: use deliverAt$"):
+        one({"delayLevel": "3s"}, delayLevel=pa.string())
+
+
 @pytest.mark.parametrize(("level", "kind"), [(3, pa.int32()), ("10s", pa.string())])
 def test_delays(level: object, kind: pa.DataType) -> None:
     assert one({"delayLevel": level}, delayLevel=kind).delay_level == 3
@@ -154,9 +165,10 @@ def test_stamps_beside_properties() -> None:
         ({"body": [b"x", b""]}, "row 11: the body is empty; brokers refuse such a message"),
         ({"body": [b"x", b"y"], "keys": ["k", "l\x01"]}, r"row 11 (keys 'l\x01'): keys "),
         ({"body": [b"x", b"y"], "properties": [None, [("a", "")]]}, "row 11: property 'a': neither"),
-        ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "row 11: property 'a' must be text"),
-        ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "row 11: delay_level is 19; 0 to 18 are allowed"),
-        ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "row 11: deliver_at_ms is -1; it must be"),
+        ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "row 11: property 'a' is null"),
+        ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "row 11: delayLevel is 19; 0 to 18 are allowed"),
+        ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "row 11: deliverAt is -1; it must be"),
+        ({"body": [b"x", b"y"], "queue": [None, ("a", -1)]}, "row 11: its queue is -1; there is no such"),
         ({"body": [b"x", b"y"], "rowId": ["r0", "r\x02"]}, r"row 11 (rowId 'r\x02'): property 'SPARK_ROW'"),
     ],
 )

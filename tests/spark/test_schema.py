@@ -2,6 +2,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from pyspark.sql.types import StructType
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.data_source import RocketMQDataSource
 from rocketmq_py.spark.registration import check_pyspark
 from rocketmq_py.spark.schema import ARROW_SCHEMA, SOURCE_SCHEMA
 
@@ -24,3 +29,13 @@ def test_the_old_connectors_columns_come_first() -> None:
         "topic", "flag", "body", "properties", "brokerName", "queueId", "queueOffset", "bornTimestamp",
         "storeTimestamp", "tags", "keys", "msgId",
     ]  # fmt: skip
+
+
+def test_other_columns_are_refused_before_a_job_runs() -> None:
+    source = RocketMQDataSource({"nameServer": "127.0.0.1:9876", "topic": "T"})
+    other = StructType().add("body", "string")
+    reason = r"its columns are fixed, .* leave it out, and select"
+    with pytest.raises(ConfigurationError, match=reason):
+        source.reader(other)
+    with pytest.raises(ConfigurationError, match=reason):
+        source.streamReader(other).initialOffset()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import StructType, _parse_datatype_json_string
+from pyspark.sql.types import LongType, StringType, StructType, _parse_datatype_json_string
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.spark.sink_columns import check_columns
@@ -63,6 +63,9 @@ def test_times(kind: str) -> None:
 
 def test_queues() -> None:
     assert "queue" in check_columns(schema("body binary, queue place"), "T")
+    kind = StructType().add("queueid", LongType()).add("BROKERNAME", StringType())
+    columns = StructType().add("body", StringType()).add("queue", kind)
+    assert "queue" in check_columns(columns, "T")
 
 
 @pytest.mark.parametrize(

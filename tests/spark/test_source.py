@@ -55,6 +55,7 @@ class Stream:
         self.checkpoint = directory
         self.progress: list[dict[str, Any]] = []
         self.batches: dict[int, list[int]] = {}
+        self.after_batch: Callable[[], None] = lambda: None
 
     def available_now(self, **options: str) -> list[int]:
         """Run until all is read that is there, and return what all runs have read so far.
@@ -82,6 +83,7 @@ class Stream:
 
     def _collect(self, rows: DataFrame, number: int) -> None:
         self.batches[number] = numbers(rows)
+        self.after_batch()
 
     def offsets_of_batch(self, number: int) -> dict[str, Any]:
         text = (self.checkpoint / "offsets" / str(number)).read_text()
@@ -134,6 +136,14 @@ def test_a_batch_between_named_places_and_of_a_tag(
     assert numbers(rows) == list(range(24, 44))
 
 
+def test_a_batch_of_nothing_is_an_empty_table(
+    spark: SparkSession, broker_address: str, topic: str, send: Send
+) -> None:
+    send(0, 4)
+    year_5138 = "99999999999999"
+    assert numbers(table(spark, broker_address, topic, startingTimestamp=year_5138)) == []
+
+
 def test_a_batch_reports_its_groups_progress(
     spark: SparkSession, broker_address: str, topic: str, send: Send, client: Client
 ) -> None:
@@ -160,6 +170,20 @@ def test_mistakes_in_options_are_told_all_at_once(
     assert "stamp is an option of a sink" in str(raised.value)
 
 
+def test_mistakes_in_options_of_a_stream_are_the_last_word(
+    spark: SparkSession, broker_address: str, topic: str, tmp_path: Path
+) -> None:
+    wrong = {"endingOffsets": "latest", "maxOffsetsPerTrigger": "0"}
+    rows = spark.readStream.format("rocketmq").option("nameServer", broker_address).option("topic", topic)
+    writer = (
+        rows.options(**wrong).load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    )
+    query = writer.trigger(availableNow=True).start()
+    with pytest.raises(Exception, match="rocketmq as a streaming source: 2 options are wrong") as raised:
+        query.awaitTermination()
+    assert "UnboundLocalError" not in str(raised.value)
+
+
 def test_a_stream_reads_within_its_limit_and_reports_its_last_batch_too(
     stream: Stream, send: Send, topic: str, client: Client
 ) -> None:
@@ -183,6 +207,23 @@ def test_a_stream_reads_within_its_limit_and_reports_its_last_batch_too(
     with client.reader() as reader:
         ends = {queue: end for queue, (_, end) in reader.offsets(topic).items()}
         assert reader.committed(group, ends) == ends
+
+
+@pytest.mark.skipif(IS_OLD, reason="Spark 4.1 tells a source nothing of Trigger.AvailableNow")
+def test_a_run_ends_with_what_was_there_though_more_is_sent(stream: Stream, send: Send) -> None:
+    send(0, 40)
+
+    def send_more() -> None:
+        if len(stream.batches) < 5:  # a run that never ended would be no test
+            send(100 * len(stream.batches), 100 * len(stream.batches) + 20)
+
+    stream.after_batch = send_more
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "15"}
+    assert stream.available_now(**options) == list(range(40))
+    assert len(stream.batches) == 3
+    stream.after_batch = lambda: None
+    later = [number for hundred in (100, 200, 300) for number in range(hundred, hundred + 20)]
+    assert stream.available_now(**options) == [*range(40), *later]
 
 
 @pytest.mark.skipif(not IS_OLD, reason="Spark 4.2 and later tell a source of Trigger.AvailableNow")

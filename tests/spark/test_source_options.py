@@ -29,6 +29,28 @@ def test_a_stream_begins_at_the_latest_and_a_batch_at_the_earliest() -> None:
     assert batch_options().ending == Positions(Edge.LATEST)
 
 
+@pytest.mark.parametrize(
+    ("starting", "ending", "mistake"),
+    [
+        (
+            {"startingOffsets": '{"t": {"a": {"0": 7, "1": 7}}}'},
+            {"endingOffsets": '{"t": {"a": {"0": 7, "1": 6}}}'},
+            "reading of t a 1 would begin at offset 7 and end at 6, which lies before it",
+        ),
+        (
+            {"startingTimestamp": "2001"},
+            {"endingTimestamp": "2000"},
+            "reading would begin at time 2001 and end at 2000, which lies before it",
+        ),
+    ],
+)
+def test_a_range_that_ends_before_it_begins(
+    starting: dict[str, str], ending: dict[str, str], mistake: str
+) -> None:
+    assert mistakes({"topic": "t", **starting, **ending}, Use.READ).count("would begin") == 1
+    assert mistake in mistakes({"topic": "t", **starting, **ending}, Use.READ)
+
+
 def test_every_option_has_its_place() -> None:
     options = stream_options(
         topic=" orders, payments ,orders",
@@ -128,3 +150,20 @@ def test_mistakes_in_a_batch(options: dict[str, str], said: str) -> None:
 
 def test_a_wrong_topic_is_not_called_missing_as_well() -> None:
     assert "missing" not in mistakes({"topic": "a b"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "named"),
+    [
+        ("topic", "orders,payments", {"orders": True, "payments": True, "orders2": False}),
+        ("topicPattern", "ord.*s", {"orders": True, "payments": False, "orders2": False}),
+    ],
+)
+def test_which_topics_are_named(option: str, value: str, named: Mapping[str, bool]) -> None:
+    options = SourceOptions.read({**ADDRESS, option: value}, Use.READ_STREAM)
+    assert {topic: options.name(queue(topic)) for topic in named} == named
+
+
+def test_which_queues_are_named() -> None:
+    options = SourceOptions.read({**ADDRESS, "assign": '{"orders": {"broker-a": [1]}}'}, Use.READ_STREAM)
+    assert [options.name(queue(queue_id=number)) for number in range(3)] == [False, True, False]

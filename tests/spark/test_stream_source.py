@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from rocketmq_py.consumer.raw_pulling import Span
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_source import open_cluster
 from rocketmq_py.spark.offsets import CheckpointError
 from rocketmq_py.spark.options import Use
+from rocketmq_py.spark.partitions import SpansPartition
+from rocketmq_py.spark.planning import FREE_TASKS
 from rocketmq_py.spark.source_options import SourceOptions
 from rocketmq_py.spark.stream_source import StreamSource
 from tests.spark.clusters import PlainCluster, queue, stream_options
@@ -165,6 +168,24 @@ def test_a_batch_is_planned_alike_whenever_it_is_planned(start: Start, cluster: 
     assert cluster.looks == looks
 
 
+def test_queues_that_share_a_task_have_their_place_in_it(start: Start, cluster: PlainCluster) -> None:
+    """A row's number in its task is part of its stamp."""
+    cluster.ranges = {queue(queue_id=number): (0, 10) for number in range(10 * FREE_TASKS)}
+    source = start(startingOffsets="earliest")
+    begin = source.initialOffset()
+    end = source.latestOffset(begin, ALL)
+
+    def tasks(source: StreamSource) -> list[tuple[Span, ...]]:
+        partitions = source.partitions(begin, end)
+        return [partition.spans for partition in partitions if isinstance(partition, SpansPartition)]
+
+    first_plan = tasks(source)
+    assert len(first_plan) == FREE_TASKS
+    assert tasks(source) == tasks(start()) == first_plan
+    for task in first_plan:
+        assert [span.queue for span in task] == sorted([span.queue for span in task])
+
+
 # --- trap 5: gaps and offsets below the minimum
 
 
@@ -191,6 +212,15 @@ def test_or_reading_goes_on_behind_them(
     assert len(caplog.records) == 2
     assert source.latestOffset(end, ALL) == end
     assert len(caplog.records) == 2
+
+
+def test_messages_that_expired_before_the_beginning_are_not_lost(start: Start, cluster: PlainCluster) -> None:
+    cluster.expired = {Q1}
+    source = start(startingOffsets="earliest")
+    begin = source.initialOffset()
+    end = source.latestOffset(begin, ALL)
+    assert planned(source, begin, end) == [(0, 0, 10)]
+    assert source.latestOffset(end, ALL) == end
 
 
 def test_an_empty_queue_is_no_error(start: Start, cluster: PlainCluster) -> None:
@@ -226,8 +256,22 @@ def test_a_broker_that_is_away_is_waited_for(start: Start, cluster: PlainCluster
     del cluster.ranges[OTHER]
     source.latestOffset(end, ALL)
     clock.now = 300.0
-    with pytest.raises(DataLossError, match=r"offsets 1 to 8 of queue 0 .* 'broker-b' .*its broker is gone"):
+    with pytest.raises(DataLossError, match=r"offsets 1 to 8 of queue 0 .* 'broker-b' .*its broker is away"):
         source.latestOffset(end, ALL)
+
+
+def test_a_topic_that_was_taken_out_of_the_options_is_not_waited_for(
+    start: Start, cluster: PlainCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = start(startingOffsets="earliest")
+    end = source.latestOffset(source.initialOffset(), ReadMaxRows(8))
+    cluster.ranges[queue("payments")] = (3, 7)
+    reason = "'orders' .* are not there: the checkpoint names it, and the options no longer do"
+    with pytest.raises(DataLossError, match=reason):
+        start(topic="payments").latestOffset(end, ALL)
+    source = start(topic="payments", failOnDataLoss="false")
+    assert planned(source, end, source.latestOffset(end, ALL)) == [(0, 3, 7)]
+    assert len(caplog.records) == len({Q0, Q1})
 
 
 def test_with_available_now_nobody_waits_for_a_broker(start: Start, cluster: PlainCluster) -> None:
@@ -329,6 +373,9 @@ def test_available_now_that_begins_at_the_latest_ends_at_once(start: Start, clus
     end = source.latestOffset(begin, ALL)
     assert planned(source, begin, end) == []
     assert source.latestOffset(end, ALL) == end
+    report = source.reportLatestOffset()
+    assert report is not None
+    assert report["offsets"] == end["offsets"]  # and not what is before the begin
 
 
 # --- what is told

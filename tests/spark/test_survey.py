@@ -17,7 +17,7 @@ from rocketmq_py.spark.options import Use
 from rocketmq_py.spark.planning import Loss
 from rocketmq_py.spark.positions import Edge, Positions
 from rocketmq_py.spark.source_options import SourceOptions
-from rocketmq_py.spark.survey import PAUSES, Absences, Survey, check_named
+from rocketmq_py.spark.survey import ABSENCE_SECONDS, PAUSES, Absences, Survey, check_named
 from tests.spark.clusters import PlainCluster, queue
 
 RANGES = {
@@ -79,6 +79,7 @@ def test_who_does_not_answer_is_asked_again_once_the_cluster_was_reached() -> No
     with pytest.raises(ConnectError):
         one.look()
     assert waits[2:] == list(PAUSES)
+    assert sum(PAUSES) == ABSENCE_SECONDS
 
 
 def test_a_cluster_that_was_never_reached_is_not_waited_for() -> None:
@@ -135,7 +136,9 @@ def test_nothing_is_lost_while_all_is_there(absences: Absences) -> None:
 
 def test_a_queue_whose_broker_still_serves_the_topic_is_lost(absences: Absences) -> None:
     absences.losses(PLACES, ALL)
-    assert absences.losses(PLACES, {A0: (0, 9), B0: (0, 9)}) == [Loss(A1, 5, 9, "the queue was deleted")]
+    assert absences.losses(PLACES, {A0: (0, 9), B0: (0, 9)}) == [
+        Loss(A1, 5, 9, "the queue was deleted, or may no longer be read")
+    ]
 
 
 def test_a_broker_may_be_away_for_a_while(absences: Absences, clock: Clock) -> None:
@@ -148,7 +151,17 @@ def test_a_broker_may_be_away_for_a_while(absences: Absences, clock: Clock) -> N
     clock.now = 118.0
     assert absences.losses(PLACES, rest) == []
     clock.now = 178.0
-    assert absences.losses(PLACES, rest) == [Loss(B0, 5, 9, "its topic was deleted, or its broker is gone")]
+    assert absences.losses(PLACES, rest) == [Loss(B0, 5, 9, "its topic was deleted, or its broker is away")]
+
+
+def test_what_the_options_no_longer_name_is_not_waited_for() -> None:
+    absences = Absences(60.0, named=lambda queue: queue != B0)
+    cause = "the checkpoint names it, and the options no longer do"
+    assert absences.losses(PLACES, {A0: (0, 9)}) == [
+        Loss(A1, 5, None, "the queue was deleted, or may no longer be read"),
+        Loss(B0, 5, None, cause),
+    ]
+    assert absences.losses(PLACES, {A0: (0, 9)}) == []
 
 
 def test_a_loss_is_told_once_until_the_queue_is_back(absences: Absences) -> None:
@@ -171,6 +184,13 @@ def test_of_a_queue_that_was_never_seen_nobody_knows_the_end(absences: Absences,
     assert [(loss.queue, loss.first, loss.end) for loss in absences.losses(PLACES, {})] == [
         (A0, 5, None), (A1, 5, None), (B0, 5, None),
     ]  # fmt: skip
+
+
+def test_who_does_not_wait_does_not_say_so(absences: Absences, caplog: pytest.LogCaptureFixture) -> None:
+    absences.patience = 0.0
+    with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
+        assert len(absences.losses(PLACES, {A0: (0, 9)})) == 2
+    assert caplog.records == []
 
 
 def test_an_absence_is_logged_once(absences: Absences, caplog: pytest.LogCaptureFixture) -> None:

@@ -149,9 +149,11 @@ class Reader(Door[consumer.Reader]):
         """Return each queue's first offset, and the one that its next message will get."""
         return self._call(self._behind.offsets, topic)
 
-    def offsets_of(self, topics: Iterable[str]) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
-        """Return what :meth:`offsets` does, of many topics at the same time."""
-        return self._call(self._behind.offsets_of, list(topics))
+    def offsets_of(
+        self, topics: Iterable[str], *, present: bool = False
+    ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
+        """Return what :meth:`offsets` does, of many topics at once; ``present``: see the trio Reader's."""
+        return self._call(self._behind.offsets_of, list(topics), present=present)
 
     def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
         """Return each queue's first offset of a time; see the trio Reader's ``offsets_at``."""

@@ -18,6 +18,8 @@ from rocketmq_py.protocol.headers import (
     ConsumerSendMsgBackRequest,
     CreateTopicRequest,
     GetConsumerListByGroupRequest,
+    GetEarliestStoreTimeAnswer,
+    GetEarliestStoreTimeRequest,
     GetMaxOffsetRequest,
     GetMinOffsetRequest,
     LockBatchMqRequest,
@@ -90,6 +92,12 @@ class BrokerCalls:
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
         return _offset(await self.call(self._master(queue), header))
+
+    async def first_store_time(self, queue: MessageQueue) -> int:
+        """Return when the message at :meth:`min_offset` was stored, epoch ms; -1 if it is not there."""
+        header = GetEarliestStoreTimeRequest(topic=queue.topic, queue_id=queue.queue_id)
+        answer = await self.call(self._master(queue), header)
+        return GetEarliestStoreTimeAnswer.from_fields(answer.fields).timestamp
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at ``timestamp_ms`` or later, else the max offset.

@@ -11,7 +11,7 @@ from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.asking import of_each
 from rocketmq_py.consumer.pulling import QueuePuller
-from rocketmq_py.consumer.queue_range import first_at
+from rocketmq_py.consumer.queue_range import Bounds, QueueRange, first_at
 from rocketmq_py.consumer.reading import READER_GROUP, TIMEOUT_SECONDS
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue
@@ -40,16 +40,27 @@ async def users_topics(client: ClientInstance) -> list[str]:
 
 
 async def offsets_of(
-    client: ClientInstance, topics: Iterable[str]
+    client: ClientInstance, topics: Iterable[str], *, present: bool = False
 ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
     """Return of each topic the first offset and the end of each queue; see ``Reader.offsets_of``."""
     routes = await _routes_of(client, topics)
 
     async def ask(queue: MessageQueue) -> tuple[int, int]:
-        return await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
+        first, end = await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
+        if present and first < end and await client.brokers.first_store_time(queue) < 0:
+            first = await _first_present(client, queue, end)
+        return first, end
 
     bounds = await of_each([queue for route in routes.values() for queue in route.read_queues], ask)
     return {topic: {queue: bounds[queue] for queue in route.read_queues} for topic, route in routes.items()}
+
+
+async def _first_present(client: ClientInstance, queue: MessageQueue, end: int) -> int:
+    """Return the offset of the first message that can be pulled, or ``end``: a minimum may be out of date."""
+    subscription = subscribe(queue.topic, version_ms=client.now_ms())
+    async for message in QueueRange(client, queue, subscription, Bounds(end_offset=end)):
+        return message.queue_offset
+    return end
 
 
 async def offsets_at(

@@ -265,10 +265,18 @@ class Reader(Member):
         """
         return (await self.offsets_of([topic]))[topic]
 
-    async def offsets_of(self, topics: Iterable[str]) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
-        """Return what :meth:`offsets` does, of many topics at the same time. Raises as that does."""
+    async def offsets_of(
+        self, topics: Iterable[str], *, present: bool = False
+    ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
+        """Return what :meth:`offsets` does, of many topics at the same time. Raises as that does.
+
+        Args:
+            topics: their names.
+            present: make sure, with one request more a queue, that there is a message at the first offset.
+                Brokers of 4.x keep the first offset of a queue whose messages have all expired.
+        """
         self._check_open()
-        return await offsets_of(self.client, topics)
+        return await offsets_of(self.client, topics, present=present)
 
     async def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
         """Return of each queue the offset of the first message stored at a time or later, else its end.

@@ -26,13 +26,16 @@ def lacking(error: ModuleNotFoundError) -> ModuleNotFoundError:
 
 
 def arrive(pickled: bytes) -> Any:
-    """Load an object. Raises ModuleNotFoundError, which says what this Python lacks."""
+    """Load an object, and make its log visible. Raises ModuleNotFoundError, which says what Python lacks."""
     import pickle
 
     try:
         kind, state = pickle.loads(pickled)  # noqa: S301 - it came with this function
     except ModuleNotFoundError as error:
         raise lacking(error) from None
+    from rocketmq_py.spark.logs import show_log
+
+    show_log()
     arrived = kind.__new__(kind)
     arrived.__dict__.update(state)
     return arrived

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -12,15 +11,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from rocketmq_py.spark.arriving import Arrives
 from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.partitions import SpansPartition, partitions_of, rows_of
-from rocketmq_py.spark.planning import Backlog, batch_backlog, loss_error, spans_of
+from rocketmq_py.spark.plain_errors import plainly
+from rocketmq_py.spark.planning import Backlog, batch_backlog, settle, spans_of
 from rocketmq_py.spark.progress import GroupProgress
 from rocketmq_py.spark.source_options import SourceOptions
 from rocketmq_py.spark.survey import Cluster, Survey, check_named
 
 if TYPE_CHECKING:
     import pyarrow
-
-logger = logging.getLogger("rocketmq_py.spark")
 
 
 def open_cluster(options: SourceOptions) -> Cluster:
@@ -44,6 +42,7 @@ class BatchSource(Arrives, DataSourceReader):
         self._options = options
         self._cluster = cluster
 
+    @plainly
     def partitions(self) -> list[InputPartition]:
         """Return the tasks.
 
@@ -56,16 +55,13 @@ class BatchSource(Arrives, DataSourceReader):
         options = self._options
         with closing(self._cluster(options)) as cluster:
             left = self._plan(cluster)
-        if left.losses:
-            error = loss_error(left.losses)
-            if options.fail_on_data_loss:
-                raise error
-            logger.warning("%s", error)
+        settle(left.losses, fail=options.fail_on_data_loss)
         return list(partitions_of(spans_of(left.begins, left.ends), options))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Return the messages of a task."""
-        assert isinstance(partition, SpansPartition)
+        if not isinstance(partition, SpansPartition):
+            return  # where there are no tasks, Spark makes one
         yield from rows_of(self._options, partition)
         if self._options.consumer_group is not None:
             GroupProgress(self._cluster(self._options), self._options.consumer_group).report(

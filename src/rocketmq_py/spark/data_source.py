@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rocketmq_py.spark.batch_source import BatchSource
+    from rocketmq_py.spark.refusing import RefusedStream
     from rocketmq_py.spark.sink import BatchSink, StreamSink
     from rocketmq_py.spark.stream_source import StreamSource
 
@@ -55,26 +56,36 @@ class RocketMQDataSource(DataSource):
         return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> BatchSource:
-        """Return what reads ranges of topics once. Raises ConfigurationError for wrong options."""
+        """Return what reads ranges of topics once. Raises ConfigurationError for options or a schema."""
         from rocketmq_py.spark.batch_source import BatchSource
         from rocketmq_py.spark.logs import show_log
         from rocketmq_py.spark.options import Use
+        from rocketmq_py.spark.schema import check_schema
         from rocketmq_py.spark.sink_options import SINK_OPTIONS
         from rocketmq_py.spark.source_options import SourceOptions
 
         show_log()
+        check_schema(schema)
         return BatchSource(SourceOptions.read(self.options, Use.READ, others=SINK_OPTIONS))
 
-    def streamReader(self, schema: StructType) -> StreamSource:  # noqa: N802 - Spark's name
-        """Return what reads topics on and on. Raises ConfigurationError for wrong options."""
+    def streamReader(self, schema: StructType) -> StreamSource | RefusedStream:  # noqa: N802 - Spark's name
+        """Return what reads topics on and on; where options are wrong, or a schema, what says so."""
+        from rocketmq_py.errors import ConfigurationError
         from rocketmq_py.spark.logs import show_log
         from rocketmq_py.spark.options import Use
+        from rocketmq_py.spark.refusing import RefusedStream
+        from rocketmq_py.spark.schema import check_schema
         from rocketmq_py.spark.sink_options import SINK_OPTIONS
         from rocketmq_py.spark.source_options import SourceOptions
         from rocketmq_py.spark.stream_source import StreamSource
 
         show_log()
-        return StreamSource(SourceOptions.read(self.options, Use.READ_STREAM, others=SINK_OPTIONS))
+        try:
+            check_schema(schema)
+            options = SourceOptions.read(self.options, Use.READ_STREAM, others=SINK_OPTIONS)
+        except ConfigurationError as error:
+            return RefusedStream(str(error))
+        return StreamSource(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """Return what appends rows to topics once.

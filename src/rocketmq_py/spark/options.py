@@ -172,6 +172,7 @@ CONNECTION_OPTIONS: tuple[Option, ...] = (
     Option("vipChannel", boolean),
     Option("connectTimeout", duration),
     Option("requestTimeout", duration),
+    Option("routeRefreshInterval", duration),
 )
 
 
@@ -192,6 +193,8 @@ class ConnectionOptions:
         vip_channel: ``vipChannel``: as in ClientConfig.
         connect_timeout, request_timeout: ``connectTimeout``, ``requestTimeout``: seconds for one dial, and
             for one request; written as ``3s``, ``500ms`` or a number of milliseconds.
+        route_refresh_interval: ``routeRefreshInterval``: seconds, written in the same way, between two looks
+            at which queues there are.
     """
 
     name_server: str
@@ -210,6 +213,7 @@ class ConnectionOptions:
     vip_channel: bool = False
     connect_timeout: float = 3.0
     request_timeout: float = 3.0
+    route_refresh_interval: float = 30.0
 
     def client_options(self) -> ClientOptions:
         """Return the keyword arguments for a client, but for its address, ``name_server``."""
@@ -219,6 +223,7 @@ class ConnectionOptions:
             vip_channel=self.vip_channel,
             connect_timeout=self.connect_timeout,
             request_timeout=self.request_timeout,
+            route_refresh_interval=self.route_refresh_interval,
         )
         if self.access_key is not None and self.secret_key is not None:
             options["credentials"] = Credentials(self.access_key, self.secret_key, self.security_token)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.plain_errors import plain
 from rocketmq_py.spark.planning import tasks_of
 from rocketmq_py.spark.source_options import SourceOptions
 
@@ -48,11 +50,14 @@ def rows_of(options: SourceOptions, partition: InputPartition) -> Iterator[pyarr
     from rocketmq_py.spark.reading import read_spans
 
     assert isinstance(partition, SpansPartition)
-    return read_spans(
-        options.connection,
-        partition.spans,
-        tags=options.tags,
-        sql=options.sql,
-        fail_on_data_loss=options.fail_on_data_loss,
-        max_buffered_bytes=options.max_buffered_bytes,
-    )
+    try:
+        yield from read_spans(
+            options.connection,
+            partition.spans,
+            tags=options.tags,
+            sql=options.sql,
+            fail_on_data_loss=options.fail_on_data_loss,
+            max_buffered_bytes=options.max_buffered_bytes,
+        )
+    except RocketMQError as error:
+        raise plain(error) from None

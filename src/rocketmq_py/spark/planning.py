@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -14,6 +15,8 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.positions import Ranges
 
+logger = logging.getLogger("rocketmq_py.spark")
+
 TASK_ROWS = 10_000
 """Where there are many queues and no ``minPartitions``, queues share a task up to so many offsets."""
 FREE_TASKS = 32
@@ -22,30 +25,41 @@ FREE_TASKS = 32
 
 @attrs.frozen
 class Loss:
-    """Offsets that a batch should have read, and that are no longer there.
+    """Offsets that a batch should have read, and that are not there.
 
     Args:
         queue: where they were.
         first: the first of them.
         end: the offset after the last one; None where that is not known.
-        cause: what it comes from, if that is known.
+        cause: what it comes from.
     """
 
     queue: MessageQueue
     first: int
     end: int | None
-    cause: str = ""
+    cause: str = "the broker does not have them any more"
+
+    def error(self, advice: str = "") -> DataLossError:
+        """Return the error for it."""
+        return DataLossError(self.queue, self.first, self.end, advice, cause=self.cause)
 
 
 ADVICE = "; set failOnDataLoss to false to go on without them"
 
 
 def loss_error(losses: Sequence[Loss]) -> DataLossError:
-    """Return the error for losses: it names the first one's offsets, and how many queues have lost some."""
-    loss = losses[0]
-    cause = f" ({loss.cause})" if loss.cause else ""
-    others = f", and {len(losses) - 1} other queues have lost some" if len(losses) > 1 else ""
-    return DataLossError(loss.queue, loss.first, loss.end, f"{cause}{others}{ADVICE}")
+    """Return the error for losses: it names the first one's offsets, and how many queues lack some."""
+    lack = {0: "", 1: ", and 1 other queue lacks some"}
+    others = len(losses) - 1
+    return losses[0].error(f"{lack.get(others, f', and {others} other queues lack some')}{ADVICE}")
+
+
+def settle(losses: Sequence[Loss], *, fail: bool) -> None:
+    """Log each loss; or raise their DataLossError, if there are any and ``fail`` is set."""
+    if losses and fail:
+        raise loss_error(losses)
+    for loss in losses:
+        logger.warning("%s; reading goes on without them", loss.error())
 
 
 @attrs.frozen
@@ -71,18 +85,27 @@ class Backlog:
         }
 
 
-def backlog(start: Offsets, ranges: Ranges) -> Backlog:
+def backlog(start: Offsets, ranges: Ranges, *, initial: bool = False) -> Backlog:
     """Return what there is to read in queues that are there.
 
-    New queues are read from their first offset. A queue of ``start`` that is not in ``ranges`` is left out.
+    New queues are read from their first offset, and so are those that end before the place where reading
+    goes on: they have other messages now. A queue of ``start`` that is not in ``ranges`` is left out.
+
+    Args:
+        start: where reading goes on.
+        ranges: the queues.
+        initial: no batch has been read yet: ``start`` is what a user has asked for.
     """
     begins, ends, moved, losses = {}, {}, {}, []
     for queue, (first, end) in ranges.items():
         begin = start.get(queue)
         if begin is None:
             begin = moved[queue] = first
+        elif begin > end and initial:
+            losses.append(Loss(queue, begin, None, f"the queue ends at {end}, before startingOffsets"))
+            begin = moved[queue] = first
         elif begin > end:
-            cause = f"the queue ends at {end} now: its topic was made anew, or the broker lost messages"
+            cause = f"the queue ends at {end} now: its topic was deleted or made anew, or messages were lost"
             losses.append(Loss(queue, end, begin, cause))
             begin = moved[queue] = first
         elif begin < first:
@@ -94,15 +117,20 @@ def backlog(start: Offsets, ranges: Ranges) -> Backlog:
 
 def batch_backlog(begins: Offsets, ends: Offsets, ranges: Ranges) -> Backlog:
     """Return what a batch job reads: from ``begins`` to ``ends``, as far as that is there."""
-    left = backlog(begins, ranges)
-    losses = list(left.losses)
-    reached = {}
-    for queue, end in ends.items():
-        last = ranges[queue][1]
-        if end > last:
+    losses = []
+    found: dict[MessageQueue, tuple[int, int]] = {}
+    for queue, (first, last) in ranges.items():
+        begin, end = begins[queue], ends[queue]
+        if begin < min(first, end):
+            losses.append(Loss(queue, begin, min(first, end)))
+        if begin > last and begin != end:
+            losses.append(Loss(queue, begin, end if end > begin else None, f"the queue ends at {last}"))
+        elif end > max(begin, last):
             losses.append(Loss(queue, last, end, f"the queue ends at {last}"))
-        reached[queue] = max(min(end, last), left.begins[queue])
-    return Backlog(left.begins, reached, left.moved, losses)
+        begin = min(max(begin, first), last)
+        found[queue] = begin, max(begin, min(end, last))
+    firsts, reached = ({queue: bounds[place] for queue, bounds in found.items()} for place in (0, 1))
+    return Backlog(firsts, reached, {}, losses)
 
 
 def next_offset(start: StreamOffset, left: Backlog, most: int | None) -> StreamOffset:

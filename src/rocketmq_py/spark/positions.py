@@ -112,6 +112,8 @@ class Positions:
         return offsets
 
 
+_MOST = 2**63 - 1
+"""Brokers count offsets and times in 64 bits."""
 _OFFSETS = (
     'earliest, latest or JSON such as {"topic": {"broker-a": {"0": 17, "1": "latest"}}}, '
     "where a broker or a topic may have one value for all its queues, and -2 and -1 are earliest and latest"
@@ -135,9 +137,8 @@ def parse_times(value: str) -> Positions | Mapping[tuple[str | int, ...], Place]
 
     Raises ValueError with what is allowed.
     """
-    if value.strip().isascii() and value.strip().isdigit():
-        return Positions(StoredAt(int(value)))
-    return _parse_tree(value, _time, _TIMES)
+    time = _time(int(value)) if value.strip().isascii() and value.strip().isdigit() else None
+    return _parse_tree(value, _time, _TIMES) if time is None else Positions(time)
 
 
 def parse_assignment(value: str) -> tuple[MessageQueue, ...]:
@@ -212,8 +213,8 @@ def _offset(node: object) -> Place | None:
         return EDGES.get(node.strip().lower())
     if type(node) is not int:
         return None
-    return EDGES.get(node) or (node if node >= 0 else None)
+    return EDGES.get(node) or (node if 0 <= node <= _MOST else None)
 
 
 def _time(node: object) -> Place | None:
-    return StoredAt(node) if type(node) is int and node >= 0 else None
+    return StoredAt(node) if type(node) is int and 0 <= node <= _MOST else None

@@ -16,6 +16,7 @@ from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.opening import Cut, cut_chunk
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.planning import ADVICE
+from rocketmq_py.spark.survey import ABSENCE_SECONDS
 
 BATCH_ROWS = 4096
 """Rows of an Arrow batch; more make it hardly faster."""
@@ -55,7 +56,7 @@ def read_spans(
         DataLossError: see ``fail_on_data_loss``.
         UnreadableBodyError: a body cannot be opened; the text says where it is, and what to install if that
             is the cause. ProtocolError: a broker sent what are no messages.
-        RocketMQError: see ``rocketmq_py.Reader.pull``.
+        RocketMQError: see ``rocketmq_py.Reader.pull``. A broker that is away is waited for as planning does.
     """
     wanted = () if sql is not None else subscribe("", tags, version_ms=0).tags_set
     with (
@@ -67,6 +68,7 @@ def read_spans(
             max_buffered_bytes=max_buffered_bytes,
             parallel=parallel,
             in_order=True,
+            patience=ABSENCE_SECONDS,
         ) as chunks,
     ):
         yield from batches(present(chunks, fail_on_data_loss=fail_on_data_loss), wanted)
@@ -123,4 +125,4 @@ def present(chunks: Iterable[PulledChunk], *, fail_on_data_loss: bool) -> Iterat
         first, end = chunk.lost
         if fail_on_data_loss:
             raise DataLossError(chunk.span.queue, first, end, ADVICE)
-        logger.warning("%s; reading goes on behind them", DataLossError(chunk.span.queue, first, end))
+        logger.warning("%s; reading goes on without them", DataLossError(chunk.span.queue, first, end))

@@ -21,6 +21,21 @@ Texts: TypeAlias = Iterable[str | None]
 Destination: TypeAlias = MessageQueue | SelectByHash | None
 
 _OWN = names.SYSTEM_PROPERTIES | {STAMP}
+_MAX_QUEUE_ID = 2**31 - 1
+_OTHER_WORDS = {
+    "delay_level": "delayLevel",
+    "deliver_at_ms": "deliverAt",
+    "use delay": "use deliverAt",
+    "max_message_size": "maxMessageBytes",
+    "must be text, not NoneType": "is null",
+}
+
+
+def in_words_of_spark(text: str) -> str:
+    """Return the text of a producer's error with the names that columns and options have here."""
+    for word, own in _OTHER_WORDS.items():
+        text = text.replace(word, own)
+    return text
 
 
 class RowError(InvalidMessageError):
@@ -92,11 +107,9 @@ class RowReader:
                 if topic is None or body is None:
                     raise InvalidMessageError(f"its {'topic' if topic is None else 'body'} is null")
                 messages.append(Message(topic, body, tag or "", key or "", own, **more))
-            destinations = _destinations(columns, messages)
         except InvalidMessageError as error:
-            row = first + len(messages)
-            raise RowError(row, f"row {row}{_identity(columns, len(messages))}: {error}") from None
-        return Rows(first, messages, destinations)
+            raise _row_error(columns, first, len(messages), str(error)) from None
+        return Rows(first, messages, _destinations(columns, messages, first))
 
     def _properties(
         self, columns: Mapping[str, pa.Array], first: int, count: int
@@ -185,14 +198,20 @@ def _milliseconds(column: pa.Array) -> pa.Array:
 
 
 def _destinations(
-    columns: Mapping[str, pa.Array], messages: Sequence[Message]
+    columns: Mapping[str, pa.Array], messages: Sequence[Message], first: int
 ) -> Sequence[Destination] | None:
     if "shardingKey" in columns:
         return [None if key is None else _by_hash(key) for key in columns["shardingKey"].to_pylist()]
     if "queue" not in columns:
         return None
-    brokers = pc.struct_field(columns["queue"], "brokerName").to_pylist()
-    queue_ids = pc.struct_field(columns["queue"], "queueId").to_pylist()
+    column = columns["queue"]
+    fields = [field.name.lower() for field in column.type]
+    brokers, queue_ids = (
+        pc.struct_field(column, fields.index(name)).to_pylist() for name in ("brokername", "queueid")
+    )
+    for index, queue_id in enumerate(queue_ids):
+        if queue_id is not None and not 0 <= queue_id <= _MAX_QUEUE_ID:  # brokers take any queue for -1
+            raise _row_error(columns, first, index, f"its queue is {queue_id}; there is no such number")
     return [
         None if broker is None or queue_id is None else MessageQueue(message.topic, broker, queue_id)
         for message, broker, queue_id in zip(messages, brokers, queue_ids, strict=True)
@@ -202,6 +221,11 @@ def _destinations(
 @lru_cache(maxsize=16_384)  # keys come again and again, and a selector is made in a microsecond
 def _by_hash(key: str) -> SelectByHash:
     return SelectByHash(key)
+
+
+def _row_error(columns: Mapping[str, pa.Array], first: int, index: int, reason: str) -> RowError:
+    row = first + index
+    return RowError(row, f"row {row}{_identity(columns, index)}: {in_words_of_spark(reason)}")
 
 
 def _identity(columns: Mapping[str, pa.Array], index: int) -> str:

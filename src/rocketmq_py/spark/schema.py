@@ -5,7 +5,14 @@ From 4.2 on Spark refuses a batch whose schema is not exactly what it makes of t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
+
+from rocketmq_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 SOURCE_SCHEMA = (
     "topic STRING, flag INT, body BINARY, properties MAP<STRING, STRING>, brokerName STRING, queueId INT, "
@@ -47,3 +54,14 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 """The same as Arrow has them; every column may be null."""
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise ConfigurationError if a reader should have other columns than the source's."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if schema.simpleString() != from_arrow_schema(ARROW_SCHEMA).simpleString():
+        raise ConfigurationError(
+            "rocketmq as a source: its columns are fixed, and a schema was given that differs; leave it out, "
+            "and select what is needed: the payload is the column body, binary"
+        )

@@ -12,6 +12,8 @@ from pyspark.sql.types import StructType
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.spark.arriving import Arrives
+from rocketmq_py.spark.logs import show_log
+from rocketmq_py.spark.plain_errors import plainly
 from rocketmq_py.spark.rows import RowReader
 from rocketmq_py.spark.sink_columns import check_columns
 from rocketmq_py.spark.sink_options import SinkOptions
@@ -69,11 +71,11 @@ class BatchSink(Arrives, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what was sent."""
-        logger.info("job %s: %s", self._job_id, summary(messages))
+        _say(logging.INFO, f"job {self._job_id}: {summary(messages)}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what was sent all the same: a topic takes nothing back."""
-        logger.warning("job %s is aborted: %s", self._job_id, summary(messages))
+        _say(logging.WARNING, f"job {self._job_id} is aborted: {summary(messages)}")
 
 
 class StreamSink(Arrives, DataSourceStreamArrowWriter):
@@ -94,13 +96,14 @@ class StreamSink(Arrives, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Say what was sent."""
-        logger.info("batch %d: %s", batchId, summary(messages))
+        _say(logging.INFO, f"batch {batchId}: {summary(messages)}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Say what was sent all the same: a topic takes nothing back, and the batch will come again."""
-        logger.warning("batch %d is aborted: %s", batchId, summary(messages))
+        _say(logging.WARNING, f"batch {batchId} is aborted: {summary(messages)}")
 
 
+@plainly
 def _write(
     batches: Iterable[pa.RecordBatch], places: Mapping[str, int], options: SinkOptions, job_id: str | None
 ) -> TaskWritten:
@@ -110,6 +113,11 @@ def _write(
     reader = RowReader(places, options.topic, origin if options.stamp else None)
     writer = RowWriter(producer_for(options), reader, origin, options.retry_timeout)
     return TaskWritten(origin.partition, writer.write(batches))
+
+
+def _say(level: int, text: str) -> None:
+    show_log()  # Spark has a process for commits, which nobody has asked for a writer
+    logger.log(level, "%s", text)
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:

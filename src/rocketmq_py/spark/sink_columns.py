@@ -40,11 +40,10 @@ def _is_map(kind: DataType) -> bool:
 
 
 def _is_queue(kind: DataType) -> bool:
-    if not isinstance(kind, StructType) or set(kind.names) != {"brokerName", "queueId"}:
+    if not isinstance(kind, StructType) or len(kind.fields) != 2:
         return False
-    return isinstance(kind["brokerName"].dataType, StringType) and isinstance(
-        kind["queueId"].dataType, IntegralType
-    )
+    types = {field.name.lower(): field.dataType for field in kind.fields}
+    return isinstance(types.get("brokername"), StringType) and isinstance(types.get("queueid"), IntegralType)
 
 
 @attrs.frozen

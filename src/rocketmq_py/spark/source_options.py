@@ -23,7 +23,14 @@ from rocketmq_py.spark.options import (
     text,
     whole_number,
 )
-from rocketmq_py.spark.positions import Edge, Positions, parse_assignment, parse_offsets, parse_times
+from rocketmq_py.spark.positions import (
+    Edge,
+    Positions,
+    StoredAt,
+    parse_assignment,
+    parse_offsets,
+    parse_times,
+)
 
 _STREAM = frozenset({Use.READ_STREAM})
 _BATCH = frozenset({Use.READ})
@@ -101,7 +108,7 @@ class SourceOptions:
             split. Without it a queue is a task, and small ones share one where there are many.
         max_records_per_partition: (maxRecordsPerPartition) no task has more offsets: queues are split.
         fail_on_data_loss: (failOnDataLoss) fail where offsets that should be read are no longer there:
-            expired, or their queue was deleted. If false that is logged, and reading goes on behind them.
+            expired, or their queue was deleted. If false that is logged, and reading goes on without them.
         consumer_group: (consumerGroup) report to the brokers in this group's name what has been processed,
             so that lag shows in admin tools. Nothing is ever read from there; the checkpoint says where a
             stream goes on. The group must have no other members.
@@ -148,6 +155,7 @@ class SourceOptions:
         values["starting"] = _positions(given, "starting", Edge.LATEST if use in _STREAM else Edge.EARLIEST)
         values["ending"] = _positions(given, "ending", Edge.LATEST)
         _check_rates(given)
+        _check_order(given)
         if "tags" in values and "sql" in values:
             given.mistakes.append("tags and sql are both given; give one of them")
         given.check()
@@ -155,6 +163,12 @@ class SourceOptions:
         if "topic" in values:
             values["topics"] = values.pop("topic")
         return cls(connection=connection, **values)
+
+    def name(self, queue: MessageQueue) -> bool:
+        """Tell whether a queue, if it is there, is one to read."""
+        if self.topic_pattern is not None:
+            return re.fullmatch(self.topic_pattern, queue.topic) is not None
+        return queue in self.assign if self.assign else queue.topic in self.topics
 
 
 def _check_topics(given: Given, options: Mapping[str, str | None]) -> None:
@@ -193,6 +207,21 @@ def _may_be_read(topic: str, values: Mapping[str, Any]) -> bool:
     if "assign" in values:
         return topic in {queue.topic for queue in values["assign"]}
     return True  # that is a mistake of its own
+
+
+def _check_order(given: Given) -> None:
+    """Find what is named in both ways, and ends before it begins."""
+    starting, ending = given.values["starting"], given.values["ending"]
+    pairs = {names: (starting.places[names], ending.places.get(names)) for names in starting.places}
+    for names, (start, end) in [((), (starting.default, ending.default)), *pairs.items()]:
+        if isinstance(start, int) and isinstance(end, int) and start > end:
+            what = f"offset {start} and end at {end}"
+        elif isinstance(start, StoredAt) and isinstance(end, StoredAt) and start.time_ms > end.time_ms:
+            what = f"time {start.time_ms} and end at {end.time_ms}"
+        else:
+            continue
+        where = f" of {' '.join(map(str, names))}" if names else ""
+        given.mistakes.append(f"reading{where} would begin at {what}, which lies before it")
 
 
 def _check_rates(given: Given) -> None:

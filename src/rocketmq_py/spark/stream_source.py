@@ -19,7 +19,8 @@ from rocketmq_py.spark.batch_source import open_cluster
 from rocketmq_py.spark.limits import Limits, Pace, ReadLimit, SupportsTriggerAvailableNow, default_read_limit
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.partitions import partitions_of, rows_of
-from rocketmq_py.spark.planning import Backlog, Loss, backlog, loss_error, next_offset, spans_of
+from rocketmq_py.spark.plain_errors import plainly
+from rocketmq_py.spark.planning import Backlog, backlog, next_offset, settle, spans_of
 from rocketmq_py.spark.progress import GroupProgress, latest_report, log_plan
 from rocketmq_py.spark.source_options import SourceOptions
 from rocketmq_py.spark.survey import Absences, Cluster, Survey, check_named
@@ -61,6 +62,7 @@ class StreamSource(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _travels(self) -> dict[str, Any]:
         return self.__dict__ | {"_course": None}  # what is open stays here
 
+    @plainly
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return where a new query begins; the same, however often Spark asks.
 
@@ -71,6 +73,7 @@ class StreamSource(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         return self._now().initial().as_json()
 
+    @plainly
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
         """Return where the next batch ends; ``start``, if there is none to read.
 
@@ -82,7 +85,7 @@ class StreamSource(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             DataLossError: offsets that should be read next are not there, and failOnDataLoss is true.
             CheckpointError: ``start`` is no offset of this source, or is one of a later version.
-            others: as ``Reader.offsets_of``, if that went on for half a minute.
+            others: as ``Reader.offsets_of``, if that went on for five minutes.
         """
         limits = Limits.of(self._options, limit)
         return self._now().advance(None if start is None else StreamOffset.of_json(start), limits).as_json()
@@ -91,6 +94,7 @@ class StreamSource(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the limit that the options speak of."""
         return default_read_limit(self._options)
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read no further than what is there now."""
         self._now().stop_at_what_is_there()
@@ -99,6 +103,7 @@ class StreamSource(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return what Spark shows as the latest offset in the query's progress; it has the lag by topic."""
         return self._now().report
 
+    @plainly
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return the tasks that read what lies between; nothing is asked of brokers.
 
@@ -143,7 +148,7 @@ class _Course:
         self._cluster = cluster
         self._clock = clock
         self._survey = Survey(cluster, options, sleep=sleep)
-        self._absences = Absences(clock=clock)
+        self._absences = Absences(clock=clock, named=options.name)
         self._pace = Pace(clock)
         self._initial: StreamOffset | None = None
         self._targets: Offsets | None = None
@@ -176,8 +181,8 @@ class _Course:
             self.progress.report(start.offsets)  # of the last batch Spark may tell nothing else
         ranges = self._survey.look()
         losses = self._absences.losses(start.offsets, ranges)
-        left = self._up_to_targets(backlog(start.offsets, ranges))
-        self._settle([*losses, *left.losses])
+        left = self._up_to_targets(backlog(start.offsets, ranges, initial=start.initial))
+        settle([*losses, *left.losses], fail=self._options.fail_on_data_loss)
         end = self._end(start, left, limits)
         self.reached, self.report = end, latest_report(left, end)
         if end is not start:
@@ -207,12 +212,3 @@ class _Course:
             for queue, end in left.ends.items()
         }
         return attrs.evolve(left, ends=ends)
-
-    def _settle(self, losses: list[Loss]) -> None:
-        if not losses:
-            return
-        error = loss_error(losses)
-        if self._options.fail_on_data_loss:
-            raise error
-        for loss in losses:
-            logger.warning("%s", loss_error([loss]))

@@ -17,10 +17,13 @@ from rocketmq_py.spark.source_options import SourceOptions
 
 logger = logging.getLogger("rocketmq_py.spark")
 
-PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between tries to reach the cluster, once it has been reached."""
 ABSENCE_SECONDS = 300.0
 """So long a broker may be away, with messages that a stream has not read, before they count as lost."""
+PAUSES = (1.0, 2.0, 4.0, 8.0, *[15.0] * 19)
+"""Seconds between tries to reach the cluster, once it has been reached: ABSENCE_SECONDS together.
+
+Name servers go on naming a broker for two minutes whose machine has died.
+"""
 
 
 class Cluster(Protocol):
@@ -29,8 +32,8 @@ class Cluster(Protocol):
     def topics(self) -> list[str]:
         """Return the topics of users."""
 
-    def offsets_of(self, topics: Iterable[str]) -> Mapping[str, Ranges]:
-        """Return each topic's queues, and each one's first offset and end."""
+    def offsets_of(self, topics: Iterable[str], *, present: bool = False) -> Mapping[str, Ranges]:
+        """Return each topic's queues, and each one's first offset, ``present`` there or not, and its end."""
 
     def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> Mapping[MessageQueue, int]:
         """Return each queue's offset of the first message stored at a time or later, else its end."""
@@ -67,7 +70,7 @@ class Survey:
             ConfigurationError: a queue of ``assign`` does not.
             others: as ``Reader.offsets_of``.
         """
-        ranges = self._look(self._topics())
+        ranges = self._look(self._topics(), present=True)  # a query may begin there
         missing = set(self._options.assign) - ranges.keys()
         if missing:
             names = ", ".join(
@@ -101,9 +104,9 @@ class Survey:
                     raise
                 topics.remove(error.topic)
 
-    def _look(self, topics: Iterable[str]) -> Ranges:
+    def _look(self, topics: Iterable[str], *, present: bool = False) -> Ranges:
         ranges: dict[MessageQueue, tuple[int, int]] = {}
-        for ranges_of_topic in self._cluster.offsets_of(topics).values():
+        for ranges_of_topic in self._cluster.offsets_of(topics, present=present).values():
             ranges.update(ranges_of_topic)
         self._reached = True
         if self._options.assign:
@@ -137,15 +140,22 @@ class Absences:
     Args:
         patience: seconds that a broker may be away.
         clock: seconds that pass, for tests.
+        named: tells whether the options still name a queue; the checkpoint may be of others.
     """
 
     def __init__(
-        self, patience: float = ABSENCE_SECONDS, *, clock: Callable[[], float] = time.monotonic
+        self,
+        patience: float = ABSENCE_SECONDS,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        named: Callable[[MessageQueue], bool] = lambda _: True,
     ) -> None:
         self.patience = patience
         self._clock = clock
+        self._named = named
         self._ends: dict[MessageQueue, int] = {}
         self._since: dict[MessageQueue, float] = {}
+        self._awaited: set[MessageQueue] = set()
         self._told: set[MessageQueue] = set()
 
     def losses(self, offsets: Offsets, ranges: Ranges) -> list[Loss]:
@@ -160,18 +170,28 @@ class Absences:
         losses = []
         for queue in ranges:
             self._since.pop(queue, None)
+            self._awaited.discard(queue)
             self._told.discard(queue)
         for queue, offset in offsets.items():
             if queue in ranges or queue in self._told or offset >= self._ends.get(queue, offset + 1):
                 continue
             now = self._clock()
-            if queue not in self._since:
-                self._since[queue] = now
-                logger.warning("%s is not there; a stream has come to offset %d of it", queue, offset)
-            if (queue.topic, queue.broker_name) in served:
-                losses.append(Loss(queue, offset, self._ends.get(queue), "the queue was deleted"))
-            elif now - self._since[queue] >= self.patience:
-                cause = "its topic was deleted, or its broker is gone"
+            since = self._since.setdefault(queue, now)
+            if not self._named(queue):
+                cause = "the checkpoint names it, and the options no longer do"
                 losses.append(Loss(queue, offset, self._ends.get(queue), cause))
+            elif (queue.topic, queue.broker_name) in served:
+                cause = "the queue was deleted, or may no longer be read"
+                losses.append(Loss(queue, offset, self._ends.get(queue), cause))
+            elif now - since >= self.patience:
+                cause = "its topic was deleted, or its broker is away"
+                losses.append(Loss(queue, offset, self._ends.get(queue), cause))
+            elif queue not in self._awaited:
+                self._awaited.add(queue)
+                name = f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
+                logger.warning(
+                    "%s is away; its messages from offset %d on are waited for, for %g s",
+                    name, offset, self.patience,
+                )  # fmt: skip
         self._told.update([loss.queue for loss in losses])
         return losses

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rocketmq_py.errors import NoQueueError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.spark.rows import Destination, RowError, RowReader, Rows
+from rocketmq_py.spark.rows import Destination, RowError, RowReader, Rows, in_words_of_spark
 from rocketmq_py.spark.stamps import Origin
 
 Outcome: TypeAlias = SendResult | RocketMQError
@@ -111,9 +111,11 @@ class RowWriter:
                 rows = self.reader.read(batch, written.rows)
             except RowError as error:
                 fate = (
-                    f"rows 0 to {written.rows - 1} are stored, and" if written.rows else "no row is stored:"
+                    f"rows 0 to {written.rows - 1} are stored, and no other was sent"
+                    if written.rows
+                    else "no row was sent"
                 )
-                text = f"{self._where}: {error}; {fate} no other was sent"
+                text = f"{self._where}: {error}; {fate}"
                 raise WriteError(text, written.rows, [error.row]) from None
             written += self._send(rows)
         return written
@@ -159,7 +161,8 @@ class RowWriter:
 
     def _failure(self, rows: Rows, failed: Sequence[tuple[int, RocketMQError]]) -> WriteError:
         named = [
-            f"row {rows.first + index}{_identity(rows.messages[index])}: {error} ({error.delivery.value})"
+            f"row {rows.first + index}{_identity(rows.messages[index])}: {in_words_of_spark(str(error))} "
+            f"({error.delivery.value})"
             for index, error in failed[:_MOST_NAMED]
         ]
         if len(failed) > _MOST_NAMED:

@@ -1,0 +1,131 @@
+"""What operators do to a cluster that is read from: topics made, changed and deleted, messages expired."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import ClassVar
+
+import attrs
+import trio
+
+from integration.clusters.cluster import Cluster
+from rocketmq_py import Client, Message, blocking
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.headers import (
+    CreateTopicRequest,
+    DeleteTopicInBrokerRequest,
+    DeleteTopicInNameServerRequest,
+)
+from rocketmq_py.protocol.headers.fields import Request
+
+EXPIRING: Mapping[str, str] = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "fileReservedTime": "0",
+    "cleanResourceInterval": "100",
+    "deleteCommitLogFilesInterval": "1",
+    "deleteConsumeQueueFilesInterval": "1",
+}
+"""Settings of brokers whose messages expire when they are told so, from a minute after their start on."""
+_FILLING = "Filling"
+_POLLS = 1200
+
+
+@attrs.frozen(kw_only=True)
+class DeleteExpiredCommitLogRequest(Request):
+    """Delete what is older than ``fileReservedTime``, now. Java: ``DELETE_EXPIRED_COMMITLOG``."""
+
+    code: ClassVar[int] = 329
+
+
+def until(done: Callable[[], bool], what: str) -> None:
+    """Ask again and again, 1200 times, which takes two minutes. Raises AssertionError after the last."""
+    for _ in range(_POLLS):
+        if done():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"never came: {what}")
+
+
+@attrs.frozen
+class Operator:
+    """Who changes a cluster.
+
+    Args:
+        cluster: the cluster.
+    """
+
+    cluster: Cluster
+
+    def create(
+        self, topic: str, brokers: Iterable[str] | None = None, *, queues: int, writable: int = 0
+    ) -> None:
+        """Create a topic, or change it, on some brokers, or all.
+
+        Args:
+            topic: its name.
+            brokers: where; None for everywhere.
+            queues: how many may be read.
+            writable: how many may be written to; as many, if it is 0.
+        """
+        header = CreateTopicRequest(
+            topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=writable or queues,
+            perm=6, topic_sys_flag=0,
+        )  # fmt: skip
+
+        async def create(client: Client) -> None:
+            for broker in self.cluster.brokers if brokers is None else brokers:
+                await client.brokers.call(self.cluster.brokers[broker], header)
+
+        self._do(create)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic everywhere, as mqadmin's deleteTopic does."""
+
+        async def delete(client: Client) -> None:
+            for address in self.cluster.brokers.values():
+                await client.brokers.call(address, DeleteTopicInBrokerRequest(topic=topic))
+            header = DeleteTopicInNameServerRequest(topic=topic)
+            await client.brokers.call(self.cluster.name_servers, header)
+
+        self._do(delete)
+
+    def send(self, queue: MessageQueue, numbers: Iterable[int]) -> None:
+        """Send numbers to a queue, and return when they can be read."""
+        with blocking.Client(self.cluster.name_servers) as client:
+            with client.producer("operators") as producer:
+                for number in numbers:
+                    end = producer.send(Message(queue.topic, b"%d" % number), queue=queue).queue_offset + 1
+            reader = client.reader()
+            until(lambda: reader.offsets(queue.topic).get(queue, (0, end))[1] >= end, f"messages in {queue}")
+
+    def fill(self, broker: str) -> None:
+        """Have a broker with the settings ``EXPIRING`` begin a new file: what it has may expire then."""
+        self.create(_FILLING, [broker], queues=1)
+        with blocking.Producer(self.cluster.name_servers, group="operators") as producer:
+            for _ in range(12):
+                producer.send(Message(_FILLING, os.urandom(200_000)), queue=MessageQueue(_FILLING, broker, 0))
+
+    def expire(self, queue: MessageQueue, first: int) -> None:
+        """Have all expire that a broker got before it was filled; return when a queue begins at ``first``."""
+
+        async def expire(client: Client) -> None:
+            await client.brokers.call(
+                self.cluster.brokers[queue.broker_name], DeleteExpiredCommitLogRequest()
+            )
+
+        with blocking.Reader(self.cluster.name_servers) as reader:
+
+            def has_expired() -> bool:
+                self._do(expire)
+                return reader.offsets(queue.topic)[queue][0] == first
+
+            until(has_expired, f"the messages of {queue} expire")
+
+    def _do(self, what: Callable[[Client], Awaitable[None]]) -> None:
+        async def run() -> None:
+            async with Client(self.cluster.name_servers) as client:
+                await what(client)
+
+        trio.run(run)
