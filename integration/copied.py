@@ -37,7 +37,8 @@ def create_topics(cluster: Cluster, *topics: str) -> None:
 def fill(cluster: Cluster, topics: Sequence[str], count: int) -> None:
     """Send messages with the bodies 0 to ``count`` - 1, spread over topics that were created."""
     turn = itertools.cycle(topics)
-    with blocking.BatchingProducer(cluster.name_servers, group="filling") as producer:
+    # Patient: what is sent again after a time-out may be there twice.
+    with blocking.BatchingProducer(cluster.name_servers, group="filling", send_timeout=60.0) as producer:
         for begin in range(0, count, _PORTION):
             portion = range(begin, min(begin + _PORTION, count))
             messages = [Message(next(turn), b"%d" % number, keys=f"k{number}") for number in portion]

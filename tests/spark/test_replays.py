@@ -1,0 +1,125 @@
+"""Tasks that run again and batches that are replayed, from the source to the sink: each row has its stamp."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from integration.java_home import NoJavaError, java_home
+from rocketmq_py.blocking import Client
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.spark.stamps import STAMP, Stamp
+from tests.cli.command import ENVIRONMENT
+from tests.spark import copying
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def client(broker_address: str) -> Iterator[Client]:
+    with Client(broker_address) as client:
+        yield client
+
+
+@pytest.fixture
+def source(new_topic: Callable[[], str]) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def target(new_topic: Callable[[], str]) -> str:
+    return new_topic()
+
+
+def send(client: Client, topic: str, numbers: Iterable[int]) -> None:
+    """Send numbers to the queues of a topic, one after the other."""
+    with client.producer("spark_tests") as producer:
+        for number in numbers:
+            queue = MessageQueue(topic, "broker-a", number % 4) if number else None
+            producer.send(Message(topic, b"%d" % number), queue=queue)
+
+
+def copies(client: Client, topic: str) -> dict[Stamp, list[int]]:
+    """Return what is there of each stamp."""
+    found: defaultdict[Stamp, list[int]] = defaultdict(list)
+    with client.reader() as reader:
+        for queue in reader.offsets(topic):
+            for message in reader.range(queue):
+                found[Stamp.parse(message.properties[STAMP])].append(int(message.body))
+    return found
+
+
+def check_each_once(found: dict[Stamp, list[int]], count: int) -> None:
+    """One message of each stamp is each row once."""
+    assert all(len(set(numbers)) == 1 for numbers in found.values())
+    assert sorted([numbers[0] for numbers in found.values()]) == list(range(count))
+
+
+@pytest.mark.xdist_group("spark")  # one JVM after the other
+def test_a_failed_task_runs_again_alone(
+    broker_address: str, client: Client, source: str, target: str
+) -> None:
+    try:
+        java = java_home()
+    except NoJavaError as error:
+        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
+            raise
+        pytest.skip(str(error))
+    send(client, source, range(160))
+    ended = subprocess.run(
+        [sys.executable, "-m", copying.__name__, broker_address, source, target],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**ENVIRONMENT, "JAVA_HOME": str(java)},
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = copies(client, target)
+    check_each_once(found, 160)
+    repeated = {(stamp.batch_id, stamp.partition) for stamp, numbers in found.items() if len(numbers) > 1}
+    assert repeated == {(0, copying.FAILING), (1, copying.FAILING)}
+
+
+def spoil_while(flag: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Make the last row of a task one that the sink refuses, as long as a file is there."""
+    return copying.spoil(batches, Path(flag).exists())
+
+
+def test_a_failed_batch_is_replayed_as_it_was(
+    spark: SparkSession, broker_address: str, client: Client, source: str, target: str, tmp_path: Path
+) -> None:
+    copy = functools.partial(
+        copying.copy,
+        spark,
+        broker_address,
+        source,
+        target,
+        tmp_path / "checkpoint",
+        functools.partial(spoil_while, str(tmp_path / "flag")),
+    )
+    send(client, source, range(60))
+    copy()
+    send(client, source, range(60, 120))
+    (tmp_path / "flag").touch()
+    with pytest.raises(Exception, match="rows were not acknowledged"):
+        copy()
+    stored = [stamp for stamp in copies(client, target) if stamp.batch_id == 1]
+    assert stored
+    send(client, source, range(120, 150))  # more is there when it is replayed
+    (tmp_path / "flag").unlink()
+    copy()
+    found = copies(client, target)
+    check_each_once(found, 150)
+    assert {stamp: found[stamp] for stamp in stored} == {stamp: 2 * found[stamp][:1] for stamp in stored}
+    sizes = [sum(stamp.batch_id == batch for stamp in found) for batch in range(3)]
+    assert sizes == [60, 60, 30]
