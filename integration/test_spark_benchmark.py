@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from integration.benchmarks import spark, spark_source
 from integration.benchmarks.spark import Figure
 from integration.benchmarks.spark_works import Work
 from integration.clusters.cluster import Cluster
-from integration.java_home import NoJavaError, java_home
 from rocketmq_py.spark import connections
+from tests.spark.session import java_or_skip
 
 
 def test_all_works_without_spark_are_measured(real_cluster: Callable[[str], Cluster]) -> None:
@@ -30,12 +29,7 @@ def test_all_works_without_spark_are_measured(real_cluster: Callable[[str], Clus
 def test_all_works_with_spark_are_measured(
     real_cluster: Callable[[str], Cluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        java_home()
-    except NoJavaError as error:
-        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
-            raise
-        pytest.skip(str(error))
+    java_or_skip()
     few = ["--count", "1000", "--size", "10", "--rounds", "1", "--backlog", "500", "--queues", "40"]
     results = spark.run(real_cluster("5.5.0"), spark.parse(few))
     assert len(results.figures) == 15

@@ -6,7 +6,6 @@ Each row has a number that was sent once: sorted numbers show what is missing, a
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +16,11 @@ import pytest
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
-from integration.java_home import NoJavaError
 from integration.operating import EXPIRING, Operator, until
 from integration.spark_reads import Reads, Session, until_failed
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import unique
-from tests.spark.session import stop_spark
+from tests.spark.session import java_or_skip, stop_spark
 
 if TYPE_CHECKING:
     pass
@@ -49,12 +47,8 @@ def operator(cluster: Cluster) -> Operator:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    try:
-        session = Session(tmp_path_factory.mktemp("spark"))
-    except NoJavaError as error:
-        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
-            raise
-        pytest.skip(str(error))
+    java_or_skip()
+    session = Session(tmp_path_factory.mktemp("spark"))
     yield session
     stop_spark(session.spark)
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from integration.java_home import NoJavaError, java_home
 from tests.cli.command import ENVIRONMENT
+from tests.spark.session import java_or_skip
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_the_pipeline_is_stopped_and_killed_and_loses_nothing(tmp_path: Path) -> None:
-    try:
-        java = java_home()
-    except NoJavaError as error:
-        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
-            raise
-        pytest.skip(str(error))
+    java = java_or_skip()
     command = [sys.executable, "-m", "examples.spark_pipeline", f"--directory={tmp_path / 'kept'}"]
     ended = subprocess.run(
         [*command, f"--plot={tmp_path / 'totals.png'}", "--orders=1000", "--seconds=2"],

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from integration.java_home import NoJavaError, java_home
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message
 from rocketmq_py.spark import STAMP
 from tests.spark.conftest import broker_address, new_topic, topic
-from tests.spark.session import ROOT
+from tests.spark.session import ROOT, java_or_skip
 
 __all__ = ["broker_address", "new_topic", "topic"]  # fixtures
 
@@ -26,12 +25,7 @@ EXAMPLE = ROOT / "examples" / "spark_exactly_once.py"
 
 @pytest.fixture(autouse=True)
 def java() -> Path:
-    try:
-        return java_home()
-    except NoJavaError as error:
-        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
-            raise
-        pytest.skip(str(error))
+    return java_or_skip()
 
 
 def run(program: Path, *arguments: str, env: Mapping[str, str] = {}) -> str:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.java_home import NoJavaError
 from tests.cli.command import COMMAND, ENVIRONMENT
-from tests.spark.session import start_spark, stop_spark
+from tests.spark.session import java_or_skip, start_spark, stop_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,12 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two threads, which all tests share: leave its settings and views as they were."""
-    try:
-        session = start_spark(tmp_path_factory.mktemp("spark"))
-    except NoJavaError as error:
-        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
-            raise
-        pytest.skip(str(error))
+    java_or_skip()
+    session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     stop_spark(session)
 

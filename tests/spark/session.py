@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration.java_home import java_home
+import pytest
+
+from integration.java_home import NoJavaError, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +29,16 @@ rootLogger.level = ${env:SPARK_TESTS_LOG:-off}
 rootLogger.appenderRef.console.ref = console
 """
 """Spark logs every error that a test provokes, with all its causes: SPARK_TESTS_LOG=warn shows them."""
+
+
+def java_or_skip() -> Path:
+    """Return the home of Spark's Java; skip the test where there is none, fail it if that is not allowed."""
+    try:
+        return java_home()
+    except NoJavaError as error:
+        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
 
 
 def start_spark(directory: Path, master: str = "local[2]", **settings: str) -> SparkSession:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from integration.java_home import NoJavaError, java_home
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.spark.stamps import STAMP, Stamp
 from tests.cli.command import ENVIRONMENT
 from tests.spark import copying
+from tests.spark.session import java_or_skip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,12 +68,7 @@ def check_each_once(found: dict[Stamp, list[int]], count: int) -> None:
 def test_a_failed_task_runs_again_alone(
     broker_address: str, client: Client, source: str, target: str
 ) -> None:
-    try:
-        java = java_home()
-    except NoJavaError as error:
-        if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
-            raise
-        pytest.skip(str(error))
+    java = java_or_skip()
     send(client, source, range(160))
     ended = subprocess.run(
         [sys.executable, "-m", copying.__name__, broker_address, source, target],
