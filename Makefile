@@ -4,14 +4,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CLUSTERS ?= 4.9.7,5.5.0
-# Most tests on real brokers wait. Two processes, each with brokers of its own, take about half the time of one;
-# the long files come first, the short ones fill up the end.
-SIDE_BY_SIDE ?= 2
 PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check lint types unit real spark-matrix java bench format clean
+.PHONY: help demo test check lint types unit real interoperation behaviours spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -45,8 +42,19 @@ unit: java
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup tests
 
 real: java  ## The behaviours on real brokers, and what else needs them
-	$(BIN)/python -m pytest -q -n $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder \
-		-p integration.clusters.plugin --clusters $(CLUSTERS) integration tests/behaviours
+	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:
+	@# it runs first, beside the light half of the other; what is heavy there comes last.
+	$(MAKE) --jobs=2 --keep-going --output-sync=line interoperation behaviours
+
+REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
+FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
+HEAVY = integration/test_spark_data_loss.py integration/test_spark_counts.py integration/test_spark_kills.py
+
+interoperation: .venv/installed
+	$(REAL) $(FAULTS) $(filter-out $(FAULTS) $(HEAVY),$(wildcard integration/test_*.py))
+
+behaviours: .venv/installed
+	$(REAL) tests/behaviours $(HEAVY)
 
 spark-matrix: java  ## The tests of Spark, with the older versions that work too
 	$(BIN)/python -m integration.spark_matrix
