@@ -13,12 +13,13 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
+from integration.sending import PATIENT, send_once
 from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, PushConsumer, ReceivedMessage
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import RETRY_DELAYS, create_topic
 
 PATIENCE = 120
-SETTINGS = {"messageDelayLevel": RETRY_DELAYS, "flushDiskType": "SYNC_FLUSH"}
+SETTINGS = {"messageDelayLevel": RETRY_DELAYS, "flushDiskType": "SYNC_FLUSH", **PATIENT}
 LOCK_LIFE = 5.0
 """Seconds for which consumers trust a lock where brokers freeze; brokers keep it for twice as long."""
 SHORT_LOCKS = [f"-Drocketmq.broker.rebalance.lockMaxLiveTime={round(2 * LOCK_LIFE * 1000)}"]
@@ -38,13 +39,7 @@ async def prepare(cluster: Cluster, topic: str, count: int) -> None:
     """Make a topic of four queues on each broker, with so many messages."""
     async with Client(cluster.name_servers) as client:
         await create_topic(client, topic, queues=4)
-        await send(client, topic, range(count))
-
-
-async def send(client: Client, topic: str, numbers: range) -> None:
-    async with client.producer("senders") as producer:
-        for number in numbers:
-            await producer.send_soon(Message(topic, b"%d" % number))
+        await send_once(client, topic, range(count))
 
 
 class Journal:
@@ -186,7 +181,7 @@ async def test_order_survives_a_broker_that_freezes_and_a_change_of_owner(
         async with member() as two:
             await until_shared(one, two)
             async with Client(cluster.name_servers) as client:
-                await send(client, unique, range(2000, 2400))
+                await send_once(client, unique, range(2000, 2400))
             await journal.until_all(2400)
     assert 100 <= handled < 1000
     journal.check_order()
@@ -213,7 +208,7 @@ async def test_a_broker_that_freezes_holds_up_only_its_own_queues(
         await journal.until_all(120)
         cluster.resume("broker-a")
         async with Client(cluster.name_servers) as client:
-            await send(client, unique, range(120, 160))
+            await send_once(client, unique, range(120, 160))
         await journal.until_all(160)
     assert len(journal.messages) == 160, "each once"
 

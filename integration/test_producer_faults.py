@@ -13,6 +13,8 @@ import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
+from integration.clusters.provider import VERSIONS
+from integration.sending import PATIENT
 from rocketmq_py import (
     Client,
     Delivery,
@@ -35,13 +37,12 @@ from tests.behaviours.reading import PATIENCE
 
 COUNT = 50_000
 VICTIM, SURVIVOR = "broker-a", "broker-b"
-VERSIONS = ("4.9.7", "5.5.0")
 POLICIES: dict[str | None, LatencyFaultPolicy | None] = {None: None, "4.x": JAVA_4, "5.x": JAVA_5}
 
 
 @pytest.fixture
 def two_brokers(keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster], version: str) -> Cluster:
-    return own_cluster(version, brokers=2, settings={"flushDiskType": "SYNC_FLUSH"})
+    return own_cluster(version, brokers=2, settings={"flushDiskType": "SYNC_FLUSH", **PATIENT})
 
 
 @attrs.frozen

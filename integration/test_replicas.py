@@ -13,7 +13,8 @@ from integration.clusters.cluster import Cluster
 from integration.clusters.layout import replica_of
 from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
-from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage, RocketMQError
+from integration.sending import PATIENT, send_once
+from rocketmq_py import Client, ConsumeFrom, PushConsumer, ReceivedMessage, RocketMQError
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -33,6 +34,7 @@ SETTINGS = {
     "slaveReadEnable": "true",
     # Whoever is behind the newest message is sent to the replica.
     "accessMessageInMemoryMaxRatio": "0",
+    **PATIENT,
 }
 
 
@@ -93,10 +95,8 @@ class Topic:
         self.sent = 0
 
     async def send(self, count: int) -> None:
-        async with self.client.producer("senders") as producer:
-            for _ in range(count):
-                await producer.send_soon(Message(self.name, b"%d" % self.sent))
-                self.sent += 1
+        await send_once(self.client, self.name, range(self.sent, self.sent + count))
+        self.sent += count
 
     async def ends(self, address: str) -> list[int]:
         """Return the queues' ends, as one broker sees them."""

@@ -1,0 +1,20 @@
+"""Messages that tests count, each sent once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rocketmq_py import Client, Message
+
+PATIENT: Mapping[str, str] = {"waitTimeMillsInSendQueue": "30000"}
+"""Settings of brokers that refuse nothing because the machine is busy."""
+
+
+async def send_once(client: Client, topic: str, numbers: Iterable[int]) -> None:
+    """Send messages with numbers for bodies. Raises what a send raises.
+
+    In one try, however long it takes: a second one could store a message twice.
+    """
+    async with client.producer("senders", send_timeout=120) as producer:
+        for pending in [await producer.send_soon(Message(topic, b"%d" % number)) for number in numbers]:
+            await pending
