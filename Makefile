@@ -44,7 +44,7 @@ unit: java
 real: java  ## The behaviours on real brokers, and what else needs them
 	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:
 	@# it runs first, beside the light half of the other; what is heavy there comes last.
-	$(MAKE) --jobs=2 --keep-going --output-sync=line interoperation behaviours
+	$(MAKE) --jobs=2 --keep-going interoperation behaviours
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
 FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
