@@ -15,7 +15,8 @@ from integration.copied import create_topics, fill, read_copies, start_copying
 from integration.spark_copying import AVAILABLE_NOW, BATCH, MODES, STREAM
 from rocketmq_py import blocking
 
-COUNT = 1_000_000
+COUNTS = {"4.9.7": 200_000, "5.5.0": 1_000_000}
+"""4.9.7 did as well with a million; it takes ten minutes there."""
 SOURCES = ("Orders", "Payments", "Parcels")
 """With four queues on each of two brokers: 24 queues."""
 MOST = {BATCH: 1_000_000, AVAILABLE_NOW: 300_000, STREAM: 150_000}
@@ -25,8 +26,8 @@ MOST = {BATCH: 1_000_000, AVAILABLE_NOW: 300_000, STREAM: 150_000}
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with start_own_cluster(request.param, brokers=2) as cluster:
         create_topics(cluster, *SOURCES, *[f"Copies-{mode}" for mode in MODES])
-        fill(cluster, SOURCES, COUNT)
-        _until_readable(cluster, COUNT)
+        fill(cluster, SOURCES, COUNTS[cluster.version])
+        _until_readable(cluster, COUNTS[cluster.version])
         yield cluster
 
 
@@ -45,7 +46,7 @@ def test_each_message_comes_out_once(cluster: Cluster, mode: str, tmp_path: Path
     target = f"Copies-{mode}"
     driver = start_copying(cluster, mode, SOURCES, target, tmp_path, most=MOST[mode])
     assert driver.wait() == 0
-    copies = read_copies(cluster, target)
-    assert copies.messages == COUNT
-    assert copies.numbers.keys() == set(range(COUNT))
-    assert len(copies.numbers_of_stamp) == COUNT
+    copies, count = read_copies(cluster, target), COUNTS[cluster.version]
+    assert copies.messages == count
+    assert copies.numbers.keys() == set(range(count))
+    assert len(copies.numbers_of_stamp) == count
