@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+INITIALIZING = "Initializing"
+LATE = "Python worker failed to connect back"
+"""Spark gives a stream's Python ten seconds to start, which a busy machine may not."""
+
+
 class Session:
     """A Spark session, and what it and its processes have logged.
 
@@ -69,11 +74,16 @@ class Reads:
         return sorted(self._rows)
 
     def start(self, *, available_now: bool = False, **options: str) -> Any:
-        """Start the stream, or go on with it, and return Spark's query."""
+        """Start the stream, or go on with it, and return Spark's query, which has its Python."""
         rows = self._session.spark.readStream.format("rocketmq").options(**self._options | options).load()
         writer = rows.writeStream.foreachBatch(self._keep)
         writer = writer.option("checkpointLocation", str(self._directory))
-        return (writer.trigger(availableNow=True) if available_now else writer).start()
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        query = writer.start()
+        while _is_late(query):
+            query = writer.start()
+        return query
 
     def _keep(self, batch: DataFrame, _: int) -> None:
         if self.broken:
@@ -108,6 +118,12 @@ class Reads:
         """Wait until there are so many rows."""
         until(lambda: len(self._rows) >= count or not query.isActive, f"{count} rows: {self.numbers}")
         assert query.isActive, query.exception()
+
+
+def _is_late(query: Any) -> bool:
+    """Wait until a stream has begun or failed, and return whether it is to be started again."""
+    until(lambda: not (query.isActive and query.status["message"].startswith(INITIALIZING)), "it begins")
+    return not query.isActive and LATE in str(query.exception())
 
 
 def numbers_of(rows: DataFrame) -> list[int]:
