@@ -31,6 +31,9 @@ SETTINGS: Mapping[str, str] = {
 }
 """What the brokers of a test run are told beside the provider's own settings."""
 
+QUICK = ("-XX:TieredStopAtLevel=1",)
+"""What the Java of test brokers is told: most of them end before it would pay to compile them well."""
+
 COUNTED = "counted"
 """What a test has counted, for who reads the summary: ``record_property(COUNTED, "3 repeats")``."""
 
@@ -120,7 +123,7 @@ def start_own_cluster(version: str, **options: Any) -> Cluster:
     if provider.external_name() is not None:
         pytest.skip("ROCKETMQ_NAMESRV is set, and this test wants a cluster of its own")
     try:
-        return provider.start_cluster(version, **options)
+        return provider.start_cluster(version, **options | {"jvm": (*QUICK, *options.get("jvm", ()))})
     except (ClusterUnavailableError, ClusterStartError) as error:
         _give_up(error)
 
@@ -142,7 +145,7 @@ def java_and_maven() -> None:
 def _start(name: str) -> Cluster:
     if name == provider.external_name():
         return provider.external_cluster()
-    return provider.start_cluster(name, settings=SETTINGS)
+    return provider.start_cluster(name, settings=SETTINGS, jvm=QUICK)
 
 
 def _give_up(error: Exception) -> NoReturn:
