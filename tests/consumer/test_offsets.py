@@ -200,6 +200,51 @@ async def test_the_first_commits_of_queues_that_are_given_up_at_the_same_time() 
     assert sorted(broker.commits) == [("T", str(number), 9, False) for number in range(3)]
 
 
+async def test_who_stands_in_for_a_broker_is_told_everything_and_first_of_all_once() -> None:
+    """A master that is killed may not have told its replica of the group; and it must be told in its turn."""
+    master, replica = Offsets(), Offsets()
+    async with scripted_cluster(master, replica) as cluster, ClientInstance(cluster.address) as client:
+        first, second = cluster.brokers.values()
+        offsets = RemoteOffsets(client, "g")
+        await client.routes.get("T")
+        for number in range(3):
+            offsets.update(MessageQueue("T", "broker-a", number), 9)
+        await offsets.write()
+        await drained(client)
+        del master.commits[:]
+        for now, broker, answered in ((second, replica, True), (first, master, False)):
+            cluster.brokers = {"broker-a": now}
+            await client.routes.refresh("T")
+            assert offsets.has_entry(QUEUE) != answered
+            for _ in range(2):
+                await offsets.write()
+            await drained(client)
+            assert broker.commits == [
+                ("T", str(number), 9, not (answered and number == 0)) for number in range(3)
+            ]
+
+
+async def test_offsets_of_a_broker_that_nobody_stands_in_for(
+    caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
+) -> None:
+    """What it was told, it was told: only what is new is to be said."""
+    broker = Offsets()
+    async with offsets_of(broker) as (offsets, _, cluster):
+        offsets.update(QUEUE, 9)
+        await offsets.confirm()
+        cluster.brokers = {"broker-b": cluster.brokers["broker-a"]}
+        await trio.sleep(65)  # two rounds, until the route has forgotten it
+        assert not offsets.has_entry(QUEUE)
+        await offsets.write()
+        await offsets.confirm()
+        assert not caplog.records
+        offsets.update(QUEUE, 10)
+        await offsets.write()
+        await offsets.confirm()
+    reason = "not committed: no address is known for the master of broker 'broker-a'"
+    assert [reason in record.message for record in caplog.records] == [True, True]
+
+
 @pytest.mark.parametrize(("committed", "has_entry"), [(None, False), (0, False), (1, True)])
 async def test_what_a_broker_says_shows_whether_it_knows_the_group(
     committed: int | None, has_entry: bool

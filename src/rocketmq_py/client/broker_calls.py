@@ -138,6 +138,13 @@ class BrokerCalls:
             raise BrokerError.from_answer(answer.code, answer.remark, address)
         return _offset(answer)
 
+    def offsets_address(self, queue: MessageQueue) -> str:
+        """Return who keeps the groups' offsets of a queue: its master, or a replica while there is none.
+
+        Raises NoQueueError if neither is known.
+        """
+        return self._master(queue)
+
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set where the group goes on in the queue."""
         await self.call(self._master(queue), _commit(group, queue, offset))

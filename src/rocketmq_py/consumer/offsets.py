@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeAlias
 
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.pulling import queue_name
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 
 logger = logging.getLogger("rocketmq_py.consumer")
+
+Place: TypeAlias = tuple[str, int]
+"""The address of a broker, and the offset that it was told, or said."""
 
 
 class OffsetStore(Protocol):
@@ -57,7 +60,8 @@ class RemoteOffsets:
     that gets lost is made up for by the next, by the pulls, which carry the offset too, or at the end.
 
     The very first commits of a group for a topic are made one after the other: a broker (4.9 and 5.5
-    alike) that gets several of them at the same time makes an entry for each, and keeps one.
+    alike) that gets several of them at the same time makes an entry for each, and keeps one. So it is with
+    each broker: a replica that stands in for its master is told everything, and first of all once.
 
     Args:
         client: how brokers are reached.
@@ -68,10 +72,10 @@ class RemoteOffsets:
         self._client = client
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
-        self._written: dict[MessageQueue, int] = {}
-        self._confirmed: dict[MessageQueue, int] = {}
+        self._written: dict[MessageQueue, Place] = {}
+        self._confirmed: dict[MessageQueue, Place] = {}
         self._failures: dict[MessageQueue, RocketMQError] = {}
-        self._entries: set[tuple[str, str]] = set()  # broker and topic
+        self._entries: set[tuple[str, str]] = set()  # address and topic
         self._first_commits: defaultdict[tuple[str, str], trio.Lock] = defaultdict(trio.Lock)
 
     async def open(self) -> None:
@@ -85,10 +89,11 @@ class RemoteOffsets:
 
         Arguments and errors are those of ``BrokerCalls.committed_offset``.
         """
+        address = self._client.brokers.offsets_address(queue)
         offset = await self._client.brokers.committed_offset(self._group, queue, zero_if_new=zero_if_new)
         if offset:  # 0 may be what a broker says to groups that it does not know: that is written as well
-            self._written[queue] = self._confirmed[queue] = offset
-            self._entries.add(_entry(queue))
+            self._written[queue] = self._confirmed[queue] = address, offset
+            self._entries.add((address, queue.topic))
         return offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -110,7 +115,8 @@ class RemoteOffsets:
 
     def written(self, queue: MessageQueue) -> int | None:
         """Return the offset that the broker was last told, or said; None if neither was."""
-        return self._written.get(queue)
+        written = self._written.get(queue)
+        return written and written[1]
 
     def failure(self, queue: MessageQueue) -> RocketMQError | None:
         """Return why the last :meth:`confirm` failed for a queue; None if it did not."""
@@ -118,7 +124,7 @@ class RemoteOffsets:
 
     def has_entry(self, queue: MessageQueue) -> bool:
         """Whether the broker has an entry for the group and the topic: if so, a pull may carry the offset."""
-        return _entry(queue) in self._entries
+        return (self._address(queue), queue.topic) in self._entries
 
     async def write(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Write the offsets of the queues (None for all) that have changed, without an answer.
@@ -127,7 +133,7 @@ class RemoteOffsets:
         """
         changed: dict[str, list[MessageQueue]] = {}
         for queue in self._offsets if queues is None else queues:
-            if self._written.get(queue) != self._offsets.get(queue):
+            if not self._is_in(self._written, queue):
                 changed.setdefault(queue.broker_name, []).append(queue)
         for broker_name, broker_queues in changed.items():
             try:
@@ -143,11 +149,12 @@ class RemoteOffsets:
         offset = self._offsets.get(queue)
         if offset is None:
             return  # forgotten while the others were written
-        if not self.has_entry(queue):
+        address = self._client.brokers.offsets_address(queue)
+        if (address, queue.topic) not in self._entries:
             await self._commit(queue, offset)
             return
         await self._client.brokers.commit_offset_oneway(self._group, queue, offset)
-        self._written[queue] = offset
+        self._written[queue] = address, offset
         self._confirmed.pop(queue, None)  # it is no longer what the broker has
 
     async def confirm(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -157,7 +164,7 @@ class RemoteOffsets:
         """
         async with trio.open_nursery() as nursery:
             for queue in self._offsets if queues is None else queues:
-                if self._confirmed.get(queue) != self._offsets.get(queue):
+                if not self._is_in(self._confirmed, queue):
                     nursery.start_soon(self._confirm_one, queue)
 
     async def _confirm_one(self, queue: MessageQueue) -> None:
@@ -174,9 +181,10 @@ class RemoteOffsets:
             )  # fmt: skip
 
     async def _commit(self, queue: MessageQueue, offset: int) -> None:
-        if not self.has_entry(queue):
-            async with self._first_commits[_entry(queue)]:  # whoever else writes: brokers keep one of several
-                if not self.has_entry(queue):
+        entry = self._client.brokers.offsets_address(queue), queue.topic
+        if entry not in self._entries:
+            async with self._first_commits[entry]:  # whoever else writes: brokers keep one of several
+                if entry not in self._entries:
                     await self._tell(queue, offset)
                     return
         await self._tell(queue, offset)
@@ -184,14 +192,24 @@ class RemoteOffsets:
     async def _tell(self, queue: MessageQueue, offset: int) -> None:
         if queue not in self._offsets:
             return  # forgotten meanwhile
+        address = self._client.brokers.offsets_address(queue)
         await self._client.brokers.commit_offset(self._group, queue, offset)
-        self._written[queue] = self._confirmed[queue] = offset
+        self._written[queue] = self._confirmed[queue] = address, offset
         self._failures.pop(queue, None)
-        self._entries.add(_entry(queue))
+        self._entries.add((address, queue.topic))
 
+    def _is_in(self, table: Mapping[MessageQueue, Place], queue: MessageQueue) -> bool:
+        """Whether a table has the queue's offset, from or for the broker that keeps it now."""
+        if queue not in table:
+            return queue not in self._offsets
+        address, offset = table[queue]
+        return offset == self._offsets.get(queue) and self._address(queue) in (address, None)
 
-def _entry(queue: MessageQueue) -> tuple[str, str]:
-    return queue.broker_name, queue.topic
+    def _address(self, queue: MessageQueue) -> str | None:
+        try:
+            return self._client.brokers.offsets_address(queue)
+        except NoQueueError:
+            return None  # neither the master nor a replica is there
 
 
 async def starting_offset(
