@@ -23,6 +23,7 @@ from rocketmq_py.protocol.headers.fields import Request
 EXPIRING: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "fileReservedTime": "0",
+    "deleteWhen": "24",  # there is no such hour: in the default's, from 4 to 5, all would expire untold
     "cleanResourceInterval": "100",
     "deleteCommitLogFilesInterval": "1",
     "deleteConsumeQueueFilesInterval": "1",
