@@ -8,7 +8,7 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check lint types unit real interoperation behaviours spark-matrix java bench format clean
+.PHONY: help demo test check lint types unit real interoperation behaviours million spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -43,18 +43,23 @@ unit: java
 
 real: java  ## The behaviours on real brokers, and what else needs them
 	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:
-	@# it runs first, beside the light half of the other; what is heavy there comes last.
+	@# it runs first, beside the light behaviours; Spark, which is heavy, comes last.
 	$(MAKE) --jobs=2 --keep-going interoperation behaviours
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
 FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
+SPARK = $(wildcard integration/test_spark_*.py)
 HEAVY = integration/test_spark_data_loss.py integration/test_spark_counts.py integration/test_spark_kills.py
 
 interoperation: .venv/installed
-	$(REAL) $(FAULTS) $(filter-out $(FAULTS) $(HEAVY),$(wildcard integration/test_*.py))
+	$(REAL) $(FAULTS) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
 
 behaviours: .venv/installed
 	$(REAL) tests/behaviours $(HEAVY)
+	$(REAL) $(filter-out $(HEAVY),$(SPARK))
+
+million: java  ## A million messages through Spark and back, each once: by batch and stream, on each version
+	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py
 
 spark-matrix: java  ## The tests of Spark, with the older versions that work too
 	$(BIN)/python -m integration.spark_matrix
