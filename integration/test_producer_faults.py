@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
+from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
 from integration.sending import PATIENT
 from rocketmq_py import (
@@ -37,12 +38,17 @@ from tests.behaviours.reading import PATIENCE
 
 COUNT = 50_000
 VICTIM, SURVIVOR = "broker-a", "broker-b"
+SLACK = 1.0
+"""Seconds that may pass on a busy machine between what a producer does and its note here."""
 POLICIES: dict[str | None, LatencyFaultPolicy | None] = {None: None, "4.x": JAVA_4, "5.x": JAVA_5}
 
 
-@pytest.fixture
-def two_brokers(keeper: ThreadPoolExecutor, own_cluster: Callable[..., Cluster], version: str) -> Cluster:
-    return own_cluster(version, brokers=2, settings={"flushDiskType": "SYNC_FLUSH", **PATIENT})
+@pytest.fixture(scope="module", params=VERSIONS)
+def two_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A test leaves both of them serving."""
+    settings = {"flushDiskType": "SYNC_FLUSH", **PATIENT}
+    with start_own_cluster(request.param, brokers=2, settings=settings) as cluster:
+        yield cluster
 
 
 @attrs.frozen
@@ -103,8 +109,8 @@ class Learning:
         wrong = []
         for event in self.events:
             if event.what == "chosen":
-                good = {name for name in event.among if until[name] <= event.time and name not in lost}
-                if good and event.broker not in good:
+                good = {name for name in event.among - lost if until[name] <= event.time - SLACK}
+                if good and (until[event.broker] > event.time or event.broker in lost):
                     wrong.append(event)
                 continue
             lost.discard(event.broker)
@@ -226,12 +232,21 @@ async def until(condition: Callable[[], bool]) -> None:
             await trio.sleep(0.02)
 
 
+async def in_good_order(traffic: Traffic) -> None:
+    """Send to the victim until nothing is held against it: on a busy machine its answers may be slow."""
+    producer, some = traffic.producer, MessageQueue(traffic.topic, VICTIM, 0)
+    await until(lambda: not producer.in_flight)
+    with trio.fail_after(PATIENCE):
+        while VICTIM in producer.statistics.brokers:
+            await traffic.stored_by(some)
+            await trio.sleep(0.05)
+
+
 async def prepare_topic(cluster: Cluster, topic: str) -> None:
     async with Client(cluster.name_servers) as client:
         await create_topic(client, topic, queues=4)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("latency_faults", POLICIES)
 async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
     two_brokers: Cluster,
@@ -247,6 +262,7 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
         traffic = Traffic(producer, unique)
         await traffic.send_until(COUNT // 3)
         cluster.kill(VICTIM)
+        await traffic.send(MessageQueue(unique, VICTIM, 0))  # it may be out, for it was slow
         async with trio.open_nursery() as nursery:
             nursery.start_soon(traffic.send_until, 2 * COUNT // 3)
             await trio.to_thread.run_sync(keeper.submit(cluster.restart, VICTIM).result)
@@ -263,7 +279,6 @@ async def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(
     await check_what_is_stored(traffic, learning, cluster.name_servers)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
 async def test_sends_to_a_frozen_broker_time_out(
     two_brokers: Cluster, learning: Learning, unique: str
 ) -> None:
@@ -287,7 +302,6 @@ async def test_sends_to_a_frozen_broker_time_out(
     await check_what_is_stored(traffic, learning, cluster.name_servers)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("latency_faults", ["4.x", "5.x"])
 async def test_a_frozen_broker_is_gone_round(
     two_brokers: Cluster, learning: Learning, unique: str, latency_faults: str
@@ -304,6 +318,7 @@ async def test_a_frozen_broker_is_gone_round(
     async with Producer(cluster.name_servers, **options) as producer:
         traffic = Traffic(producer, unique)
         await traffic.send_until(COUNT // 3)
+        await in_good_order(traffic)
         connection = producer.client.connections.get_nowait(cluster.brokers[VICTIM])
         assert connection is not None
         cluster.freeze(VICTIM)
@@ -316,6 +331,7 @@ async def test_a_frozen_broker_is_gone_round(
     assert learning.failed_at(cluster.brokers[VICTIM]) & moved
     # A broker that comes under pressure may refuse a message ever so often.
     refused = learning.failed_at(cluster.brokers[SURVIVOR])
-    assert set(traffic.errors) <= refused, "given up without a try on the other broker"
+    given_up = set(traffic.errors) - refused
+    assert not [(body, learning.failures[body]) for body in given_up], "without a try on the other broker"
     assert not learning.wrong_choices(policy)
     await check_what_is_stored(traffic, learning, cluster.name_servers)
