@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
+from contextlib import closing
+from functools import partial
 
-import pyarrow
 from pyspark.errors import PySparkRuntimeError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from rocketmq_py.spark import STAMP
 
@@ -27,18 +28,17 @@ TABLE = """
 """
 
 
-def store(path: str, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Write one partition's rows in a transaction; return how many were new."""
-    with sqlite3.connect(path, timeout=60) as table:
-        before = table.total_changes
-        for batch in batches:
-            columns = [column.to_pylist() for column in batch.columns]
-            table.executemany(
-                "insert or ignore into messages values (?, ?, ?, ?, ?, ?)", zip(*columns, strict=True)
-            )
-        new = table.total_changes - before
-    table.close()
-    yield pyarrow.record_batch({"new": pyarrow.array([new], pyarrow.int64())})
+def store(path: str, rows: Iterable[Row]) -> None:
+    """Write one partition's rows in a transaction."""
+    with closing(sqlite3.connect(path, timeout=60)) as table, table:
+        table.executemany("insert or ignore into messages values (?, ?, ?, ?, ?, ?)", rows)
+
+
+def count(path: str) -> int:
+    """Return how many rows the table has."""
+    with closing(sqlite3.connect(path)) as table:
+        rows: int = table.execute("select count(*) from messages").fetchone()[0]
+    return rows
 
 
 def start_spark() -> SparkSession:
@@ -54,15 +54,14 @@ def start_spark() -> SparkSession:
 def main(address: str, topic: str, path: str, checkpoint: str) -> None:
     """Store what the topic holds and the table lacks."""
     spark = start_spark()
-    with sqlite3.connect(path) as table:
+    with closing(sqlite3.connect(path)) as table:
         table.execute(TABLE)
-    table.close()
 
     def store_batch(messages: DataFrame, number: int) -> None:
         columns = ["topic", "brokerName", "queueId", "queueOffset", f"properties['{STAMP}']", "string(body)"]
-        rows = messages.selectExpr(*columns)
-        stored = rows.mapInArrow(lambda batches: store(path, batches), "new long").collect()
-        print(f"batch {number}: {sum([row.new for row in stored])} new rows", flush=True)
+        before = count(path)
+        messages.selectExpr(*columns).foreachPartition(partial(store, path))
+        print(f"batch {number}: {count(path) - before} new rows", flush=True)
 
     messages = (
         spark.readStream.format("rocketmq")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from rocketmq_py.blocking import Client
@@ -81,12 +80,12 @@ def test_a_failed_task_runs_again_alone(
     found = copies(client, target)
     check_each_once(found, 160)
     repeated = {(stamp.batch_id, stamp.partition) for stamp, numbers in found.items() if len(numbers) > 1}
-    assert repeated == {(0, copying.FAILING), (1, copying.FAILING)}
+    assert repeated == {(0, 1), (1, 1)}
 
 
-def spoil_while(flag: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Make the last row of a task one that the sink refuses, as long as a file is there."""
-    return copying.spoil(batches, Path(flag).exists())
+def is_late_while(flag: str, body: bytes) -> bool:
+    """Whether a message is among the last of batch 1, and a file is there."""
+    return int(body) in range(116, 120) and Path(flag).exists()
 
 
 def test_a_failed_batch_is_replayed_as_it_was(
@@ -99,7 +98,7 @@ def test_a_failed_batch_is_replayed_as_it_was(
         source,
         target,
         tmp_path / "checkpoint",
-        functools.partial(spoil_while, str(tmp_path / "flag")),
+        functools.partial(is_late_while, str(tmp_path / "flag")),
     )
     send(client, source, range(60))
     copy()
@@ -111,7 +110,8 @@ def test_a_failed_batch_is_replayed_as_it_was(
     assert stored
     send(client, source, range(120, 150))  # more is there when it is replayed
     (tmp_path / "flag").unlink()
-    copy()
+    for _ in range(2):  # Spark 4.1 reads one batch a start
+        copy()
     found = copies(client, target)
     check_each_once(found, 150)
     assert {stamp: found[stamp] for stamp in stored} == {stamp: 2 * found[stamp][:1] for stamp in stored}
