@@ -1,10 +1,12 @@
-"""Reading everything that a topic holds."""
+"""Reading everything that a topic holds, and how far a group has come."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import trio
 
-from rocketmq_py import Client, ReceivedMessage, Start
+from rocketmq_py import Client, MessageQueue, ReceivedMessage, Start
 
 PATIENCE = 60
 """Seconds after which what has not come will not come."""
@@ -30,3 +32,15 @@ async def read_all(client: Client, topic: str, *, count: int) -> list[ReceivedMe
         reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as received,
     ):
         return [message async for message in received]
+
+
+async def until_committed(client: Client, group: str, ends: Mapping[MessageQueue, int]) -> None:
+    """Wait until a group that runs has committed these offsets.
+
+    Who leaves may find the one before: a broker may write down what a pull under way carries after what the
+    consumer has committed since. While it runs, its next pull tells the broker again.
+    """
+    with trio.fail_after(PATIENCE):
+        for queue, end in ends.items():
+            while await client.brokers.committed_offset(group, queue) != end:
+                await trio.sleep(0.05)

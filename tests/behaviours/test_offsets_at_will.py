@@ -14,6 +14,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumerOffsets
 from rocketmq_py.protocol.headers import GetConsumerStatusRequest
 from tests.behaviours.conftest import create_topic
+from tests.behaviours.reading import until_committed
 
 PATIENCE = 60
 """Seconds after which a test that still waits has failed."""
@@ -66,13 +67,14 @@ async def test_a_user_goes_back_and_forward(client: Client, unique: str) -> None
         with trio.fail_after(PATIENCE):
             while await consumer.committed(queue) != 20:
                 await trio.sleep(0.05)
-        # Beyond the end: the broker corrects it.
+        # Beyond the end: the broker corrects it, to the end that there is then.
         await consumer.seek(queue, 1000)
+        await until_committed(client, group, {queue: 20})
         await fill(client, unique, 1)
         with trio.fail_after(PATIENCE):
             while not kept.got[20]:
                 await trio.sleep(0.05)
-    assert await client.brokers.committed_offset(group, queue) == 21
+        await until_committed(client, group, {queue: 21})
 
 
 async def test_an_operator_asks_how_far_each_member_is(client: Client, unique: str) -> None:

@@ -10,6 +10,7 @@ import trio
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
 from rocketmq_py.remoting.address import split_address
 from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import until_committed
 
 PATIENCE = 60
 
@@ -97,11 +98,8 @@ async def test_consumption_goes_on(
                 await trio.sleep(0.02)
             await until(60)
             assert len([queue for queue in consumer.queues if queue.topic == topic]) == 4
+            # What was handled is committed all the same.
+            route = await client.routes.get(topic)
+            ends = {queue: await client.brokers.max_offset(queue) for queue in route.read_queues}
+            await until_committed(client, f"group-{unique}", ends)
             nursery.cancel_scope.cancel()
-        # What was handled has been committed all the same.
-        route = await client.routes.get(topic)
-        committed = [
-            await client.brokers.committed_offset(f"group-{unique}", queue) for queue in route.read_queues
-        ]
-        ends = [await client.brokers.max_offset(queue) for queue in route.read_queues]
-    assert committed == ends
