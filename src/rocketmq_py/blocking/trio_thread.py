@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import contextvars
 import logging
+import math
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -21,6 +23,8 @@ logger = logging.getLogger("rocketmq_py.blocking")
 
 EXIT_SECONDS = 15.0
 """How long the end of a process waits, at the most, until everything that is open is closed."""
+LONGEST_WAIT = 1.0
+"""Seconds after which a thread that waits looks whether it is to go on waiting."""
 
 Result = TypeVar("Result")
 
@@ -200,11 +204,12 @@ class TrioThread:
 class Call(Generic[Result]):
     """A call under way: one thread waits for it, a task of the other thread does it."""
 
-    __slots__ = ("_done", "_error", "_function", "_result", "_scope", "context", "has_begun")
+    __slots__ = ("_done", "_error", "_function", "_has_ended", "_result", "_scope", "context", "has_begun")
 
     def __init__(self, function: Callable[[], Awaitable[Result]]) -> None:
         self.context = contextvars.copy_context()
         self.has_begun = False
+        self._has_ended = False
         self._function = function
         self._done = threading.Lock()
         self._done.acquire()
@@ -213,8 +218,18 @@ class Call(Generic[Result]):
         self._error: BaseException | None = None
 
     def wait(self, timeout: float = -1) -> bool:
-        """Wait for its end, in the thread that calls; False if that takes longer than ``timeout`` seconds."""
-        return self._done.acquire(timeout=timeout)
+        """Wait for its end, in the thread that calls; False if that takes longer than ``timeout`` seconds.
+
+        It may be waited for again: an interruption may come when the waiting has just ended.
+        """
+        until = time.monotonic() + timeout if timeout >= 0 else math.inf
+        while not self._has_ended:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            # A signal that came just before the waiting is seen when it ends, so it must not be long.
+            self._done.acquire(timeout=min(left, LONGEST_WAIT))
+        return True
 
     def outcome(self) -> Result:
         """Return its result, or raise its error."""
@@ -238,7 +253,7 @@ class Call(Generic[Result]):
         except BaseException as error:  # noqa: BLE001  # raised in the thread that waits
             self._error = error
         finally:
-            self._done.release()
+            self._end()
 
     def cancel(self) -> None:
         """Have it end soon, in trio's thread."""
@@ -249,9 +264,13 @@ class Call(Generic[Result]):
 
     def abandon(self, error: ClosedError) -> None:
         """Have the waiting thread go on: nobody will do it."""
-        if self._done.locked():
+        if not self._has_ended:
             self._error = error
-            self._done.release()
+            self._end()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._done.release()
 
 
 _lock = threading.Lock()
