@@ -23,8 +23,8 @@ import attrs
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.clusters.layout import free_ports
 from integration.clusters.local import start_local_cluster
+from integration.clusters.ports import free_ports
 from integration.java.peer import CLIENT_OF_SERVER, QUICK, run_java_async
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "frames"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from integration.clusters import containers, probe, provider
+from integration.clusters import containers, local, probe, provider
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import remove_abandoned_folders
 from integration.clusters.local import start_local_cluster
 from integration.clusters.plugin import StartCluster
+from integration.clusters.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED_ELSEWHERE = """
@@ -23,6 +25,16 @@ from integration.clusters.local import start_local_cluster
 cluster = start_local_cluster("4.9.7")
 print(cluster.name_servers, *cluster.brokers.values(), cluster.nodes.folder, flush=True)
 input()
+"""
+ALL_PORTS = """
+from itertools import count
+from integration.clusters.cluster import ClusterStartError
+from integration.clusters.ports import free_ports
+try:
+    for _ in count():
+        print(*free_ports(1))
+except ClusterStartError:
+    pass
 """
 
 
@@ -103,6 +115,28 @@ def test_the_folder_of_a_running_cluster_is_not_removed(own_cluster: Callable[..
     cluster = own_cluster("4.9.7")
     remove_abandoned_folders()
     cluster.restart("broker-a")
+
+
+def test_nobody_else_is_given_the_ports_of_a_cluster_that_is_down() -> None:
+    ours = set(free_ports(3))
+    run = subprocess.run(
+        [sys.executable, "-c", ALL_PORTS], check=True, stdout=subprocess.PIPE, cwd=ROOT, text=True
+    )
+    others = {int(port) for port in run.stdout.split()}
+    assert len(others) > 1000
+    assert not ours & others
+
+
+@pytest.mark.usefixtures("java_and_maven")
+def test_a_broker_whose_port_is_taken_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        offers = [[*free_ports(1), taken.getsockname()[1]], free_ports(2)]
+        monkeypatch.setattr(local, "free_ports", lambda _count: offers.pop(0))
+        with start_local_cluster("4.9.7") as cluster:
+            assert not offers
+            assert probe.broker_serves(cluster.brokers["broker-a"])
 
 
 def test_without_docker_and_java_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

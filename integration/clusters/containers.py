@@ -30,12 +30,12 @@ from integration.clusters.layout import (
     Node,
     addresses_of,
     as_properties,
-    free_ports,
     identity_settings,
     nodes_at,
     starts,
     with_home,
 )
+from integration.clusters.ports import free_ports
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

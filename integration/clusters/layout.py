@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
-
-from integration.clusters.cluster import ClusterStartError
 
 CLUSTER_NAME = "DefaultCluster"
 
@@ -50,9 +46,6 @@ BROKER_SETTINGS: Mapping[str, str] = {
     "transactionMetricFlushInterval": "500",
 }
 """What every broker is told, unless the settings of one cluster differ."""
-
-# Below the range from which operating systems take the ports of outgoing connections.
-_PORTS = range(20_000, 30_000)
 
 
 def broker_names(count: int) -> list[str]:
@@ -127,29 +120,3 @@ def as_properties(settings: Mapping[str, str]) -> str:
 def with_home(text: str, home: str) -> str:
     """Return ``text`` with the servers' home where it says ``{home}``."""
     return text.replace("{home}", home)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ``count`` ports; of each, the port two below (VIP channel) and the next (HA) are free too.
-
-    Raises:
-        ClusterStartError: there are not so many.
-    """
-    found: list[int] = []
-    for port in random.sample(range(_PORTS.start, _PORTS.stop, 4), k=len(_PORTS) // 4):
-        if _are_free((port - 2, port, port + 1)):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise ClusterStartError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
-
-
-def _are_free(ports: Sequence[int]) -> bool:
-    for port in ports:
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind(("", port))
-            except OSError:
-                return False
-    return True

@@ -19,12 +19,12 @@ from integration.clusters.layout import (
     STOP_TIMEOUT,
     addresses_of,
     as_properties,
-    free_ports,
     identity_settings,
     nodes_at,
     starts,
     with_home,
 )
+from integration.clusters.ports import free_ports
 from integration.clusters.processes import OPEN_MODULES, Process
 
 _BIND_ERROR = "Address already in use"
@@ -208,7 +208,7 @@ class LocalNodes:
             return
         log = process.log_tail()
         what = f"does not serve after {START_TIMEOUT:g} s" if process.is_running else "has ended"
-        error = _PortTakenError if _BIND_ERROR in log else ClusterStartError
+        error = _PortTakenError if process.has_printed(_BIND_ERROR) else ClusterStartError
         raise error(f"{name} of RocketMQ {self.version} {what}:\n{log}")
 
     def _write_config(self, name: str, settings: Mapping[str, str]) -> Path:

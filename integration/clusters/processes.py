@@ -110,4 +110,11 @@ class Process:
 
     def log_tail(self, size: int = 3000) -> str:
         """Return the last ``size`` characters that it printed."""
-        return self.log.read_text(encoding="utf-8", errors="replace")[-size:]
+        return self._printed()[-size:]
+
+    def has_printed(self, text: str) -> bool:
+        """Whether ``text`` is anywhere in what it printed: stack traces push it out of the tail."""
+        return text in self._printed()
+
+    def _printed(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")

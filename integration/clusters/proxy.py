@@ -10,8 +10,9 @@ from typing import Self
 from integration.clusters import maven, probe
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import OwnedFolder
-from integration.clusters.layout import CLUSTER_NAME, START_TIMEOUT, free_ports
+from integration.clusters.layout import CLUSTER_NAME, START_TIMEOUT
 from integration.clusters.local import write_logback
+from integration.clusters.ports import free_ports
 from integration.clusters.processes import OPEN_MODULES, Process
 
 VERSION = "5.5.0"

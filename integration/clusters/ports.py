@@ -1,0 +1,66 @@
+"""Ports for clusters, which other runs on this machine leave alone, also while a broker is down."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import socket
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from integration.clusters.cluster import ClusterStartError
+
+# Below the range from which operating systems take the ports of outgoing connections.
+_PORTS = range(20_000, 30_000)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ``count`` ports; of each, the port two below (VIP channel) and the next (HA) are free too.
+
+    They are this process's as long as it lives: nobody who asks here gets them again.
+
+    Raises:
+        ClusterStartError: there are not so many.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_candidates(), None)
+        if port is None:
+            raise ClusterStartError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+        if _lock(port) and all(_is_free(each) for each in (port - 2, port, port + 1)):
+            found.append(port)
+    return found
+
+
+@cache
+def _candidates() -> Iterator[int]:
+    """Return the ports that this process has not looked at yet; each comes once."""
+    return iter(random.sample(range(_PORTS.start, _PORTS.stop, 4), k=len(_PORTS) // 4))
+
+
+def _lock(port: int) -> bool:
+    # Byte by byte, a file of no length stands for all ports; the system unlocks them when the process ends.
+    try:
+        fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@cache
+def _locks() -> int:
+    path = Path(tempfile.gettempdir()) / f"rocketmq-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", port))
+        except OSError:
+            return False
+    return True
