@@ -119,10 +119,6 @@ class Run:
 
     async def kill_and_start_broker(self) -> None:
         """Kill a broker; start it again when others have gone on; wait until its offsets are made good."""
-        with trio.fail_after(PATIENCE):
-            # It first writes them ten seconds after its start; killed before, it would know of no group.
-            while not self._offsets_on_disk():
-                await trio.sleep(0.2)
         await trio.to_thread.run_sync(self.cluster.kill, VICTIM)
         self.journal.remember(VICTIM, self._offsets_on_disk())
         self.journal.mark("X", VICTIM)
@@ -139,6 +135,12 @@ class Run:
                     await trio.sleep(0.2)
                     self.journal.read()
         self.journal.mark("R", VICTIM)
+
+    async def until_offsets_on_disk(self) -> None:
+        """Wait until who will be killed has written down the group, ten seconds after its start at first."""
+        with trio.fail_after(PATIENCE):
+            while not self._offsets_on_disk():
+                await trio.sleep(0.2)
 
     def _offsets_on_disk(self) -> dict[int, int]:
         for name in ("consumerOffset.json", "consumerOffset.json.bak"):
@@ -206,6 +208,7 @@ async def test_a_group_goes_on_whoever_dies(
         with trio.fail_after(PATIENCE):
             while await run.lag():
                 await trio.sleep(0.2)
+        await run.until_offsets_on_disk()
         assert not journal.repeats
         await run.start("two")
         await run.start("three")
