@@ -1,20 +1,45 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 import trio
 import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.bodies import ConsumerData, SubscriptionData
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
-from tests.scripted import ScriptedServer, ignore, scripted_cluster, store
+from rocketmq_py.remoting import Connection
+from tests.scripted import Answering, ScriptedServer, ignore, scripted_cluster, store
 
 
 def heartbeats(server: ScriptedServer) -> list[dict[str, object]]:
     return [msgspec.json.decode(request.body) for request in server.asked(RequestCode.HEART_BEAT)]
+
+
+def hold_heartbeats() -> tuple[list[Callable[[], None]], Answering]:
+    """Return a script that answers everything but heartbeats, and what answers these, one by one."""
+    held: list[Callable[[], None]] = []
+
+    def answer(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.HEART_BEAT:
+            held.append(partial(store, connection, request))
+        else:
+            store(connection, request)
+
+    return held, answer
+
+
+async def until_asked(server: ScriptedServer, code: int, count: int = 1) -> None:
+    with trio.fail_after(10):
+        while len(server.asked(code)) < count:
+            await trio.sleep(0.01)
 
 
 async def test_every_broker_in_use_hears_of_every_group_every_30_s(
@@ -170,3 +195,70 @@ async def test_a_broker_that_does_not_take_a_heartbeat_over_a_new_connection_is_
         await trio.sleep(30)
         # That of the round, which dials, and that of the connection that it has dialled.
         assert len(heartbeats(server)) > 2
+
+
+async def test_leave_is_taken_when_heartbeats_under_way_are_answered() -> None:
+    """Brokers serve the two in different threads: if the leave came first, the group would have it back."""
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        (server,) = cluster.brokers.values()
+        held, server.answer = hold_heartbeats()
+        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await client.routes.get("T")
+        await until_asked(server, RequestCode.HEART_BEAT)  # that of the background
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.heartbeats.send)
+                await until_asked(server, RequestCode.HEART_BEAT, 2)
+                scope.cancel()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.heartbeats.remove_consumer, "c")
+            for answer_heartbeat in held:
+                # An answer to something else, so that all that was sent before has been read.
+                await client.connections.request(server.address, 12345, {}, timeout=3)
+                assert not server.asked(RequestCode.UNREGISTER_CLIENT)
+                answer_heartbeat()
+        assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
+
+
+async def test_a_broker_that_answers_no_heartbeat_is_left_after_a_second(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        (server,) = cluster.brokers.values()
+        _, server.answer = hold_heartbeats()
+        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await client.routes.get("T")
+        await trio.sleep(0.1)
+        assert len(heartbeats(server)) == 1
+        start = trio.current_time()
+        await client.heartbeats.remove_consumer("c")
+        assert 1 <= trio.current_time() - start < 1.1
+        assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
+
+
+async def test_leave_is_taken_over_each_connection_that_the_broker_knows_the_member_by() -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        (server,) = cluster.brokers.values()
+        vip = await client.connections.get(server.address)  # in no route: as the VIP channel is
+        client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
+        await client.heartbeats.ensure_heard(vip, timeout=3)
+        await client.heartbeats.remove_consumer("c")
+        assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
+
+
+async def test_who_waits_for_a_heartbeat_is_told_that_the_client_was_closed() -> None:
+    async with scripted_cluster(store) as cluster, trio.open_nursery() as nursery:
+        (server,) = cluster.brokers.values()
+        _, server.answer = hold_heartbeats()
+        async with ClientInstance(cluster.address) as client:
+            client.heartbeats.add_producer("p")
+            connection = await client.connections.get(server.address)
+
+            async def wait() -> None:
+                with pytest.raises(RocketMQError, match="closed"):
+                    await client.heartbeats.ensure_heard(connection, timeout=3)
+
+            nursery.start_soon(wait)
+            await until_asked(server, RequestCode.HEART_BEAT)
+        with pytest.raises(RocketMQError, match="closed"):
+            await client.heartbeats.ensure_heard(connection, timeout=3)

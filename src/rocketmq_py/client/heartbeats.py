@@ -7,18 +7,30 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
+import attrs
 import msgspec
 import trio
 
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, RocketMQError
+from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.protocol.headers import HeartbeatRequest, UnregisterClientRequest
 from rocketmq_py.remoting import Connection, Connections
 
 logger = logging.getLogger("rocketmq_py.client")
+
+LEAVE_SECONDS = 1.0
+"""How long a broker may take to answer a heartbeat that is under way, and then the leave-taking."""
+
+
+@attrs.define(eq=False)
+class _Heartbeat:
+    """A heartbeat that is under way, and why it failed."""
+
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    error: RocketMQError | None = None
 
 
 @contextmanager
@@ -37,6 +49,7 @@ class Heartbeats:
     Masters hear of all groups; slaves only of consumers, who may pull from them.
 
     Args:
+        nursery: where heartbeats go on that nobody waits for any more.
         client_id: who speaks.
         connections: how brokers are reached.
         routes: which brokers are in use.
@@ -48,6 +61,7 @@ class Heartbeats:
 
     def __init__(
         self,
+        nursery: trio.Nursery,
         client_id: str,
         connections: Connections,
         routes: Routes,
@@ -57,6 +71,7 @@ class Heartbeats:
         interval: float,
         timeout: float,
     ) -> None:
+        self._nursery = nursery
         self._client_id = client_id
         self._connections = connections
         self._routes = routes
@@ -71,6 +86,7 @@ class Heartbeats:
         self._expects_replies = False
         self._heard: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._heard_at: set[str] = set()
+        self._under_way: WeakKeyDictionary[Connection, set[_Heartbeat]] = WeakKeyDictionary()
 
     def add_producer(self, group: str) -> None:
         """Announce a producer group from now on. Several producers of one client may share a group."""
@@ -122,13 +138,34 @@ class Heartbeats:
             await self._send_on(connection, min(timeout, self._timeout))
 
     async def _send_on(self, connection: Connection, timeout: float) -> None:
+        """Send one, and wait for its answer. When cancelled, it goes on: who leaves has to know its end."""
+        heartbeat = _Heartbeat()
+        try:
+            self._nursery.start_soon(self._tell, connection, timeout, heartbeat)
+        except RuntimeError:
+            raise ClosedError("the client is closed") from None  # its nursery has ended
+        self._under_way.setdefault(connection, set()).add(heartbeat)
+        await heartbeat.answered.wait()
+        if heartbeat.error is not None:
+            raise heartbeat.error
+
+    async def _tell(self, connection: Connection, timeout: float, heartbeat: _Heartbeat) -> None:
         groups = self._groups_changed
         header = HeartbeatRequest()
-        answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
-        self._heard[connection] = groups
-        self._heard_at.add(connection.address)
+        try:
+            answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
+            self._heard[connection] = groups
+            self._heard_at.add(connection.address)
+        except RocketMQError as error:
+            heartbeat.error = error
+        except trio.Cancelled:
+            heartbeat.error = ClosedError("the client is closed")
+            raise
+        finally:
+            self._under_way[connection].remove(heartbeat)
+            heartbeat.answered.set()
 
     def send_soon(self) -> None:
         """Have a round sent at once by the background task: a group, subscription or broker is new."""
@@ -191,16 +228,19 @@ class Heartbeats:
     async def _unregister(self, header: UnregisterClientRequest) -> None:
         header = self._namespace.wrap(header)
         async with trio.open_nursery() as nursery:
-            for addresses in self._routes.brokers().values():
-                for address in addresses.values():
-                    # Brokers that cannot be reached notice by themselves that the connection has gone.
-                    if self._connections.get_nowait(address) is not None:
-                        nursery.start_soon(self._unregister_from, address, header)
+            # Brokers know members by their connections, and notice by themselves which of those have gone.
+            for connection in list(self._under_way):
+                if not connection.is_closed and not connection.draining:
+                    nursery.start_soon(self._take_leave, connection, header)
 
-    async def _unregister_from(self, address: str, header: UnregisterClientRequest) -> None:
+    async def _take_leave(self, connection: Connection, header: UnregisterClientRequest) -> None:
+        patience = min(self._timeout, LEAVE_SECONDS)
+        # Brokers have other threads for heartbeats. If one is read first and served second, the group has its
+        # member back, and a share of the queues is nobody's for two minutes.
+        with trio.move_on_after(patience):
+            for heartbeat in list(self._under_way[connection]):
+                await heartbeat.answered.wait()
         try:
-            await self._connections.request(
-                address, header.code, header.to_fields(), timeout=min(self._timeout, 1.0)
-            )
+            await connection.request(header.code, header.to_fields(), timeout=patience)
         except RocketMQError as error:
             logger.info("no leave taken: %s", error)

@@ -118,6 +118,7 @@ class ClientInstance(Lifespan):
             on_change=self._route_changed,
         )
         self.heartbeats = Heartbeats(
+            self.nursery,
             self.client_id,
             self.connections,
             self.routes,
