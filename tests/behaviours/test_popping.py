@@ -199,6 +199,22 @@ async def test_a_message_can_be_had_again_sooner_or_later(popping: Popping, cons
     await consumer.ack(later)
 
 
+async def test_each_delivery_of_a_message_begins_in_a_millisecond_of_its_own(
+    popping: Popping, consumer: PopConsumer
+) -> None:
+    """Brokers tell deliveries apart by that: of two that begin in the same, both may end with the first."""
+    sent = [b"%d" % number for number in range(100)]
+    await popping.send(*sent)
+    for _ in sent:
+        (message,) = await receive(consumer, 1)
+        times = [message.receipt.pop_time_ms]
+        for _ in range(2):
+            message = await consumer.change_invisible(message, 60)
+            times.append(message.receipt.pop_time_ms)
+        assert times == sorted(set(times))
+        await consumer.ack(message)
+
+
 async def test_what_is_acknowledged_with_its_new_handle(popping: Popping, consumer: PopConsumer) -> None:
     await popping.send(b"a", b"b")
     changed = [await consumer.change_invisible(message, 2) for message in await receive(consumer, 2)]

@@ -33,6 +33,9 @@ FIRST_POP_VERSION = 412
 """Brokers know pop from 5.0.0 on (Java: the ordinal of ``MQVersion.V5_0_0_SNAPSHOT``)."""
 FULL_SECONDS = 1.0
 """How long a broker that holds as many pops as it can is left alone."""
+BETWEEN_DELIVERIES_SECONDS = 0.001
+"""Brokers (5.5.0) tell a message's deliveries apart by the millisecond in which they begin. If its time is
+changed in that of the pop, or of the last change, the old delivery's end may end the new one: it is lost."""
 BROKERS_OWN_TIME = 0
 """Says that a pop was made when the broker gets it: else it would compare its clock with this machine's."""
 
@@ -133,6 +136,7 @@ class PopCalls:
 
     async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
         """Have a message come again after so many seconds from now; return it with its new handle."""
+        await trio.sleep(BETWEEN_DELIVERIES_SECONDS)
         address = self._client.routes.broker_address(message.receipt.broker_name)
         header = ChangeInvisibleTimeRequest(**self._names(message), invisible_time=round(seconds * 1000))
         answer = await self._client.brokers.call(address, header)
