@@ -132,7 +132,8 @@ class Heartbeats:
         """Send a heartbeat over this connection, unless the broker has heard of all groups over it.
 
         Brokers send transaction checks and replies only to connections that they had a heartbeat from; and
-        its answer tells the broker's version. Raises as :meth:`Connection.request`, and BrokerError.
+        its answer tells the broker's version. Raises as :meth:`Connection.request`, and BrokerError, and
+        ClosedError.
         """
         if not self.is_heard_on(connection):
             await self._send_on(connection, min(timeout, self._timeout))
