@@ -10,7 +10,7 @@ import trio
 
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client
-from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.headers import CreateTopicRequest, SendBatchMessageRequest
 from rocketmq_py.protocol.send_body import BatchedMessage, encode_batch

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeMode
-from rocketmq_py.consumer.calling import Caller
-from rocketmq_py.consumer.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, Producer, SendMode
@@ -177,7 +177,7 @@ async def test_a_handlers_call_is_a_span_below_that_of_the_send(spans: Spans, in
     async def handle_here(message: ReceivedMessage) -> None:
         handle(message)
 
-    caller = Caller(handle if in_thread else handle_here, 1, in_lists=False)
+    caller = Invoker(handle if in_thread else handle_here, 1, in_lists=False)
     message = sent_in(sending, TAGS="A", KEYS="k1 k2", baggage="who=me")
     await hooks_of(spans).call(caller.call, QUEUE, message)
     inner, span = spans.finished()

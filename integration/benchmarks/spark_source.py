@@ -26,7 +26,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
 from rocketmq_py import Client, Message, blocking
-from rocketmq_py.consumer.raw_pulling import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.reading import batches, read_spans

@@ -17,7 +17,7 @@ from integration.benchmarks.ready_rows import ReadyRows, ready_batch
 from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
-from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.spark.connections import producer_for
 from rocketmq_py.spark.options import ConnectionOptions, Use
 from rocketmq_py.spark.reading import read_spans

@@ -9,9 +9,9 @@ from typing import Any
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.calling import Caller
-from rocketmq_py.consumer.handling import Handling
-from rocketmq_py.consumer.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.received import QUEUE, several
@@ -48,10 +48,10 @@ def handling_in(
     backs: Callable[[ReceivedMessage, int], Awaitable[None]],
     batch_size: int | None = None,
     timeout: float = math.inf,
-) -> Handling:
-    return Handling(
+) -> ConcurrentDispatch:
+    return ConcurrentDispatch(
         nursery,
-        Caller(handle, concurrency, in_lists=batch_size is not None),
+        Invoker(handle, concurrency, in_lists=batch_size is not None),
         concurrency=concurrency,
         batch_size=batch_size,
         timeout=timeout,

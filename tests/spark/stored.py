@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketmq_py.consumer.raw_pulling import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.properties import encode_properties
 from rocketmq_py.protocol.stored_message import decode_messages, encode_message

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.consumer.raw_pulling import PulledChunk
+from rocketmq_py.consumer.read.raw import PulledChunk
 from rocketmq_py.errors import ProtocolError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.compression import CompressionType, codec, compress

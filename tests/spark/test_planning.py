@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.offsets import StreamOffset

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
-from rocketmq_py.consumer.raw_pulling import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.errors import DataLossError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG

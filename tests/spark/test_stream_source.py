@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.batch_source import open_cluster

@@ -16,6 +16,6 @@ parent opened raises ClosedError, and its connections are not touched: open it a
 from rocketmq_py.blocking.client import Client
 from rocketmq_py.blocking.producer import BatchingProducer, Producer
 from rocketmq_py.blocking.reader import Chunks, Messages, Reader
-from rocketmq_py.consumer.raw_pulling import PulledChunk, Span
+from rocketmq_py.consumer.read.raw import PulledChunk, Span
 
 __all__ = ["BatchingProducer", "Chunks", "Client", "Messages", "Producer", "PulledChunk", "Reader", "Span"]

@@ -14,18 +14,18 @@ from rocketmq_py.blocking.door import Door
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer.looking_up import END_OF_TIME_MS
-from rocketmq_py.consumer.raw_pulling import (
+from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS
+from rocketmq_py.consumer.read.raw import (
     DEFAULT_BUFFER,
     DEFAULT_PARALLEL,
     DEFAULT_PATIENCE,
     PulledChunk,
-    RawPulling,
+    RawPull,
     Span,
 )
-from rocketmq_py.consumer.reader import MAX_FOUND
-from rocketmq_py.consumer.reading import READER_GROUP, Reading
-from rocketmq_py.consumer.start import Start
+from rocketmq_py.consumer.read.reader import MAX_FOUND
+from rocketmq_py.consumer.read.start import Start
+from rocketmq_py.consumer.read.stream import READER_GROUP, MessageStream
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
 
@@ -195,22 +195,22 @@ class _Stream(Iterator[Item]):
 class Messages(_Stream[ReceivedMessage]):
     """The messages of a topic, as they come from its queues; made by ``Reader.open``.
 
-    Iterate over it; errors are those of the trio Reading. It goes on pulling until it is closed, by
+    Iterate over it; errors are those of the trio MessageStream. It goes on pulling until it is closed, by
     ``close()``, ``with``, or being dropped. A KeyboardInterrupt that ends the waiting loses no message.
     """
 
-    def __init__(self, reading: Reading, reader: Reader) -> None:
+    def __init__(self, reading: MessageStream, reader: Reader) -> None:
         super().__init__(Door(reading, reader), reading.some)
 
 
 class Chunks(_Stream[PulledChunk]):
     """What is pulled of spans; made by ``Reader.pull``.
 
-    Iterate over it; errors are those of the trio RawPulling. At the end of the iteration, and after an
+    Iterate over it; errors are those of the trio RawPull. At the end of the iteration, and after an
     error, it is closed; before, by ``close()``, ``with``, or being dropped.
     """
 
-    def __init__(self, pulling: RawPulling, reader: Reader) -> None:
+    def __init__(self, pulling: RawPull, reader: Reader) -> None:
         super().__init__(Door(pulling, reader), pulling.some)
 
     def __next__(self) -> PulledChunk:

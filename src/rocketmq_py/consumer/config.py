@@ -11,9 +11,9 @@ from typing import Any
 import attrs
 
 from rocketmq_py.client.config import ClientOptions, not_negative, positive
-from rocketmq_py.consumer.allocation import AllocateStrategy, allocate_averagely
-from rocketmq_py.consumer.flow import FlowLimits
-from rocketmq_py.consumer.locks import LOCK_INTERVAL, LOCK_LIFE
+from rocketmq_py.consumer.group.allocation import AllocateStrategy, allocate_averagely
+from rocketmq_py.consumer.group.queue_locks import LOCK_INTERVAL, LOCK_LIFE
+from rocketmq_py.consumer.pull.flow_control import FlowLimits
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from rocketmq_py.consumer.raw_pulling import Span
+from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.plain_errors import plain

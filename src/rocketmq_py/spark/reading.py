@@ -8,7 +8,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from rocketmq_py.consumer.raw_pulling import DEFAULT_BUFFER, DEFAULT_PARALLEL, PulledChunk, Span
+from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, PulledChunk, Span
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.protocol.subscription import ALL, subscribe
 from rocketmq_py.spark.columns import record_batch

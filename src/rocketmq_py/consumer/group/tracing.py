@@ -1,0 +1,82 @@
+"""Trace records of consumption. Java: ``ConsumeMessageTraceHookImpl``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketmq_py import properties as names
+from rocketmq_py.client.tracing import TraceDispatcher
+from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.message_id import UniqueIdGenerator
+from rocketmq_py.protocol.trace import ConsumeEndTrace, ConsumeStartTrace
+
+_NO_REGION = "null"
+"""As Java writes it: brokers of 4.x do not say it to consumers."""
+
+
+class ConsumeTraceHook(ConsumerHook):
+    """Writes two records for each message that its broker wants traced: before and after its handling.
+
+    As in Java, what a poll returns has both at once, and took no time.
+
+    Args:
+        dispatcher: sends the records.
+        unique_ids: makes the ids that the records of a call have in common.
+        now_ms: the wall clock, epoch milliseconds.
+    """
+
+    def __init__(
+        self, dispatcher: TraceDispatcher, unique_ids: UniqueIdGenerator, now_ms: Callable[[], int]
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._unique_ids = unique_ids
+        self._now_ms = now_ms
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """Write the records that say that a call begins."""
+        traced = [
+            message
+            for message in context.messages
+            if message.properties.get(names.TRACE_SWITCH) != "false"
+            and message.topic != self._dispatcher.topic
+        ]
+        request_id = self._unique_ids.next()
+        context.state[self] = request_id, traced
+        now_ms = self._now_ms()
+        for message in traced:
+            self._dispatcher.append(
+                ConsumeStartTrace(
+                    timestamp_ms=now_ms,
+                    region=message.properties.get(names.MESSAGE_REGION, _NO_REGION),
+                    group=context.consumer_group,
+                    request_id=request_id,
+                    message_id=message.message_id,
+                    retries=message.reconsume_times,
+                    keys=_keys_of(message),
+                )
+            )
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """Write the records that say how it ended."""
+        request_id, traced = context.state.pop(self)
+        seconds = context.seconds if context.mode is ConsumeMode.HANDLED else 0.0
+        cost_ms = int(seconds * 1000) // max(len(context.messages), 1)
+        now_ms = self._now_ms()
+        for message in traced:
+            self._dispatcher.append(
+                ConsumeEndTrace(
+                    request_id=request_id,
+                    message_id=message.message_id,
+                    cost_ms=cost_ms,
+                    success=context.success,
+                    keys=_keys_of(message),
+                    returned=context.returned,
+                    timestamp_ms=now_ms,
+                    group=context.consumer_group,
+                )
+            )
+
+
+def _keys_of(message: ReceivedMessage) -> str:
+    return " ".join(message.keys)

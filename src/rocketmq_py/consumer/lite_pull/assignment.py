@@ -1,0 +1,185 @@
+"""The queues that a lite pull consumer has, and what has been pulled of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeAlias
+
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.group.counters import Statistics
+from rocketmq_py.consumer.group.lag import ask_lag
+from rocketmq_py.consumer.group.offset_store import starting_offset
+from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
+from rocketmq_py.consumer.lite_pull.message_line import PollLine
+from rocketmq_py.consumer.lite_pull.offsets import PolledOffsets
+from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
+from rocketmq_py.consumer.pull.flow_control import FlowLimits
+from rocketmq_py.consumer.pull.pull_loop import PullLoop
+from rocketmq_py.consumer.pull.queue_puller import queue_name
+from rocketmq_py.errors import NotAssignedError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import SubscriptionData
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+AssignmentListener: TypeAlias = Callable[[list[MessageQueue], list[MessageQueue]], object]
+"""Called with the queues that a consumer has got, and with those that it has lost."""
+
+NO_SPACE = -1
+"""The bound for one queue's messages that not even an empty queue keeps to."""
+
+
+class PolledQueues:
+    """Queues, each with its pull loop, that a user polls. Java: ``AssignedMessageQueue``.
+
+    Args:
+        client: what the consumer talks through.
+        config: its settings.
+        subscriptions: what is wanted of each topic; may change.
+        timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
+        on_assignment: told when queues are got or lost; None for nobody.
+        statistics: counts what is pulled and polled.
+
+    Attributes:
+        line: what waits to be polled.
+        topics: gives the topics of which there are queues now.
+        pull_anew: has a topic's queues pulled anew.
+        look_for_progress, statistics: as Queues has them.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        config: LitePullConsumerConfig,
+        subscriptions: Mapping[str, SubscriptionData],
+        *,
+        timestamp_ms: int,
+        on_assignment: AssignmentListener | None,
+        statistics: Statistics,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._pulling = config.pulling()
+        self._timestamp_ms = timestamp_ms
+        self._on_assignment = on_assignment
+        self._offsets = PolledOffsets(client, config.group, auto_commit=config.auto_commit)
+        self._queues = AssignedQueues(
+            client,
+            self._pulling,
+            subscriptions,
+            self._offsets,
+            begin_at=self._begin_at,
+            limits=self._limits,
+            statistics=statistics,
+        )
+        self._is_crowded = False
+        self.line = PollLine()
+        self.topics = self._queues.topics
+        self.pull_anew = self._queues.pull_anew
+        self.look_for_progress = self._queues.look_for_progress
+        self.statistics = self._queues.statistics
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Have the pull loops run in ``nursery``."""
+        self._queues.open(nursery, self.line.offer)
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that there are now, sorted."""
+        return sorted(loop.queue for loop in self._queues)
+
+    async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Have these queues of the topic and no other; of those that are lost, the offsets are committed."""
+        before = set(self._of_topic(topic))
+        await self._queues.assign(topic, queues)
+        after = set(self._of_topic(topic))
+        if before == after:
+            return
+        self._look_for_room()
+        if self._on_assignment is not None:
+            try:
+                self._on_assignment(sorted(after - before), sorted(before - after))
+            except Exception:
+                logger.exception("group %s: on_assignment failed", self._config.group)
+
+    def check_assigned(self, queue: MessageQueue) -> None:
+        """Raise NotAssignedError unless the queue is there."""
+        self._loop_of(queue)
+
+    def pause(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
+        """Pull and hand out nothing of these queues (None for all), or go on; pass over those of others."""
+        wanted = None if queues is None else set(queues)
+        for loop in self._queues:
+            if wanted is None or loop.queue in wanted:
+                loop.pause(paused)
+                if loop.held is not None:
+                    self.line.offer(loop.held)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset`` in a queue. Raises NotAssignedError."""
+        self._loop_of(queue).begin_again(offset)
+        self._look_for_room()
+
+    def settle(self) -> None:
+        """Be done with everything that was polled."""
+        if self.line.settle() and self._is_crowded:
+            self._look_for_room()
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
+        """Commit now: these offsets, or (None) everything that was polled. Raises the first error."""
+        if offsets is None:
+            self.settle()
+            safe = {loop.queue: loop.safe_offset for loop in self._queues}
+            offsets = {queue: offset for queue, offset in safe.items() if offset is not None}
+        await self._offsets.commit(offsets)
+
+    async def commit_now_and_then(self) -> None:
+        """Commit what is done with every ``auto_commit_interval`` seconds, until cancelled."""
+        while True:
+            await trio.sleep(self._config.auto_commit_interval)
+            self._queues.note_offsets()
+            await self._offsets.write()
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Ask the brokers how far the group is behind in each queue."""
+        return await ask_lag(self._client, self.assignment(), self._offsets.committed)
+
+    async def leave(self) -> None:
+        """Give up all queues; what is done with is committed, unless that is left to the user."""
+        await self._queues.leave()
+
+    def _of_topic(self, topic: str) -> list[MessageQueue]:
+        return [loop.queue for loop in self._queues if loop.queue.topic == topic]
+
+    def _loop_of(self, queue: MessageQueue) -> PullLoop:
+        for loop in self._queues:
+            if loop.queue == queue:
+                return loop
+        raise NotAssignedError(
+            f"{queue_name(queue)} is not assigned to this consumer of group {self._config.group!r} (now)"
+        )
+
+    async def _begin_at(self, queue: MessageQueue) -> int:
+        config = self._config
+        return await starting_offset(
+            self._client, self._offsets, queue, config.consume_from, self._timestamp_ms
+        )
+
+    def _limits(self, queues: int) -> FlowLimits:
+        limits = self._pulling.flow_limits(queues)
+        if self._count() <= self._config.pull_threshold_for_all:
+            return limits
+        self._is_crowded = True
+        return FlowLimits(NO_SPACE, limits.size, limits.span)
+
+    def _count(self) -> int:
+        return sum(len(loop.held) for loop in self._queues if loop.held is not None)
+
+    def _look_for_room(self) -> None:
+        """Have all loops go on that wait because there was too much in all queues together."""
+        if self._count() <= self._config.pull_threshold_for_all:
+            self._is_crowded = False
+            for loop in self._queues:
+                loop.look_for_room()

@@ -1,0 +1,387 @@
+"""The lite pull consumer: messages come when they are asked for."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self, Unpack
+
+import trio
+
+from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
+from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.lite_pull.assignment import AssignmentListener, PolledQueues
+from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
+from rocketmq_py.consumer.lite_pull.membership import LitePullMembership
+from rocketmq_py.consumer.pull.queue_puller import queue_name
+from rocketmq_py.consumer.push.consumer import HALF_AN_HOUR_MS
+from rocketmq_py.consumer.read.range import first_at
+from rocketmq_py.consumer.read.stream import YIELD_EVERY
+from rocketmq_py.errors import ConfigurationError, NoQueueError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import check_topic
+from rocketmq_py.protocol.subscription import ALL
+
+MAX_POLLED = 32
+
+
+class LitePullConsumer(GroupConsumer):
+    """Gives messages when it is asked for them. Java: ``DefaultLitePullConsumer``.
+
+    ::
+
+        async with LitePullConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("TopicTest", "A || B")
+            while True:
+                for message in await consumer.poll(max=100):
+                    ...
+
+    Either topics are subscribed, whose queues the group's members share, or this consumer is told by
+    :meth:`assign` which queues to take: then it joins no group, and only uses the group's offsets. Queues are
+    pulled ahead in the background, within the bounds of the settings.
+
+    What a poll returned is done with when the next one begins, or the next message is asked for, and is
+    committed by the next commit: so each message comes at least once, and again if its handling ended in
+    an error or a crash. The end of the ``async with`` commits too: with an exception, not what was last
+    polled. With ``auto_commit=False`` nothing is committed but by :meth:`commit`. One task polls at a time.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open client to share.
+        group: the consumer group. All its members must subscribe alike.
+        on_assignment: called with the list of the queues that this consumer has got and that of those that
+            it has lost, whenever that changes. It must not block; what it raises is logged. Java:
+            ``MessageQueueListener``.
+        rng: the source of randomness, for tests that replay a run.
+        now_ms: the clock that subscriptions are dated with, epoch milliseconds.
+        **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance | str | None = None,
+        *,
+        group: str,
+        on_assignment: AssignmentListener | None = None,
+        rng: random.Random | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        **options: Unpack[LitePullConsumerOptions],
+    ) -> None:
+        own, shared = split_options(options, LitePullConsumerConfig, ClientConfig)
+        self.config = LitePullConsumerConfig(group=group, **own)
+        super().__init__(client, rng, shared, group=group, trace=self.config.trace)
+        self.close_timeout = self.config.close_timeout
+        self._now_ms = now_ms
+        timestamp_ms = self.config.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = now_ms() - HALF_AN_HOUR_MS
+        self._subscriptions = Subscriptions(self.client, group)
+        self._queues = PolledQueues(
+            self.client,
+            self.config,
+            self._subscriptions,
+            timestamp_ms=timestamp_ms,
+            on_assignment=on_assignment,
+            statistics=self._statistics,
+        )
+        self._member = LitePullMembership(self.client, self.config, self._subscriptions, self._queues)
+        self._subscriptions.on_change = self._member.subscription_changed
+        self._assigns = False
+        self._ends_with_error = False
+        self._until_yield = YIELD_EVERY
+
+    # What it reads
+
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Share a topic's queues with the group from now on, or ask for other messages of it than before.
+
+        A topic that does not exist is waited for. May be called before and while the consumer is open.
+        Brokers are asked in the background whether they accept a condition, before it takes effect: if they
+        do not, :meth:`poll` raises until the topic is subscribed otherwise. To know before, use
+        :meth:`check_sql`.
+
+        Args:
+            topic: the topic.
+            tags: tags with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set.
+
+        Raises:
+            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, both are
+                given, queues are assigned, or another consumer of this client is in the group.
+        """
+        if self._assigns:
+            raise ConfigurationError("this consumer has queues assigned; it cannot subscribe as well")
+        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
+        if self.is_open:
+            self._member.join()
+        self._subscriptions.put(subscription)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more; nothing happens if it is not subscribed."""
+        if not self._assigns:
+            self._subscriptions.remove(topic)
+
+    async def assign(
+        self, queues: Iterable[MessageQueue], tags: str = ALL, *, sql: str | None = None
+    ) -> None:
+        """Read these queues from now on and no other, whatever the group's other members do.
+
+        What was polled before is done with.
+
+        Args:
+            queues: the queues; see :meth:`queues`. Those that it had before go on where they are.
+            tags: which messages of them, as for :meth:`subscribe`.
+            sql: the same.
+
+        Raises:
+            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, both are given, or topics are
+                subscribed.
+            ConditionRefusedError: a broker does not accept the condition. The assignment is as it was.
+            TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
+            NameServerError, BrokerError: the route could not be asked for, or nobody could tell whether the
+                condition is accepted; then also ConnectError, ConnectionLostError, RequestTimeoutError.
+            ClosedError: the consumer is not open.
+
+        When cancelled, the assignment may have changed in part.
+        """
+        self._check_open()
+        if self._subscriptions.wanted and not self._assigns:
+            raise ConfigurationError("this consumer has subscribed; it cannot be assigned queues as well")
+        wanted: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            wanted[queue.topic].append(queue)
+        version_ms = self._now_ms()
+        subscriptions = [subscription_of(topic, tags, sql, version_ms=version_ms) for topic in wanted]
+        for topic, topic_queues in wanted.items():
+            missing = set(topic_queues).difference(await self.queues(topic))
+            if missing:
+                raise NoQueueError(f"there is no queue {queue_name(min(missing))} that may be read")
+        for subscription in subscriptions:
+            await check_condition(self.client, self.config.group, subscription)
+        self._queues.settle()
+        self._assigns = True
+        self._subscriptions.replace(subscriptions)
+        for topic in {*self._queues.topics(), *wanted}:
+            await self._queues.assign(topic, wanted.get(topic, ()))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer has now, sorted."""
+        return self._queues.assignment()
+
+    # Messages
+
+    async def poll(
+        self,
+        *,
+        max: int = MAX_POLLED,  # noqa: A002  # what users of pulling consumers know it as
+        timeout: float | None = None,
+    ) -> list[ReceivedMessage]:
+        """Return the next messages, or none if none came in time; what was polled before is done with.
+
+        Args:
+            max: how many at the most. Those of each queue come in their order, and the queues in turn.
+            timeout: seconds to wait for the first one; None is ``poll_timeout``, 0 takes what is here, and
+                ``math.inf`` waits for ever.
+
+        Raises:
+            ConfigurationError: an argument is outside of what is allowed, or nothing is subscribed or
+                assigned.
+            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed.
+            ClosedError: the consumer is not open, or is closed meanwhile.
+
+        Other errors of brokers do not end up here: they are logged, and tried again. When cancelled, no
+        message is lost.
+        """
+        if timeout is None:
+            timeout = self.config.poll_timeout
+        if max < 1 or not timeout >= 0:
+            raise ConfigurationError(f"poll(max={max}, timeout={timeout}): 1 or more, and 0 or more")
+        self._check_polling()
+        self._queues.settle()
+        await trio.lowlevel.checkpoint()
+        return await self._take(max, timeout)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Return the next message, waiting for it if need be; the one before is done with.
+
+        Raises and is cancelled as :meth:`poll`.
+        """
+        self._check_polling()
+        self._queues.settle()
+        self._until_yield -= 1
+        if not self._until_yield:
+            self._until_yield = YIELD_EVERY
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        (message,) = await self._take(1, math.inf)
+        return message
+
+    async def _take(self, count: int, timeout: float) -> list[ReceivedMessage]:
+        line, began = self._queues.line, trio.current_time()
+        messages = line.take(count)
+        with trio.move_on_after(timeout):
+            while not messages:
+                await line.changed()
+                self._check_open()
+                self._subscriptions.raise_refusal()
+                messages = line.take(count)
+        if messages and self._hooks.all:
+            return await line.hand_out(messages, self._hooks, trio.current_time() - began)
+        return messages
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Give nothing more of these queues (None for all that it has) until :meth:`resume`.
+
+        They keep their place, and what has been pulled of them. Queues of others are passed over. A queue
+        that is lost and comes again is not paused any more.
+        """
+        self._queues.pause(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on after :meth:`pause`."""
+        self._queues.pause(queues, False)
+
+    # Places
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset`` in a queue: what was pulled of it is dropped, and the next commit follows.
+
+        Raises:
+            ConfigurationError: the queue does not reach from before to this offset.
+            NotAssignedError: the queue is not assigned to this consumer.
+            ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError.
+
+        When cancelled, the queue goes on where it was.
+        """
+        self._check_assigned(queue)
+        brokers = self.client.brokers
+        first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
+        if not first <= offset <= end:
+            raise ConfigurationError(
+                f"cannot seek offset {offset}: {queue_name(queue)} has those from {first} to {end}"
+            )
+        self._queues.seek(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on with the oldest message that the broker has. As :meth:`seek`."""
+        self._check_assigned(queue)
+        self._queues.seek(queue, await self.client.brokers.min_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on with what is sent from now on. As :meth:`seek`."""
+        self._check_assigned(queue)
+        self._queues.seek(queue, await self.client.brokers.max_offset(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on with the first message stored at a time or later; see :meth:`offset_at`. As :meth:`seek`."""
+        self._check_assigned(queue)
+        self._queues.seek(queue, await first_at(self.client, self.config.group, queue, timestamp_ms))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that may be read, sorted. Java: ``fetchMessageQueues``.
+
+        Raises:
+            TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
+            NameServerError, BrokerError.
+        """
+        self._check_open()
+        return sorted((await self.client.routes.get(topic)).read_queues)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at a time or later, else the queue's end.
+
+        Java: ``offsetForTimestamp``, which on 4.x may be the offset of the message before that one.
+
+        Raises as :meth:`queues`, and NoQueueError, ProtocolError, ConnectError, ConnectionLostError,
+        RequestTimeoutError.
+        """
+        self._check_open()
+        return await first_at(self.client, self.config.group, queue, timestamp_ms)
+
+    # Commits
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit what was polled, all of it, and return when the brokers have confirmed.
+
+        Messages that a subscription leaves out are committed with those before them.
+
+        Args:
+            offsets: if given, commit these instead, each the offset of the message to go on with. A commit
+                that comes by itself replaces them: they go with ``auto_commit=False``.
+
+        Raises:
+            NotAssignedError: one of the queues is not assigned to this consumer.
+            ConfigurationError: an offset is below 0. ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: an offset could
+                not be committed; others may have been.
+
+        When cancelled, each offset is committed or not; the next commit writes those that may be missing.
+        """
+        self._check_open()
+        for queue, offset in (offsets or {}).items():
+            self._queues.check_assigned(queue)
+            if offset < 0:
+                raise ConfigurationError(f"cannot commit offset {offset} of {queue_name(queue)}: below 0")
+        await self._queues.commit(offsets)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return where the group goes on in a queue, as its broker has it; None if it has never been there.
+
+        4.x brokers that still have a queue's first message in memory say 0 for None. Raises as
+        :meth:`offset_at`.
+        """
+        await self.queues(queue.topic)
+        return await self.client.brokers.committed_offset(self.config.group, queue, zero_if_new=False)
+
+    def _consumed(self) -> PolledQueues:
+        return self._queues
+
+    # Beginning and end
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ends_with_error = error is not None
+        await super().__aexit__(kind, error, traceback)
+
+    async def _open(self) -> None:
+        await super()._open()
+        if self._subscriptions.wanted:
+            self._member.join()
+        await self.nursery.start(self._member.run)
+
+    async def _close(self) -> None:
+        if not self._ends_with_error:
+            self._queues.settle()
+        self._queues.line.wake()  # whoever polls is told that it is closed
+        await self._member.leave()
+        await super()._close()
+
+    def _abandon(self) -> None:
+        self._queues.line.wake()
+        super()._abandon()
+
+    def _check_polling(self) -> None:
+        self._check_open()
+        if not self._subscriptions.wanted:
+            raise ConfigurationError("nothing to poll: subscribe to a topic or assign queues first")
+        self._subscriptions.raise_refusal()
+
+    def _check_assigned(self, queue: MessageQueue) -> None:
+        self._check_open()
+        self._queues.check_assigned(queue)

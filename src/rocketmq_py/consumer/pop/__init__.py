@@ -1,0 +1,1 @@
+"""Consuming by pop (5.x): the pop consumer, and what a push consumer pops."""

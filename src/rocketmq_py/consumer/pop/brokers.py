@@ -1,0 +1,79 @@
+"""Which brokers a pop consumer asks, and in which order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.errors import NoQueueError, RocketMQError
+
+TURN_SECONDS = 1.0
+"""How long one broker may hold a pop while there are others that might have messages."""
+
+
+class Place(NamedTuple):
+    """A topic on one broker."""
+
+    topic: str
+    broker_name: str
+
+
+class Places:
+    """The topics' places in turn, and what fails there.
+
+    Args:
+        client: knows the topics' routes.
+        group: who asks, for the log.
+    """
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._turn = 0
+        self._streaks: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+
+    async def of(self, topics: Iterable[str]) -> list[Place]:
+        """Return where messages of the topics may be; each time another place is the first.
+
+        Raises:
+            RocketMQError: no topic has a route (that of the first is raised), or a queue that may be read.
+            While there is any, a topic without one is logged.
+        """
+        places: list[Place] = []
+        errors: dict[str, RocketMQError] = {}
+        for topic in topics:
+            try:
+                route = await self._client.routes.get(topic)
+            except RocketMQError as error:
+                errors[topic] = error
+                continue
+            names = {queue.broker_name for queue in route.read_queues}
+            places += [Place(topic, name) for name in sorted(names)]
+            if not names:
+                errors[topic] = NoQueueError(f"topic {topic!r} has no queue that may be read")
+        if not places:
+            raise next(iter(errors.values()))
+        for topic, missing in errors.items():
+            self._streaks[topic].failed(f"group {self._group}, topic {topic}", missing, TURN_SECONDS)
+        self._turn += 1
+        first = self._turn % len(places)
+        return places[first:] + places[:first]
+
+    def failed(self, place: Place, error: RocketMQError) -> None:
+        """Note that nothing could be asked for there; raise what will not be better next time."""
+        if error.spoils_route:
+            self._client.routes.spoil(place.topic)
+        elif not error.retriable:
+            raise error
+        self._streaks[place.broker_name].failed(self._what(place), error, TURN_SECONDS)
+
+    def answered(self, place: Place) -> None:
+        """Note that the broker has answered."""
+        if place.broker_name in self._streaks:
+            self._streaks[place.broker_name].succeeded(self._what(place))
+
+    def _what(self, place: Place) -> str:
+        return f"group {self._group}, popping from {place.broker_name}"

@@ -1,0 +1,377 @@
+"""The pop consumer: messages are taken when they are asked for, and acknowledged one by one (5.x)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Unpack
+
+import trio
+
+from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
+from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.lag import ask_lag
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, subscription_of
+from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, Places
+from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
+from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.polls import Polls
+from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import check_topic
+from rocketmq_py.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, SubscriptionData
+from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
+from rocketmq_py.protocol.subscription import ALL, matches
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+MAX_MESSAGES = 32
+"""Messages that a broker gives at once."""
+LAST_MOMENT_SECONDS = 0.1
+"""Brokers answer a little before a pop's time is up; what is left then is not worth asking again."""
+LEAVE_SHARE = 0.6
+"""Part of ``close_timeout`` for taking leave; what is left is for the client, which closes afterwards."""
+
+
+class PopConsumer(GroupConsumer):
+    """Takes a group's messages, each of which is then its own for a time. Java's nearest: ``SimpleConsumer``.
+
+    ::
+
+        async with PopConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("TopicTest", "A || B")
+            for message in await consumer.receive():
+                ...
+                await consumer.ack(message)
+
+    Brokers remember what each message's consumer has done with it: no queues are shared out, and there may be
+    more members than queues. A message that is not acknowledged in time comes again, to any member of the
+    group, as often as ``max_reconsume_times`` says; then it goes to the group's dead letters.
+
+    With ``orderly=True`` the messages of each queue come in their order, and no more of them before those
+    that came are acknowledged.
+
+    Needs brokers of 5.x. The members of a group either all pop or are all PushConsumers, which may be made to
+    pop as well: see AllocateByBroker.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open client to share.
+        group: the consumer group. All its members must subscribe alike.
+        rng: the source of randomness, for tests that replay a run.
+        now_ms: the clock that subscriptions are dated with, epoch milliseconds.
+        **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Entering raises:
+        ConfigurationError: another consumer of the client that is shared is in the group.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance | str | None = None,
+        *,
+        group: str,
+        rng: random.Random | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        **options: Unpack[PopConsumerOptions],
+    ) -> None:
+        own, shared = split_options(options, PopConsumerConfig, ClientConfig)
+        self.config = PopConsumerConfig(group=group, **own)
+        super().__init__(client, rng, shared, group=group, trace=self.config.trace)
+        self.close_timeout = self.config.close_timeout
+        self._now_ms = now_ms
+        self._calls = PopRequests(self.client, group)
+        self._polls = Polls(self._pop)
+        self._subscriptions = Subscriptions(self.client, group)
+        self._subscriptions.on_change = self._subscription_changed
+        self._places = Places(self.client, group)
+        self._is_member = False
+
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Consume a topic from now on, or other messages of it than before.
+
+        What does not match is done with for the whole group. :meth:`receive` asks brokers whether they accept
+        a condition, before it takes effect: if they do not, it raises. To know before, use :meth:`check_sql`.
+
+        Args:
+            topic: the topic.
+            tags: tags with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set.
+
+        Raises:
+            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
+                are given.
+        """
+        self._subscriptions.put(subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms()))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more; nothing happens if it is not subscribed."""
+        self._subscriptions.remove(topic)
+
+    async def receive(
+        self,
+        topic: str | None = None,
+        *,
+        max_messages: int = MAX_MESSAGES,
+        invisible: float = 60.0,
+        wait: float = 15.0,
+    ) -> list[PoppedMessage]:
+        """Take messages, as soon as there are any; each comes again if it is not acknowledged in time.
+
+        The brokers are asked in turn, those of all topics. One broker is asked once, and holds the request as
+        long as it has nothing; where there are several, each holds it for a second at the most.
+
+        Args:
+            topic: one of those that are subscribed; None for any.
+            max_messages: how many at the most, 1 to 32. There may be more on the brokers than come.
+            invisible: seconds until what is not acknowledged comes again.
+            wait: seconds to wait for the first message. 0 takes what there is.
+
+        Returns:
+            The messages, in the order of each queue; none if none came in time.
+
+        Raises:
+            ConfigurationError: an argument is outside of what is allowed, or nothing is subscribed.
+            ClosedError: the consumer is not open.
+            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed.
+            UnsupportedByBrokerError: a broker is older than 5.0; nothing was asked of it.
+            BrokerError: a broker refuses for good, or no broker can serve this now.
+            TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
+            RequestTimeoutError, ProtocolError: no broker could be asked. A topic or broker that fails while
+            others do not is logged.
+
+        When cancelled, no message is lost: what a broker gives to the call is kept for the next one, and
+        comes again from the broker if that is too late.
+        """
+        self._check_open()
+        if not 1 <= max_messages <= MAX_MESSAGES:
+            raise ConfigurationError(f"max_messages is {max_messages}; 1 to {MAX_MESSAGES} are allowed")
+        if not invisible > 0 or not wait >= 0:
+            raise ConfigurationError(
+                f"invisible is {invisible} and wait {wait}: the first must be above 0, the other 0 or more"
+            )
+        began = trio.current_time()
+        deadline = began + wait
+        subscriptions = await self._wanted(topic)
+        hold = 0.0
+        while True:
+            messages = await self._ask_all(
+                subscriptions, max_messages, invisible, deadline=deadline, hold=hold
+            )
+            now = trio.current_time()
+            if messages and self._hooks.all:
+                queues = [message.queue for message in messages]
+                return await self._hooks.received(messages, queues, now - began)
+            if messages or deadline - now < LAST_MOMENT_SECONDS:
+                return messages
+            hold = TURN_SECONDS
+
+    async def ack(self, *messages: PoppedMessage) -> None:
+        """Say that messages were consumed: they do not come again.
+
+        Those of one broker go in one request. One that is late changes nothing: its message has come again,
+        or will. Acknowledging twice does no harm.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a broker did
+            not take it. Others may have: acknowledge all of them again.
+
+        When cancelled, some may be acknowledged.
+        """
+        self._check_open()
+        by_broker: dict[str, list[PoppedMessage]] = {}
+        for message in messages:
+            by_broker.setdefault(message.receipt.broker_name, []).append(message)
+        errors: list[RocketMQError] = []
+        for broker_name, its_messages in by_broker.items():
+            try:
+                await self._calls.acknowledge(broker_name, its_messages)
+            except RocketMQError as error:
+                errors.append(error)
+            else:
+                for message in its_messages:
+                    self._statistics.of(message.topic).done += 1
+        if errors:
+            raise errors[0]
+
+    async def change_invisible(self, message: PoppedMessage, seconds: float) -> PoppedMessage:
+        """Have a message come again later or sooner than it would.
+
+        Args:
+            message: one that is not acknowledged.
+            seconds: from now until it comes again.
+
+        Returns:
+            The message to go on with: what was returned before cannot be acknowledged any more.
+
+        Raises:
+            ConfigurationError: ``seconds`` is below 0. ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the broker did
+            not take it; if no answer came, either of the two times may hold.
+
+        When cancelled, either of the two times may hold.
+        """
+        self._check_open()
+        if not seconds >= 0:
+            raise ConfigurationError(f"seconds is {seconds}; it must be 0 or more")
+        changed = await self._calls.change_invisible(message, seconds)
+        self._statistics.of(message.topic).given_back += 1
+        return changed
+
+    # Whom to ask
+
+    async def _ask_all(
+        self,
+        subscriptions: Mapping[str, SubscriptionData],
+        count: int,
+        invisible: float,
+        *,
+        deadline: float,
+        hold: float,
+    ) -> list[PoppedMessage]:
+        """Ask each broker of the topics once, until messages come."""
+        topics = subscriptions.keys()
+        await trio.lowlevel.checkpoint()
+        if messages := self._polls.take(topics, count):
+            return messages
+        places = await self._places.of(topics)
+        errors: list[RocketMQError] = []
+        for place in places:
+            left = max(deadline - trio.current_time(), 0.0)
+            if len(places) > 1:
+                left = min(hold, left)
+            wanted = Wanted(
+                subscriptions[place.topic], count, invisible, self._init_mode, self.config.orderly
+            )
+            try:
+                await self._polls.wait(self.nursery, place.broker_name, wanted, hold=left, topics=topics)
+            except RocketMQError as error:
+                self._check_open()
+                self._places.failed(place, error)
+                errors.append(error)
+            else:
+                self._check_open()
+                self._places.answered(place)
+            if messages := self._polls.take(topics, count):
+                return messages
+        if len(errors) == len(places):
+            raise errors[0]
+        return []
+
+    async def _wanted(self, topic: str | None) -> Mapping[str, SubscriptionData]:
+        """Return the subscriptions of a topic, or of all: those of now, for one call."""
+        subscribed = self._subscriptions.wanted
+        topics = subscribed if topic is None else [topic]
+        if not topics or topics[0] not in subscribed:
+            what = "nothing is" if topic is None else f"topic {topic!r} is not"
+            raise ConfigurationError(f"{what} subscribed: call subscribe() before receive()")
+        unsettled = await self._subscriptions.check(topics)
+        accepted = {each: self._subscriptions[each] for each in topics if each in self._subscriptions}
+        if not accepted and unsettled:
+            raise next(iter(unsettled.values()))
+        return accepted
+
+    @property
+    def _init_mode(self) -> int:
+        return INIT_FROM_MIN if self.config.consume_from is ConsumeFrom.FIRST else INIT_FROM_MAX
+
+    # What has come
+
+    async def _pop(self, broker_name: str, wanted: Wanted, hold: float) -> list[PoppedMessage]:
+        """Pop, and return what is to be handed out; see to the rest."""
+        began = trio.current_time()
+        popped = await self._calls.pop(broker_name, wanted, hold=hold)
+        if popped:
+            counts = self._statistics.of(wanted.subscription.topic)
+            counts.pulls += 1
+            counts.pulled += len(popped)
+            counts.pull_seconds += trio.current_time() - began
+            counts.redelivered += sum(message.reconsume_times > 0 for message in popped)
+        limit = self.config.max_reconsume_times
+        # Brokers compare only hashes of the tags.
+        unwanted = [each for each in popped if not matches(wanted.subscription, each.tags)]
+        given_up = [each for each in popped if each not in unwanted and each.reconsume_times > limit]
+        if unwanted or given_up:
+            self.nursery.start_soon(self._see_off, broker_name, unwanted, given_up)
+        return [each for each in popped if each not in unwanted and each not in given_up]
+
+    async def _see_off(
+        self, broker_name: str, unwanted: list[PoppedMessage], given_up: list[PoppedMessage]
+    ) -> None:
+        """Have messages come no more; where that fails they come again, and it is tried again."""
+        try:
+            if unwanted:
+                await self._calls.acknowledge(broker_name, unwanted)
+            for message in given_up:
+                await self._calls.bury(message, max_reconsume_times=self.config.max_reconsume_times)
+                counts = self._statistics.of(message.topic)
+                counts.failed += 1
+                counts.given_back += 1
+                logger.warning(
+                    "group %s: message %s of topic %s was delivered %d times: it is a dead letter now",
+                    self.config.group, message.message_id, message.topic, message.reconsume_times,
+                )  # fmt: skip
+        except RocketMQError as error:
+            logger.warning("group %s: messages are not done with: %s", self.config.group, error)
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Ask the brokers how many messages of each queue the group has not come to.
+
+        What some member has and has not acknowledged may be among them or not: brokers commit what they gave
+        as soon as they have made a note of it. Those in the group's retry topic are not.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            TopicNotFoundError, NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
+            RequestTimeoutError: nobody can tell.
+        """
+        self._check_open()
+        routes = [await self.client.routes.get(topic) for topic in self._subscriptions]
+        brokers, group = self.client.brokers, self.config.group
+        return await ask_lag(
+            self.client,
+            [queue for route in routes for queue in route.read_queues],
+            partial(brokers.committed_offset, group, zero_if_new=False),
+        )
+
+    # Membership
+
+    async def _open(self) -> None:
+        await super()._open()
+        group = self.config.group
+        if self.client.heartbeats.has_consumer(group):
+            raise ConfigurationError(
+                f"a consumer of this client is in group {group!r} already: "
+                "give each its own client, by opening it with an address"
+            )
+        self.client.heartbeats.add_consumer(group, self._describe)
+        self._is_member = True
+
+    async def _close(self) -> None:
+        if self._is_member:
+            with trio.move_on_after(self.config.close_timeout * LEAVE_SHARE):
+                await self.client.heartbeats.remove_consumer(self.config.group)
+        await super()._close()
+
+    def _subscription_changed(self, _: str) -> None:
+        if self._is_member and self.is_open:
+            self.client.heartbeats.send_soon()
+
+    def _describe(self) -> ConsumerData:
+        first = self.config.consume_from is ConsumeFrom.FIRST
+        return ConsumerData(
+            group_name=self.config.group,
+            consume_type=ConsumeType.POP,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET if first else ConsumeFromWhere.LAST_OFFSET,
+            subscription_data_set=tuple(self._subscriptions.values()),
+        )

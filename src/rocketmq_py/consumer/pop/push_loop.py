@@ -1,0 +1,156 @@
+"""The pop loop of a push consumer: pop, hold, hand over, and wait where too much is not done with."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+
+import trio
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
+from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
+from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
+from rocketmq_py.consumer.pull.queue_puller import queue_name
+from rocketmq_py.errors import BrokerError, RocketMQError
+from rocketmq_py.protocol.subscription import matches
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+
+class PopLoop:
+    """Pops from a queue, or from all of a broker's, while that is this member's. Java: ``PopRequest``.
+
+    Args:
+        held: what has been popped.
+        calls: asks the broker.
+        wanted: gives what is wanted now.
+        hold: seconds that the broker may hold a pop while there is nothing to give.
+        threshold: no more is popped while more messages than this are not done with.
+        max_reconsume_times: deliveries after the first one, before a message is a dead letter.
+        outcomes: sees to what is not to be handed out.
+        deliver: takes what has been put into the PoppedQueue.
+        spoil_route: told when an error shows that the topic's route is out of date.
+        failure_log: logs failures; shared by the loops of a broker.
+
+    Attributes:
+        queue: the queue; with ALL_QUEUES for its number, all of the broker's.
+        asked_at: when the broker was last asked, on trio's clock; -inf if it never was.
+        held: see above.
+        dropped: whether nothing more is popped.
+    """
+
+    def __init__(
+        self,
+        held: PoppedQueue,
+        calls: PopRequests,
+        wanted: Callable[[], Wanted],
+        *,
+        hold: float,
+        threshold: int,
+        max_reconsume_times: int,
+        outcomes: PopOutcomes,
+        deliver: Callable[[PoppedQueue], None],
+        spoil_route: Callable[[], None],
+        failure_log: FailureLog,
+    ) -> None:
+        self.queue = held.queue
+        self.held = held
+        self.asked_at = -math.inf
+        self.dropped = False
+        self._calls = calls
+        self._wanted = wanted
+        self._hold = hold
+        self._threshold = threshold
+        self._max_reconsume_times = max_reconsume_times
+        self._outcomes = outcomes
+        self._deliver = deliver
+        self._spoil_route = spoil_route
+        self._failure_log = failure_log
+        self._changed = trio.lowlevel.ParkingLot()
+        self._pause = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Pop until the loop is dropped or this is cancelled."""
+        self.held.on_space = self._look_for_room
+        while not self.dropped:
+            if not self._may_pop:
+                await self._changed.park()
+                continue
+            pause = await self._pop()
+            with trio.CancelScope() as self._pause:
+                await trio.sleep(pause)
+
+    def pause(self, paused: bool) -> None:
+        """Pop no more until this is taken back; what is held goes on being handled."""
+        self.held.paused = paused
+        self._changed.unpark_all()
+
+    def drop(self) -> None:
+        """Pop no more. What is here, and what a pop under way brings, is handled: nobody else gets it."""
+        self.dropped = True
+        self._pause.cancel()
+        self._changed.unpark_all()
+
+    @property
+    def state(self) -> Flow:
+        """What the loop does now, or will do when the pop under way is answered."""
+        if self.held.paused:
+            return Flow.PAUSED
+        return Flow.FULL_BY_COUNT if len(self.held) > self._threshold else Flow.PULLING
+
+    @property
+    def _may_pop(self) -> bool:
+        return self.state is Flow.PULLING
+
+    def _look_for_room(self) -> None:
+        if self._may_pop:
+            self._changed.unpark_all()
+
+    async def _pop(self) -> float:
+        """Pop once; return how many seconds to wait before the next time."""
+        what, wanted = f"popping {queue_name(self.queue)}", self._wanted()
+        self.asked_at = trio.current_time()
+        try:
+            popped = await self._calls.pop(
+                self.queue.broker_name, wanted, hold=self._hold, queue_id=self.queue.queue_id
+            )
+        except RocketMQError as error:
+            if error.spoils_route:
+                self._spoil_route()
+            if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+                return WAIT_SECONDS[Flow.BUSY]
+            self._failure_log.failed(what, error, WAIT_SECONDS[Flow.FAILED])
+            return WAIT_SECONDS[Flow.FAILED]
+        self._failure_log.succeeded(what)
+        now = trio.current_time()
+        if popped:
+            self._count(popped, now - self.asked_at)
+            self._accept(popped, wanted, now + wanted.invisible)
+            return 0.0
+        return WAIT_SECONDS[Flow.STALLED] if now - self.asked_at < WAIT_SECONDS[Flow.STALLED] else 0.0
+
+    def _count(self, popped: list[PoppedMessage], seconds: float) -> None:
+        counts = self.held.counts
+        counts.pulls += 1
+        counts.pulled += len(popped)
+        counts.pull_seconds += seconds
+        counts.redelivered += sum(message.reconsume_times > 0 for message in popped)
+
+    def _accept(self, popped: list[PoppedMessage], wanted: Wanted, until: float) -> None:
+        """Hand out what is wanted, and see to the rest."""
+        handed_out = []
+        for message in popped:
+            if not matches(wanted.subscription, message.tags):
+                self._outcomes.done(message)  # brokers compare only hashes of the tags
+            elif message.reconsume_times > self._max_reconsume_times:
+                self._outcomes.give_up(message)
+            else:
+                handed_out.append(message)
+        if handed_out:
+            self.held.put(handed_out, until)
+            self._deliver(self.held)

@@ -1,0 +1,297 @@
+"""The queues that a member of a group has: taken up, consumed, and given up again."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
+from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.consumer.group.offset_store import OffsetStore
+from rocketmq_py.consumer.group.queue_locks import Lock, QueueLocks
+from rocketmq_py.consumer.group.statistics import QueueStatistics
+from rocketmq_py.consumer.pull.flow_control import FlowLimits
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.pull_loop import PullLoop
+from rocketmq_py.consumer.pull.queue_puller import QueuePuller, queue_name
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import SubscriptionData
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+
+class AssignedQueues:
+    """A pull loop for each queue that a member has. Java: ``RebalancePushImpl``.
+
+    Args:
+        client: what the member talks through.
+        config: its settings.
+        subscriptions: what is subscribed, by topic; may change.
+        offsets: where the group goes on in each queue.
+        begin_at: looks up where to begin in a queue.
+        limits: gives how much of a queue may be here, where there are so many queues of its topic; None
+            takes what the settings say.
+        statistics: what counts the messages of each topic; None for one of its own.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        config: PushConsumerConfig,
+        subscriptions: Mapping[str, SubscriptionData],
+        offsets: OffsetStore,
+        *,
+        begin_at: Callable[[MessageQueue], Awaitable[int]],
+        limits: Callable[[int], FlowLimits] | None = None,
+        statistics: Statistics | None = None,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._statistics = statistics or Statistics()
+        self._begin_at = begin_at
+        self._limits = limits or config.flow_limits
+        self._nursery: trio.Nursery
+        self._deliver: Callable[[ProcessQueue], None]
+        self._loops: dict[str, dict[MessageQueue, PullLoop]] = {}
+        self._streaks: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._paused = False
+        # How much of each queue was done with at the last look, and when that had become more.
+        self._progress: WeakKeyDictionary[PullLoop, tuple[int, float]] = WeakKeyDictionary()
+        self._locks = QueueLocks(client, config.group)
+        self.keep_locks = self._locks.run
+        """Keeps the locks of queues that are consumed in order, until cancelled."""
+        # Those of queues that are another member's already, while their last call is under way here.
+        self._leaving: dict[MessageQueue, PullLoop] = {}
+        self._left = trio.lowlevel.ParkingLot()
+        self.topics = self._loops.keys
+        """Gives the topics of which there are queues now."""
+
+    def open(self, nursery: trio.Nursery, deliver: Callable[[ProcessQueue], None]) -> None:
+        """Have loops run in ``nursery``; ``deliver`` sees to what they put into their ProcessQueues."""
+        self._nursery = nursery
+        self._deliver = deliver
+
+    def __iter__(self) -> Iterator[PullLoop]:
+        for loops in list(self._loops.values()):
+            yield from list(loops.values())
+
+    def pause(self, paused: bool) -> None:
+        """Stop pulling for the time being, or go on."""
+        self._paused = paused
+        for loop in self:
+            loop.pause(paused)
+
+    def pull_anew(self, topic: str) -> None:
+        """Have a topic's queues pulled anew: the pulls under way ask for what is wanted no more."""
+        for loop in list(self._loops.get(topic, {}).values()):
+            loop.pull_anew()
+
+    def note_offsets(self) -> None:
+        """Have the offset store know how far all queues have been handled."""
+        for loop in [*self, *self._leaving.values()]:
+            offset = loop.safe_offset
+            if offset is not None:
+                self._offsets.update(loop.queue, offset)
+            elif loop.lock is not None:  # another member may have it: what was noted before is out of date
+                self._offsets.forget(loop.queue)
+
+    def find(self, queue: MessageQueue) -> PullLoop | None:
+        """Return the loop of a queue; None if it is not this member's."""
+        return self._loops.get(queue.topic, {}).get(queue)
+
+    async def go_on_from(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from these offsets, and commit them, in those of the queues that this member has."""
+        moved = []
+        for queue, offset in offsets.items():
+            loop = self.find(queue)
+            if loop is not None:
+                may_commit = loop.lock is None or loop.lock.is_held
+                loop.begin_again(offset)
+                if may_commit:
+                    self._offsets.update(queue, offset)
+                    moved.append(queue)
+        await self._offsets.confirm(moved)
+
+    async def look_for_progress(self) -> None:
+        """Note every now and then which queues are being got on with, until cancelled."""
+        while True:
+            await trio.sleep(SAMPLE_SECONDS)
+            for loop in self:
+                self.consumed_at(loop)
+
+    def statistics(self) -> dict[MessageQueue, QueueStatistics]:
+        """Return how far this member is in each queue, for users."""
+        now_ms = self._client.now_ms()
+        return {
+            loop.queue: self._of_queue(loop, now_ms) for loop in sorted(self, key=lambda loop: loop.queue)
+        }
+
+    def _of_queue(self, loop: PullLoop, now_ms: int) -> QueueStatistics:
+        held, lock = loop.held, loop.lock
+        return QueueStatistics(
+            state=loop.state,
+            committed=self._offsets.written(loop.queue),
+            handled_to=None if held is None else held.safe_offset,
+            pulled_to=None if held is None else held.next_offset,
+            end=loop.end,
+            cached=0 if held is None else len(held),
+            cached_bytes=0 if held is None else held.size,
+            in_flight=0 if held is None else len(held) - held.waiting,
+            locked=None if lock is None else lock.is_held,
+            pulled_ms=epoch_ms(loop.asked_at, now_ms),
+            handled_ms=epoch_ms(self.consumed_at(loop), now_ms),
+        )
+
+    def consumed_at(self, loop: PullLoop) -> float:
+        """Return when a message of a queue was last seen to be done with, or the queue first looked at."""
+        done, at = self._progress.get(loop, (-1, -math.inf))
+        if loop.held is not None:
+            now_done = loop.held.next_offset - len(loop.held)
+            if now_done != done:
+                at = trio.current_time()
+                self._progress[loop] = now_done, at
+        return at
+
+    async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Have these queues of the topic and no other."""
+        loops = self._loops.setdefault(topic, {})
+        # The topic may have been unsubscribed while the round was under way.
+        wanted = set(queues) if topic in self._subscriptions else set()
+        given_up = [loops.pop(queue) for queue in list(loops) if queue not in wanted]
+        taken_up = sorted(wanted.difference(loops))
+        for loop in loops.values():
+            self._look_after(loop, limits_change=bool(given_up or taken_up))
+        for queue in taken_up:
+            loops[queue] = self._start_loop(queue)
+        if not loops:
+            del self._loops[topic]
+        if given_up or taken_up:
+            logger.info(
+                "group %s: topic %s: %d queues, of which %d are new; %d given up",
+                self._config.group, topic, len(loops), len(taken_up), len(given_up),
+            )  # fmt: skip
+        await self._give_up(given_up)
+
+    async def leave(self) -> None:
+        """Give up all queues: what was handled is committed, and then others may lock them."""
+        self.note_offsets()
+        loops = [*self, *self._leaving.values()]
+        for loop in loops:
+            loop.drop()
+        if self._config.orderly:
+            by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
+            for loop in loops:
+                by_broker[loop.queue.broker_name].append(loop)
+            async with trio.open_nursery() as nursery:  # a broker that is slow shall not hold up the others
+                for of_broker in by_broker.values():
+                    nursery.start_soon(self._leave_in_order, of_broker)
+        else:
+            await self._offsets.confirm()
+
+    async def _leave_in_order(self, loops: Collection[PullLoop]) -> None:
+        # First the offsets: whoever gets the locks begins there.
+        await self._offsets.confirm([loop.queue for loop in loops])
+        await self._locks.release(
+            [loop.lock for loop in loops if loop.lock is not None and not loop.lock.busy]
+        )
+
+    def _look_after(self, loop: PullLoop, *, limits_change: bool) -> None:
+        if loop.has_stalled(self._config.pull_max_idle_time):
+            logger.error(
+                "%s has not been pulled from for %g s: it is taken up anew",
+                queue_name(loop.queue), self._config.pull_max_idle_time,
+            )  # fmt: skip
+            loop.pull_anew()
+        elif limits_change:
+            loop.look_for_room()
+
+    def _limits_of(self, topic: str) -> FlowLimits:
+        return self._limits(len(self._loops.get(topic, ())) or 1)
+
+    async def _give_up(self, loops: Collection[PullLoop]) -> None:
+        for loop in loops:
+            loop.drop()
+            if loop.lock is not None:
+                # One that came back, and has waited since for the call that is under way, never was here.
+                if loop.queue not in self._leaving:
+                    self._leaving[loop.queue] = loop
+                    self._nursery.start_soon(self._give_up_in_order, loop, loop.lock)
+            elif (offset := loop.safe_offset) is not None:
+                self._offsets.update(loop.queue, offset)
+        out_of_order = [loop.queue for loop in loops if loop.lock is None]
+        await self._offsets.write(out_of_order)
+        for queue in out_of_order:
+            self._offsets.forget(queue)
+
+    async def _give_up_in_order(self, loop: PullLoop, lock: Lock) -> None:
+        """Let another member have a queue when what is being handled of it is done with, and committed."""
+        await self._locks.until_free(lock)
+        offset = loop.safe_offset
+        if offset is not None:
+            self._offsets.update(loop.queue, offset)
+            await self._offsets.confirm([loop.queue])
+        await self._locks.release([lock])
+        self._offsets.forget(loop.queue)
+        del self._leaving[loop.queue]
+        self._left.unpark_all()
+
+    def _start_loop(self, queue: MessageQueue) -> PullLoop:
+        config, client = self._config, self._client
+        subscribed = self._subscriptions[queue.topic]
+        lock: Lock | None = None
+        begin: Callable[[], Awaitable[int]] = partial(self._begin_at, queue)
+        if config.orderly and config.broadcasting:
+            lock = Lock(queue, held_until=math.inf)  # it only keeps calls one after the other
+        elif config.orderly:
+            lock = Lock(queue, interval=config.lock_interval, life=config.lock_max_live_time)
+            begin = partial(self._begin_in_order, lock)
+        loop = PullLoop(
+            QueuePuller(
+                client,
+                config.group,
+                queue,
+                batch_size=config.pull_batch_size,
+                hold=config.pull_hold,
+                timeout=config.pull_timeout,
+            ),
+            partial(self._limits_of, queue.topic),
+            subscription=lambda: self._subscriptions.get(queue.topic, subscribed),
+            start=begin,
+            may_commit=partial(self._offsets.has_entry, queue),
+            deliver=self._deliver,
+            spoil_route=partial(client.routes.spoil, queue.topic),
+            failure_log=self._streaks[queue.broker_name],
+            lock=lock,
+            counts=self._statistics.of(queue.topic),
+        )
+        if lock is not None:
+            lock.on_lost = partial(self._begin_again, loop)
+            lock.on_held = partial(self._deliver_held, loop)
+        loop.pause(self._paused)
+        self._nursery.start_soon(loop.run)
+        return loop
+
+    async def _begin_in_order(self, lock: Lock) -> int:
+        while lock.queue in self._leaving:
+            await self._left.park()
+        await self._locks.acquire(lock)
+        return await self._begin_at(lock.queue)
+
+    def _begin_again(self, loop: PullLoop) -> None:
+        """Forget how far a queue has been handled: another member may have come further since."""
+        self._offsets.forget(loop.queue)
+        loop.begin_again()
+
+    def _deliver_held(self, loop: PullLoop) -> None:
+        if loop.held is not None:
+            self._deliver(loop.held)

@@ -1,0 +1,65 @@
+"""When a queue is pulled from, and when it has to wait: the states of a pull loop, in one table."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import attrs
+
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+
+
+class Flow(enum.Enum):
+    """What a pull loop does."""
+
+    STARTING = "looking up where to begin"
+    PULLING = "pulling"
+    PAUSED = "paused by the user"
+    FULL_BY_COUNT = "too many messages are not done with"
+    FULL_BY_SIZE = "the messages that are not done with are too large"
+    SPAN_TOO_WIDE = "a message that is not done with holds the offset back too far"
+    STALLED = "the broker has nothing, and did not wait for anything"
+    BUSY = "the broker limits the flow"
+    FAILED = "the last try failed"
+    DROPPED = "the queue is another member's now"
+
+
+@attrs.frozen
+class FlowLimits:
+    """How much of one queue may be here before its pull loop waits.
+
+    Attributes:
+        count: messages. size: bytes of their bodies. span: between the first and the last offset.
+            Each is one that may be reached; beyond it, there is a wait.
+    """
+
+    count: int
+    size: int
+    span: int
+
+
+_Rule: TypeAlias = tuple[Flow, Callable[[ProcessQueue, FlowLimits], bool]]
+
+_RULES: Sequence[_Rule] = (
+    (Flow.DROPPED, lambda held, _: held.dropped),
+    (Flow.PAUSED, lambda held, _: held.paused),
+    (Flow.FULL_BY_COUNT, lambda held, limits: len(held) > limits.count),
+    (Flow.FULL_BY_SIZE, lambda held, limits: held.size > limits.size),
+    (Flow.SPAN_TOO_WIDE, lambda held, limits: held.span > limits.span),
+)
+"""The first that applies is the state; if none does, the queue is pulled from. They end when something
+here changes, and who changes it tells the loop: where Java looks again every 50 ms, or every second when
+it is paused, here nothing is polled."""
+
+WAIT_SECONDS: Mapping[Flow, float] = {Flow.STALLED: 0.05, Flow.BUSY: 0.02, Flow.FAILED: 3.0}
+"""States that a broker's answer leads to: they end after a time. Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
+
+
+def flow_of(held: ProcessQueue, limits: FlowLimits) -> Flow:
+    """Return what the loop of a queue should do, as far as that depends on what is held of it."""
+    for flow, applies in _RULES:
+        if applies(held, limits):
+            return flow
+    return Flow.PULLING

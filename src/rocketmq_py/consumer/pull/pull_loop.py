@@ -1,0 +1,262 @@
+"""The pull loop of one queue: pull, hold, hand over, and wait where the flow demands it."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable
+
+import attrs
+import trio
+
+from rocketmq_py import properties as names
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.group.counters import TopicCounts
+from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.consumer.group.pop_retry_topics import original_topic
+from rocketmq_py.consumer.group.queue_locks import Lock
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow, FlowLimits, flow_of
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, queue_name
+from rocketmq_py.errors import BrokerError, RocketMQError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.protocol.bodies import SubscriptionData
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+
+class PullLoop:
+    """Pulls one queue for as long as it is this member's. Java: ``PullRequest``, ``PullMessageService``.
+
+    Args:
+        puller: asks the broker.
+        limits: gives how much of the queue may be here now.
+        subscription: gives what of the topic is wanted now.
+        start: looks up where to begin.
+        may_commit: says whether a pull may carry the offset to commit.
+        deliver: takes what has been put into the ProcessQueue.
+        spoil_route: told when an error shows that the topic's route is out of date.
+        failure_log: logs failures; shared by the loops of a broker.
+        lock: the right to consume the queue in order; None where there is no order to keep.
+        counts: counts what is pulled, and what becomes of it.
+
+    Attributes:
+        queue: the queue.
+        asked_at: when the broker was last asked, on trio's clock; -inf if it never was.
+        lock: see above.
+        held: what of it is here; None until it is known where to begin.
+        flow: what the loop does now.
+        end: the offset that the queue's next message gets, said the last answer; None before.
+    """
+
+    def __init__(
+        self,
+        puller: QueuePuller,
+        limits: Callable[[], FlowLimits],
+        *,
+        subscription: Callable[[], SubscriptionData],
+        start: Callable[[], Awaitable[int]],
+        may_commit: Callable[[], bool],
+        deliver: Callable[[ProcessQueue], None],
+        spoil_route: Callable[[], None],
+        failure_log: FailureLog,
+        lock: Lock | None = None,
+        counts: TopicCounts | None = None,
+    ) -> None:
+        self.queue = puller.queue
+        self.lock = lock
+        self.held: ProcessQueue | None = None
+        self.flow = Flow.STARTING
+        self.end: int | None = None
+        self._puller = puller
+        self._limits = limits
+        self._subscription = subscription
+        self._start = start
+        self._may_commit = may_commit
+        self._deliver = deliver
+        self._spoil_route = spoil_route
+        self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
+        self._paused = False
+        self._counts = counts or TopicCounts()
+        self._begin_at: int | None = None
+        self.asked_at = -math.inf
+        self._scope = trio.CancelScope()
+        self._turn = trio.CancelScope()
+        self._changed = trio.lowlevel.ParkingLot()
+        self._failure_log = failure_log
+        self._has_failed = False
+
+    async def run(self) -> None:
+        """Pull until the loop is dropped or this is cancelled."""
+        with self._scope:
+            while True:
+                with trio.CancelScope() as self._turn:  # cancelled to have it look again
+                    while not self._turn.cancel_called:
+                        await self._take_turn()
+
+    async def _take_turn(self) -> None:
+        """Look up where to begin, or pull once, or wait until there is a reason to pull."""
+        try:
+            held = await self._begin() if self.held is None else self.held
+            self.flow = flow_of(held, self._limits())
+            if self.flow is Flow.PULLING:
+                pulled = await self._pull(held)
+                if held is self.held:
+                    self.flow = self._accept(held, pulled)
+                self._succeeded()
+            else:
+                await self._until_changed(held)
+        except RocketMQError as error:
+            self.flow = self._failed(error)
+        pause = WAIT_SECONDS.get(self.flow)
+        if pause is not None:
+            await trio.sleep(pause)
+
+    async def _begin(self) -> ProcessQueue:
+        offset = await self._start()
+        # It may have been told meanwhile where to go on: that counts.
+        if self.held is not None:
+            return self.held
+        if self._begin_at is not None:
+            offset = self._begin_at
+        return self._hold_from(offset)
+
+    def begin_again(self, offset: int | None = None) -> None:
+        """Forget what is held, and go on from ``offset``; None is where the group is said to have come."""
+        if self.held is not None:
+            self.held.dropped = True
+        self.held = None
+        self.flow = Flow.STARTING
+        self._begin_at = offset
+        if offset is not None and self.lock is None:  # else it begins when it has the lock
+            self._hold_from(offset)
+        self._turn.cancel()
+
+    def has_stalled(self, seconds: float) -> bool:
+        """Tell whether an answer has been waited for longer than this: it should have timed out before."""
+        return self.flow is Flow.PULLING and trio.current_time() - self.asked_at > seconds
+
+    def pull_anew(self) -> None:
+        """Wait no more for whatever is waited for, and look again at what there is to do."""
+        self._turn.cancel()
+
+    def drop(self) -> None:
+        """Pull no more and hand out no more: the queue is another member's now."""
+        self._scope.cancel()
+        self.flow = Flow.DROPPED
+        if self.held is not None:
+            self.held.dropped = True
+
+    @property
+    def safe_offset(self) -> int | None:
+        """The offset to commit; None if there is none: it has not begun, or others may consume the queue."""
+        if self.held is None or (self.lock is not None and not self.lock.is_held):
+            return None
+        return self.held.safe_offset
+
+    @property
+    def state(self) -> Flow:
+        """What the loop does now, or will do when the pull under way is answered."""
+        if self.held is None or self.flow in WAIT_SECONDS:
+            return self.flow
+        return flow_of(self.held, self._limits())
+
+    def pause(self, paused: bool) -> None:
+        """Pull no more until this is taken back; what is held goes on being handled."""
+        self._paused = paused
+        if self.held is not None:
+            self.held.paused = paused
+        self._changed.unpark_all()
+
+    def _hold_from(self, offset: int) -> ProcessQueue:
+        """Begin at ``offset`` with nothing held; what was held before counts no more."""
+        if self.held is not None:
+            self.held.dropped = True
+        self.held = ProcessQueue(self.queue, offset, self.lock, self._counts)
+        self._begin_at = None
+        self.held.paused = self._paused
+        return self.held
+
+    async def _pull(self, held: ProcessQueue) -> Pulled:
+        self.asked_at = trio.current_time()
+        # As in Java, 0 is not worth committing on the way.
+        commit = (self.safe_offset or None) if self._may_commit() else None
+        pulled = await self._puller.pull(held.next_offset, self._subscription(), commit=commit)
+        self.end = pulled.max_offset
+        if pulled.messages:
+            counts = self._counts
+            counts.pulls += 1
+            counts.pulled += len(pulled.messages)
+            if self._is_retry:
+                counts.redelivered += len(pulled.messages)
+            counts.pull_seconds += trio.current_time() - self.asked_at
+        return pulled
+
+    def _accept(self, held: ProcessQueue, pulled: Pulled) -> Flow:
+        """Take in what a pull brought and return what the loop does next."""
+        asked = held.next_offset
+        if pulled.status is PullStatus.OFFSET_MOVED:
+            logger.warning(
+                "%s: the broker corrects offset %d to %d", queue_name(self.queue), asked, pulled.next_offset
+            )
+        if pulled.next_offset < asked:
+            # The broker has lost messages, or an operator set it back: the offsets that are held here
+            # stand for other messages now.
+            self._hold_from(pulled.next_offset)
+            return Flow.PULLING
+        if pulled.messages:
+            held.put(
+                self._as_sent(pulled.messages) if self._is_retry else pulled.messages, pulled.next_offset
+            )
+            self._deliver(held)
+            return Flow.PULLING
+        held.put((), pulled.next_offset)
+        at_once = trio.current_time() - self.asked_at < WAIT_SECONDS[Flow.STALLED]
+        return Flow.STALLED if at_once and pulled.next_offset == asked else Flow.PULLING
+
+    def _failed(self, error: RocketMQError) -> Flow:
+        if error.spoils_route:
+            self._spoil_route()
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            return Flow.BUSY
+        what, pause = f"pulling {queue_name(self.queue)}", WAIT_SECONDS[Flow.FAILED]
+        if self._is_retry:
+            # Brokers create a group's retry topic when they first hear of the group.
+            logger.debug("%s: %s; trying again every %g s", what, error, pause)
+        else:
+            self._failure_log.failed(what, error, pause)
+            self._has_failed = True
+        return Flow.FAILED
+
+    def _succeeded(self) -> None:
+        if self._has_failed:
+            self._has_failed = False
+            self._failure_log.succeeded(f"pulling {queue_name(self.queue)}")
+
+    async def _until_changed(self, held: ProcessQueue) -> None:
+        """Wait until the queue may be pulled from again."""
+        logger.debug("%s: not pulled: %s", queue_name(self.queue), self.flow.value)
+        held.on_space = self.look_for_room
+        try:
+            await self._changed.park()
+        finally:
+            held.on_space = None
+
+    def look_for_room(self) -> None:
+        """Go on if the queue may be pulled from again: something was removed, or the limits have changed."""
+        if self.held is not None and flow_of(self.held, self._limits()) is Flow.PULLING:
+            self._changed.unpark_all()
+
+    def _as_sent(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return messages of a retry topic under the topic that they were sent to."""
+        group, namespace = self._puller.group, self._puller.namespace
+        return [
+            attrs.evolve(
+                message,
+                topic=original_topic(
+                    message.properties.get(names.RETRY_TOPIC, message.topic), group, namespace
+                ),
+            )
+            for message in messages
+        ]

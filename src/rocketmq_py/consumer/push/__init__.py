@@ -1,0 +1,1 @@
+"""The push consumer: messages come to the handler by themselves."""

@@ -1,0 +1,240 @@
+"""The push consumer: messages come to the handler by themselves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Unpack
+
+from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
+from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
+from rocketmq_py.consumer.group.consumer import GroupConsumer
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, subscription_of
+from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.session import Session
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import check_topic, retry_topic
+from rocketmq_py.protocol.subscription import ALL, subscribe
+
+HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class PushConsumer(GroupConsumer):
+    """Consumes as a member of a group, which shares the topics' queues. Java: ``DefaultMQPushConsumer``.
+
+    ::
+
+        async with PushConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("TopicTest", "A || B")
+            await consumer.run(handle)  # async def handle(message); raise = deliver again
+
+    Each message goes to one member of the group, at least once: again if the handler raises, and again
+    if it was handled but its offset could not be committed any more. With ``orderly=True`` the messages of
+    each queue are handled one after the other, by one member at a time, and what fails is tried again in
+    place. With ``broadcasting=True`` each message goes to every member, and what fails is dropped.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open client to share.
+        group: the consumer group. All its members must subscribe alike.
+        rng: the source of randomness, for tests that replay a run.
+        now_ms: the clock that subscriptions are dated with, epoch milliseconds.
+        **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance | str | None = None,
+        *,
+        group: str,
+        rng: random.Random | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        **options: Unpack[PushConsumerOptions],
+    ) -> None:
+        own, shared = split_options(options, PushConsumerConfig, ClientConfig)
+        self.config = PushConsumerConfig(group=group, **own)
+        super().__init__(
+            client,
+            rng,
+            shared,
+            group=group,
+            trace=self.config.trace,
+            consume_timeout=self.config.consume_timeout,
+        )
+        self.close_timeout = self.config.close_timeout
+        self._now_ms = now_ms
+        self._made_ms = now_ms()
+        self._session: Session | None = None
+        self._paused = False
+        self._subscriptions = Subscriptions(self.client, group)
+        self._subscriptions.on_change = self._subscription_changed
+        if not self.config.broadcasting:
+            retries = retry_topic(group)
+            self._subscriptions.put(subscribe(retries, version_ms=self._made_ms))
+
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Consume a topic from now on, or other messages of it than before.
+
+        A topic that does not exist is waited for. May be called before and while the consumer runs.
+        :meth:`run` asks brokers whether they accept a condition, before it takes effect: if they do not, it
+        raises. To know before, use :meth:`check_sql`.
+
+        Args:
+            topic: the topic.
+            tags: tags with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
+
+        Raises:
+            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
+                are given.
+        """
+        self._subscriptions.put(subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms()))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more; nothing happens if it is not subscribed."""
+        if topic != retry_topic(self.config.group):
+            self._subscriptions.remove(topic)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this member has now, sorted: those of its group's retry topic as well.
+
+        Where the group pops, number -1 stands for all queues of a broker.
+        """
+        return [] if self._session is None else self._session.queues()
+
+    async def run(self, handle: Handler) -> None:
+        """Join the group and hand its messages to ``handle``, until :meth:`stop` or until cancelled.
+
+        Messages of different queues, and of the same queue unless ``orderly``, are handled at the same time,
+        up to ``concurrency`` of them. A broker or name server that fails does not end this: it is logged,
+        and tried again.
+
+        Args:
+            handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. An async
+                function runs as a task; any other callable in a worker thread. When it returns, the messages
+                are done with, unless it returns a ConsumeLater or, in order, a Suspend or Rollback. When it
+                raises an Exception, that is logged, and they are given back to the broker, which delivers
+                them to the group again later; in order they are tried again in place after
+                ``suspend_current_queue``. After ``max_reconsume_times`` of that they go to the group's dead
+                letters. Anything else that it raises (SystemExit, KeyboardInterrupt) ends the run.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            ConfigurationError: it runs already, or another consumer of this client is in the group, or uses
+                the same file for the offsets of a broadcasting group.
+            LocalOffsetsError: that file cannot be read.
+            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed: before the
+                group is joined or, if it was subscribed later, while this runs.
+
+        When cancelled, handlers that are running are cancelled, and their messages are delivered again.
+        What was handled is committed, and the group left, before this returns; that takes about a third
+        of ``close_timeout`` at the most. A thread cannot be cancelled: handlers in threads have half of
+        ``close_timeout`` to end before, then they are left alone. It may be run again afterwards.
+        """
+        self._check_open()
+        if self._session is not None:
+            raise ConfigurationError("this PushConsumer runs already")
+        if self.client.heartbeats.has_consumer(self.config.group):
+            raise ConfigurationError(
+                f"a consumer of this client is in group {self.config.group!r} already: "
+                "give each its own client, by opening it with an address"
+            )
+        timestamp_ms = self.config.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self._made_ms - HALF_AN_HOUR_MS
+        session = Session(
+            self.client, self.config, self._subscriptions, timestamp_ms, handle,
+            hooks=self._hooks, statistics=self._statistics,
+        )  # fmt: skip
+        session.pause(self._paused)
+        self._session = session
+        try:
+            await session.run()
+        except BaseExceptionGroup as group:
+            raise _only(group) from None
+        finally:
+            self._session = None
+
+    def stop(self) -> None:
+        """End :meth:`run`: nothing more is handed out, and it returns when the handlers have ended.
+
+        They have half of ``close_timeout`` for that, then they are cancelled, or left alone if they are in
+        threads. May be called by a handler.
+        """
+        if self._session is not None:
+            self._session.stop()
+
+    def pause(self) -> None:
+        """Pull no more until :meth:`resume`; what has been pulled is still handled. Java: ``suspend``."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self._set_paused(False)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return where consumption goes on in a queue, as it was last committed; None if it never was there.
+
+        What was handled since then follows within ``commit_interval``. When broadcasting it is this member's
+        own offset, else the group's. 4.x brokers may say 0 of a queue in which the group never was.
+
+        Raises:
+            ClosedError: the consumer is not running.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the queue's
+                broker does not say it.
+        """
+        return await self._running().committed(queue)
+
+    def _consumed(self) -> Session | None:
+        return self._session
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset`` in one of this member's queues. Java: ``updateConsumeOffset``.
+
+        What has been pulled of the queue and is not handled yet is forgotten, and what is being handled
+        counts no more. The offset is committed at once or, if that fails, with the next commit. One that the
+        queue does not have is corrected by the broker.
+
+        Raises:
+            ClosedError: the consumer is not running.
+            ConfigurationError: the offset is negative.
+            NoQueueError: the queue is not one of this member's now.
+        """
+        if offset < 0:
+            raise ConfigurationError(f"offset is {offset}; it must be 0 or more")
+        await self._running().seek(queue, offset)
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise ClosedError("this PushConsumer is not running")
+        return self._session
+
+    def _subscription_changed(self, topic: str) -> None:
+        if self._session is not None:
+            self._session.subscription_changed(topic)
+
+    def _set_paused(self, paused: bool) -> None:
+        self._paused = paused
+        if self._session is not None:
+            self._session.pause(paused)
+
+    async def _close(self) -> None:
+        session = self._session
+        if session is not None:
+            session.stop()
+            await session.ended.wait()
+        await super()._close()
+
+
+def _only(error: BaseException) -> BaseException:
+    """Return what a group of errors comes down to, if that is a single one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

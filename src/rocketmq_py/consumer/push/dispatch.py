@@ -1,0 +1,150 @@
+"""Workers: the tasks that take messages from the queues and have them handled."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
+from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
+from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import ReceivedMessage
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+Held = TypeVar("Held", bound=MessageBuffer)
+
+YIELD_EVERY = 16
+"""A worker whose handler never waits lets other tasks run after so many messages."""
+
+
+class Dispatch(Generic[Held]):
+    """Tasks that serve the queues in turn; what serving is, subclasses say.
+
+    A worker handles one message after the other; another one is woken, or started, only when there is more
+    to do than those that run have taken up. So a handler that does not wait is called in a plain loop, and
+    one that waits runs up to ``concurrency`` times at once.
+
+    Args:
+        nursery: where workers run.
+        caller: calls the handler.
+        concurrency: how many calls may be under way at once.
+        hooks: called around each call of the handler; None for none.
+
+    Attributes:
+        thread_grace: seconds that calls in threads have to end once the nursery is cancelled.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        caller: Invoker,
+        *,
+        concurrency: int,
+        hooks: ConsumerHooks | None = None,
+    ) -> None:
+        self.thread_grace = 0.0
+        self._nursery = nursery
+        self._caller = caller
+        self._concurrency = concurrency
+        self._hooks = hooks
+        self._hooked: Sequence[ConsumerHook] = () if hooks is None else hooks.all
+        # Queues that have messages waiting, each once; the first is served next.
+        self._ready: deque[Held] = deque()
+        self._workers = 0
+        self._handling = 0
+        self._idle = trio.lowlevel.ParkingLot()
+        self._waking = False
+        self._closed = False
+        self._all_done = trio.Event()
+        if not caller.is_async:
+            nursery.start_soon(self._see_threads_off)
+
+    @property
+    def handling(self) -> int:
+        """How many calls are under way now."""
+        return self._handling
+
+    def offer(self, held: Held) -> None:
+        """Have the messages that wait in a queue handled."""
+        if self._closed:
+            return
+        if not held.offered:
+            held.offered = True
+            self._ready.append(held)
+        if self._ready and not self._waking:
+            self._wake()
+
+    def close(self) -> None:
+        """Hand out no more."""
+        self._closed = True
+        self._ready.clear()
+
+    async def drain(self) -> None:
+        """Hand out no more, and wait until nothing is being handled any more."""
+        self.close()
+        if self._handling:
+            await self._all_done.wait()
+
+    def _wake(self) -> None:
+        """Get one more worker going, if there is one. It wakes the next if there is work for that too."""
+        if self._idle:
+            self._waking = True
+            self._idle.unpark()
+        elif self._workers < self._concurrency:
+            self._waking = True
+            self._workers += 1
+            self._nursery.start_soon(self._work)
+
+    async def _call_hooked(self, held: Held, item: Any) -> Any:
+        """Call the handler with an item of a queue, and hooks around it."""
+        assert self._hooks is not None
+        return await self._hooks.call(self._caller.call, held.queue, item)
+
+    async def _work(self) -> None:
+        """Serve queues until cancelled: the life of a worker."""
+        raise NotImplementedError
+
+    def _look_whether_all_is_done(self) -> None:
+        if not self._handling:
+            self._all_done.set()
+
+    async def _see_threads_off(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(self.thread_grace, shield=True):
+                await self._caller.until_no_thread_runs()
+            self._caller.abandon()
+
+
+def describe(held: MessageBuffer, *messages: ReceivedMessage) -> str:
+    """Return what logs call messages of a queue."""
+    queue, first = held.queue, messages[0]
+    others = f" and {len(messages) - 1} after it" if len(messages) > 1 else ""
+    return (
+        f"message {first.message_id} of topic {first.topic} "
+        f"({queue.topic}, {queue.broker_name}, queue {queue.queue_id}, offset {first.queue_offset}){others}"
+    )
+
+
+def raise_without_failures(group: BaseExceptionGroup[BaseException], what: str) -> None:
+    """Log the failures in what a handler raised, and raise the rest, such as a cancellation.
+
+    A handler raises such a group when its own nursery was cancelled while something in it failed.
+    """
+    failures, rest = group.split(Exception)
+    if failures is not None:
+        logger.error("handling %s failed", what, exc_info=failures)
+    if rest is not None:
+        raise rest from None
+
+
+def unreadable(message: ReceivedMessage) -> RocketMQError:
+    """Return why a message fails that no handler can get."""
+    return RocketMQError(f"its body cannot be read: {message.corruption}")

@@ -1,0 +1,78 @@
+"""From a user's handler to an async function of what is handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+import trio
+
+from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
+from rocketmq_py.message import ReceivedMessage
+
+Handler: TypeAlias = Callable[[ReceivedMessage], Any] | Callable[[list[ReceivedMessage]], Any]
+"""What handles messages: an async function, or a plain one, which is called in a worker thread.
+
+It takes one message, or a list of them if ``batch_size`` is set. When it returns, they are done with, unless
+it returns a ConsumeResult; when it raises an Exception, they are delivered again."""
+
+
+class Invoker:
+    """Calls a handler. Awaiting :attr:`call` gives what the handler returns, and raises what it raises.
+
+    A call in a thread cannot be cancelled: the cancellation waits until the call ends, or until
+    :meth:`abandon`. What an abandoned call returns is lost, and its thread goes on by itself.
+
+    Args:
+        handle: the handler.
+        concurrency: how many threads it may have.
+        in_lists: whether it takes lists. It gets a list of its own each time.
+
+    Attributes:
+        call: takes a message, or a sequence of them if the handler takes lists.
+        is_async: whether calls run as tasks, which can be cancelled.
+        abandoned: whether threads have been abandoned that ran still.
+    """
+
+    def __init__(self, handle: Handler, concurrency: int, *, in_lists: bool) -> None:
+        self._handle: Callable[[Any], Any] = handle
+        self.is_async = is_async(handle)
+        self.abandoned = False
+        self._limiter = trio.CapacityLimiter(concurrency)
+        self._in_threads: set[trio.CancelScope] = set()
+        self._none_in_threads = trio.lowlevel.ParkingLot()
+        call = self._handle if self.is_async else self._call_in_thread
+        self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call
+
+    async def until_no_thread_runs(self) -> None:
+        """Wait until no call is in a thread any more."""
+        while self._in_threads:
+            await self._none_in_threads.park()
+
+    def abandon(self) -> None:
+        """Wait no more for the threads of calls that are cancelled."""
+        self.abandoned = bool(self._in_threads)
+        for scope in self._in_threads:
+            scope.cancel()
+
+    async def _call_in_thread(self, item: Any) -> Any:
+        with trio.CancelScope(shield=True) as scope:
+            self._in_threads.add(scope)
+            try:
+                returned = await call_in_thread(
+                    self._handle, item, limiter=self._limiter, abandon_on_cancel=True
+                )
+            finally:
+                self._in_threads.remove(scope)
+                if not self._in_threads:
+                    self._none_in_threads.unpark_all()
+        if scope.cancelled_caught:
+            await trio.sleep_forever()  # whoever abandons has cancelled before
+        return await outcome_of(returned)
+
+
+def _with_own_list(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+    def call_with_list(messages: Sequence[ReceivedMessage]) -> Awaitable[Any]:
+        return call(list(messages))
+
+    return call_with_list

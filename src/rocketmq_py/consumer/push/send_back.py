@@ -1,0 +1,132 @@
+"""Giving back messages that a group failed on, so that they are delivered to it again later."""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+
+from rocketmq_py import properties as names
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.push.results import DEAD_LETTER
+from rocketmq_py.errors import NoQueueError, RocketMQError
+from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
+from rocketmq_py.names import retry_topic
+from rocketmq_py.protocol.compression import CompressionType, compress
+from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.stored_message import (
+    COMPRESSED_FLAG,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_TYPE_SHIFT,
+)
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+"""In whose name copies are sent. Java: ``MixAll.CLIENT_INNER_PRODUCER_GROUP``."""
+FIRST_DELAY_LEVEL = 3
+"""The delay level of a copy after the first failure, where none was chosen; each further one adds one."""
+MAX_FAILURES = 2**31 - 1
+"""What fits the field that counts them."""
+COMPRESS_OVER = 4096
+"""Bytes from which on the body of a copy is compressed: the original may have been too large otherwise."""
+
+_NOT_COPIED = frozenset({names.UNIQUE_KEY, names.WAIT_STORE, names.DELAY_LEVEL, names.TRANSACTION_PREPARED})
+"""Properties that a copy has from elsewhere, or shall not have."""
+
+
+class SendBack:
+    """Has a group's messages delivered to it again, or collected as its dead letters.
+
+    Java: ``DefaultMQPushConsumerImpl.sendMessageBack``.
+
+    Args:
+        client: how brokers are reached.
+        group: the group that failed.
+        max_reconsume_times: deliveries after the first one, before the message is given up.
+    """
+
+    def __init__(self, client: ClientInstance, group: str, *, max_reconsume_times: int) -> None:
+        self._client = client
+        self._group = group
+        self._max_reconsume_times = max_reconsume_times
+
+    async def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Have the message's broker keep it for later; if it does not, send a copy to any broker.
+
+        Args:
+            message: what the group failed on.
+            delay_level: as ConsumeLater has it.
+
+        Raises:
+            RocketMQError: neither was possible. The message is where it was.
+        """
+        try:
+            await self._client.brokers.send_back(
+                message,
+                self._group,
+                delay_level=delay_level,
+                max_reconsume_times=self._max_reconsume_times,
+            )
+        except RocketMQError as error:
+            logger.info("message %s not given back: %s; sending a copy of it", message.message_id, error)
+            await self.send_copy(message, delay_level)
+
+    async def drop(self, message: ReceivedMessage, _: int) -> None:
+        """Do without it: where every member gets every message, none is delivered again."""
+        logger.warning(
+            "group %s: message %s of topic %s is dropped: a broadcasting group has no second delivery",
+            self._group, message.message_id, message.topic,
+        )  # fmt: skip
+
+    async def send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Send a copy to the group's retry topic; after too many failures brokers make it a dead letter.
+
+        Arguments and errors are those of :meth:`give_back`. The brokers are tried in turn, that of the
+        message last.
+        """
+        route = await self._client.routes.get(retry_topic(self._group))
+        candidates = list(route.write_queues)
+        self._client.rng.shuffle(candidates)
+        queues = {queue.broker_name: queue for queue in candidates}
+        own = queues.pop(message.broker_name, None)
+        error: RocketMQError = NoQueueError(f"topic {route.topic!r} has no queue that may be written")
+        for queue in [*queues.values(), *([own] if own is not None else [])]:
+            try:
+                fields, body = self._copy(message, queue, delay_level)
+                await self._client.brokers.send(queue, fields, body)
+            except RocketMQError as failure:
+                error = failure
+            else:
+                return
+        raise error
+
+    def _copy(
+        self, message: ReceivedMessage, queue: MessageQueue, delay_level: int
+    ) -> tuple[dict[str, str], bytes]:
+        """Return the ext fields and the body of a copy."""
+        body, system_flag = message.body, message.system_flag & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
+        if message.corruption is None and len(body) >= COMPRESS_OVER:
+            body = compress(body)
+            system_flag = COMPRESSED_FLAG | CompressionType.ZLIB << COMPRESSION_TYPE_SHIFT
+        wrap = self._client.namespace.wrap_topic
+        failures = message.reconsume_times + 1
+        if delay_level == DEAD_LETTER:
+            delay_level, failures = 0, min(self._max_reconsume_times + 1, MAX_FAILURES)
+        elif not delay_level:
+            delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
+        kept = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+        kept.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
+        kept[names.RETRY_TOPIC] = wrap(message.topic)
+        fields = send_fields(
+            Message(queue.topic, message.body, flag=message.flag, delay_level=delay_level),
+            attrs.evolve(queue, topic=wrap(queue.topic)),
+            producer_group=PRODUCER_GROUP,
+            unique_id=message.message_id,
+            born_time_ms=self._client.now_ms(),
+            system_flag=system_flag,
+            reconsume_times=failures,
+            max_reconsume_times=self._max_reconsume_times,
+            system_properties=kept,
+        )
+        return fields, body

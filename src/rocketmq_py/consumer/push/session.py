@@ -1,0 +1,298 @@
+"""One stay of a push consumer in its group: from the first heartbeat to the leave-taking."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.consumer.group.counters import Statistics
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.lag import ask_lag
+from rocketmq_py.consumer.group.local_offset_store import LocalOffsetStore, default_folder, offsets_path
+from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore, starting_offset
+from rocketmq_py.consumer.group.pop_retry_topics import retries_of
+from rocketmq_py.consumer.group.rebalancer import Rebalancer
+from rocketmq_py.consumer.group.statistics import QueueStatistics
+from rocketmq_py.consumer.group.subscriptions import Subscriptions
+from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.push_queues import PoppedQueues
+from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
+from rocketmq_py.consumer.pull.queue_puller import queue_name
+from rocketmq_py.consumer.push.broker_requests import BrokerRequests
+from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.dispatch import Dispatch
+from rocketmq_py.consumer.push.invoker import Handler, Invoker
+from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.consumer.push.results import DEAD_LETTER
+from rocketmq_py.consumer.push.send_back import SendBack
+from rocketmq_py.errors import NoQueueError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+)
+from rocketmq_py.protocol.subscription import subscribe
+
+DRAIN_SHARE = 0.5
+LEAVE_SHARE = 0.3
+"""Parts of ``close_timeout``: for the handlers that are running, and for commits and leave-taking. What
+is left is for the client, which closes after the consumer."""
+
+FIRST_COMMIT_SECONDS = 1.0
+
+CONSUME_FROM_WHERE = {
+    ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
+    ConsumeFrom.FIRST: ConsumeFromWhere.FIRST_OFFSET,
+    ConsumeFrom.TIMESTAMP: ConsumeFromWhere.TIMESTAMP,
+}
+
+
+class Session:
+    """A member of a group at work. Java: ``DefaultMQPushConsumerImpl`` between start and shutdown.
+
+    Args:
+        client: what it talks through.
+        config: the consumer's settings.
+        subscriptions: what is subscribed, by topic; may change while it runs.
+        timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
+        handle: the user's handler.
+        hooks: called around it.
+        statistics: counts what is consumed.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        config: PushConsumerConfig,
+        subscriptions: Subscriptions,
+        timestamp_ms: int,
+        handle: Handler,
+        *,
+        hooks: ConsumerHooks,
+        statistics: Statistics,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._subscriptions = subscriptions
+        self._timestamp_ms = timestamp_ms
+        self._handle = handle
+        self._hooks = hooks
+        self._offsets = _offset_store(client, config)
+        self._statistics = statistics
+        self._queues = AssignedQueues(
+            client, config, subscriptions, self._offsets, begin_at=self._begin_at, statistics=self._statistics
+        )
+        self._popped = PoppedQueues(client, config, subscriptions, statistics)
+        self._handling: Dispatch[Any] | None = None
+        self._stopping = trio.Event()
+        self._checking = trio.CancelScope()
+        self.ended = trio.Event()
+        self.rebalancer = Rebalancer(
+            client,
+            config.group,
+            allocate=None if config.broadcasting else config.allocate,
+            interval=config.rebalance_interval,
+            topics=subscriptions.keys,
+            assigned=lambda: {*self._queues.topics(), *self._popped.topics()},
+            assign=self._queues.assign,
+            # In order there is no pop: Java's client then takes messages and hands out none of them.
+            assign_popped=None if config.orderly else self._assign_popped,
+        )
+
+    async def run(self) -> None:
+        """Consume until :meth:`stop`, or until cancelled; then commit what was handled, and leave the group.
+
+        When cancelled, the handlers are cancelled too, and their messages delivered again. The leaving is
+        shielded from the cancellation and takes part of ``close_timeout`` at the most.
+        """
+        try:
+            with self._checking:
+                await self._subscriptions.check()
+            await self._offsets.open()
+            try:
+                await self._be_member()
+            finally:
+                self._offsets.close()
+        finally:
+            self.ended.set()
+
+    async def _be_member(self) -> None:
+        client, group = self._client, self._config.group
+        client.heartbeats.add_consumer(group, self._describe)
+        client.on_members_changed(group, self.rebalancer.wake)
+        forget_routes = client.on_route(self.rebalancer.route_changed)
+        try:
+            await self._consume()
+        finally:
+            forget_routes()
+            client.on_members_changed(group, None)
+            with trio.move_on_after(self._config.close_timeout * LEAVE_SHARE, shield=True):
+                await self._leave()
+
+    def stop(self) -> None:
+        """Pull no more; :meth:`run` returns when the handlers that are running have ended."""
+        self._stopping.set()
+        self._checking.cancel()
+        if self._handling is not None:
+            self._handling.close()
+
+    def subscription_changed(self, topic: str) -> None:
+        """Have brokers told, and the topic pulled anew: something else of it is wanted, or nothing."""
+        if topic not in self._subscriptions:
+            self._subscriptions.remove(retries_of(topic, self._config.group, self._client.namespace))
+        self._queues.pull_anew(topic)
+        self.rebalancer.announce()
+
+    def pause(self, paused: bool) -> None:
+        """Stop pulling for the time being, or go on."""
+        self._queues.pause(paused)
+        self._popped.pause(paused)
+
+    def queues(self) -> list[MessageQueue]:
+        """Return the queues that this member has now, sorted."""
+        return sorted([*self._pulled(), *[loop.queue for loop in self._popped]])
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return where the group goes on in a queue, as it was last written."""
+        return await self._offsets.committed(queue)
+
+    def statistics(self) -> dict[MessageQueue, QueueStatistics]:
+        """Return how far this member is in each queue."""
+        return {**self._queues.statistics(), **self._popped.statistics()}
+
+    async def lag(self) -> Mapping[MessageQueue, int]:
+        """Ask the brokers how far the group is behind in each of this member's queues."""
+        queues = {*self._pulled(), *await self._popped.places()}
+        return await ask_lag(self._client, queues, self._offsets.committed)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from ``offset`` in a queue that this member has."""
+        if self._queues.find(queue) is None:
+            raise NoQueueError(f"{queue_name(queue)} is not one of this member's queues now")
+        await self._queues.go_on_from({queue: offset})
+
+    def _pulled(self) -> list[MessageQueue]:
+        return sorted(loop.queue for loop in self._queues)
+
+    async def _consume(self) -> None:
+        config = self._config
+        close_timeout = config.close_timeout
+        async with trio.open_nursery() as handlers:
+            caller = Invoker(self._handle, config.concurrency, in_lists=config.batch_size is not None)
+            handling = self._handling = self._open_handling(handlers, caller)
+            handling.thread_grace = close_timeout * DRAIN_SHARE
+            handlers.start_soon(self._queues.keep_locks)
+            async with trio.open_nursery() as background:
+                self._queues.open(background, handling.offer)
+                self._popped.open(background, handlers, handling.offer)
+                background.start_soon(self.rebalancer.run)
+                background.start_soon(self._subscriptions.keep_checked)
+                background.start_soon(self._commit_now_and_then)
+                background.start_soon(self._queues.look_for_progress)
+                answering = BrokerRequests(
+                    self._client,
+                    config,
+                    describe=self._describe,
+                    started_ms=self._client.now_ms(),
+                    queues=self._queues,
+                    popped=self._popped,
+                    statistics=self._statistics,
+                    caller=caller,
+                    nursery=handlers,
+                )
+                with answering.answers():
+                    await self._stopping.wait()
+                background.cancel_scope.cancel()
+            with trio.move_on_after(close_timeout * DRAIN_SHARE):
+                await handling.drain()
+            handling.thread_grace = 0
+            handlers.cancel_scope.cancel()
+
+    def _open_handling(self, nursery: trio.Nursery, caller: Invoker) -> Dispatch[Any]:
+        config = self._config
+        giving = SendBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
+        if config.orderly:
+            return OrderlyDispatch(
+                nursery,
+                caller,
+                concurrency=config.concurrency,
+                batch_size=config.batch_size,
+                auto_commit=config.auto_commit,
+                suspend=config.suspend_current_queue,
+                max_reconsume_times=config.reconsume_limit,
+                give_up=partial(giving.send_copy, delay_level=DEAD_LETTER),
+                hooks=self._hooks,
+            )
+        return ConcurrentDispatch(
+            nursery,
+            caller,
+            concurrency=config.concurrency,
+            batch_size=config.batch_size,
+            timeout=config.consume_timeout,
+            give_back=giving.drop if config.broadcasting else partial(self._give_back, giving),
+            hooks=self._hooks,
+        )
+
+    async def _give_back(self, giving: SendBack, message: ReceivedMessage, delay_level: int) -> None:
+        if isinstance(message, PoppedMessage):
+            await self._popped.outcomes.deliver_later(message, delay_level)
+        else:
+            await giving.give_back(message, delay_level)
+
+    def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """Pop from these queues; without any, pull what was popped before and comes again."""
+        if not topic.startswith(RETRY_PREFIX):
+            retries = retries_of(topic, self._config.group, self._client.namespace)
+            if queues:
+                self._subscriptions.remove(retries)
+            elif topic in self._subscriptions and retries not in self._subscriptions:
+                self._subscriptions.put(subscribe(retries, version_ms=self._client.now_ms()))
+        self._popped.assign(topic, queues)
+
+    async def _leave(self) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._popped.leave)
+                nursery.start_soon(self._queues.leave)
+        finally:
+            await self._client.heartbeats.remove_consumer(self._config.group)
+
+    def _describe(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self._config.group,
+            consume_type=ConsumeType.PUSH,
+            message_model=MessageModel.BROADCASTING if self._config.broadcasting else MessageModel.CLUSTERING,
+            consume_from_where=CONSUME_FROM_WHERE[self._config.consume_from],
+            subscription_data_set=tuple(self._subscriptions.values()),
+        )
+
+    async def _begin_at(self, queue: MessageQueue) -> int:
+        return await starting_offset(
+            self._client, self._offsets, queue, self._config.consume_from, self._timestamp_ms
+        )
+
+    async def _commit_now_and_then(self) -> None:
+        # The first commits make room on the brokers for those that the pulls carry: they come early.
+        pause = min(FIRST_COMMIT_SECONDS, self._config.commit_interval)
+        while True:
+            await trio.sleep(pause)
+            self._queues.note_offsets()
+            await self._offsets.write()
+            pause = self._config.commit_interval
+
+
+def _offset_store(client: ClientInstance, config: PushConsumerConfig) -> RemoteOffsetStore | LocalOffsetStore:
+    if not config.broadcasting:
+        return RemoteOffsetStore(client, config.group)
+    folder = default_folder() if config.local_offsets is None else Path(config.local_offsets)
+    path = offsets_path(folder, client, config.group)
+    return LocalOffsetStore(client, config.group, path, interval=config.commit_interval)

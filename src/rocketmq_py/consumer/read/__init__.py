@@ -1,0 +1,1 @@
+"""Reading topics without joining a group."""

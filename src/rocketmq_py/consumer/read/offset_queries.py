@@ -1,0 +1,126 @@
+"""Topics, and where their queues begin, end and are consumed: many queues at the same time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.routes import Route
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
+from rocketmq_py.consumer.pull.queue_puller import QueuePuller
+from rocketmq_py.consumer.read.range import Bounds, QueueRange, first_at
+from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS
+from rocketmq_py.errors import BrokerError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, reply_topic
+from rocketmq_py.protocol.subscription import subscribe
+
+SYSTEM_PREFIX = "RMQ_SYS_"
+"""Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others."""
+
+
+async def users_topics(client: ClientInstance) -> list[str]:
+    """Return the topics that are neither a group's own nor RocketMQ's; see ``Reader.topics``."""
+    info = await client.name_servers.cluster_info()
+    # Brokers make topics by the names of their cluster and of themselves.
+    own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
+    namespace = client.namespace
+    return sorted(
+        namespace.unwrap_topic(topic)
+        for topic in await client.name_servers.topics()
+        if topic not in own
+        and not topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+        and not is_system_topic(topic)
+        and not topic.startswith(SYSTEM_PREFIX)
+        and namespace.wrap_topic(topic) == topic
+    )
+
+
+async def offsets_of(
+    client: ClientInstance, topics: Iterable[str], *, present: bool = False
+) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
+    """Return of each topic the first offset and the end of each queue; see ``Reader.offsets_of``."""
+    routes = await _routes_of(client, topics)
+
+    async def ask(queue: MessageQueue) -> tuple[int, int]:
+        first, end = await client.brokers.min_offset(queue), await client.brokers.max_offset(queue)
+        if present and first < end and await client.brokers.first_store_time(queue) < 0:
+            first = await _first_present(client, queue, end)
+        return first, end
+
+    bounds = await map_over_brokers([queue for route in routes.values() for queue in route.read_queues], ask)
+    return {topic: {queue: bounds[queue] for queue in route.read_queues} for topic, route in routes.items()}
+
+
+async def _first_present(client: ClientInstance, queue: MessageQueue, end: int) -> int:
+    """Return the offset of the first message that can be pulled, or ``end``: a minimum may be out of date."""
+    subscription = subscribe(queue.topic, version_ms=client.now_ms())
+    async for message in QueueRange(client, queue, subscription, Bounds(end_offset=end)):
+        return message.queue_offset
+    return end
+
+
+async def offsets_at(
+    client: ClientInstance, topics: Iterable[str], timestamp_ms: int
+) -> dict[MessageQueue, int]:
+    """Return of each queue the first offset of a time; see ``Reader.offsets_at``."""
+    routes = await _routes_of(client, topics)
+    return await map_over_brokers(
+        [queue for route in routes.values() for queue in route.read_queues],
+        lambda queue: first_at(client, READER_GROUP, queue, timestamp_ms),
+    )
+
+
+async def committed(
+    client: ClientInstance, group: str, queues: Iterable[MessageQueue]
+) -> dict[MessageQueue, int | None]:
+    """Return where a group goes on in each queue; see ``Reader.committed``."""
+    queues = list(queues)
+    await _find_brokers_of(client, queues)
+    ask = partial(client.brokers.committed_offset, group, zero_if_new=False)
+    return await map_over_brokers(queues, ask)
+
+
+async def commit(client: ClientInstance, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+    """Set where a group goes on; see ``Reader.commit``."""
+    await _find_brokers_of(client, offsets)
+    entries: defaultdict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
+    for queue in offsets:
+        entries[queue.broker_name, queue.topic].append(queue)
+
+    async def set_one(queue: MessageQueue) -> None:
+        await client.brokers.commit_offset(group, queue, offsets[queue])
+
+    async def set_first(queue: MessageQueue) -> None:
+        try:
+            await set_one(queue)
+        except BrokerError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            await _introduce(client, group, queue, offsets[queue])
+            await set_one(queue)
+
+    # Of each topic on each broker one first, by itself: see RemoteOffsetStore.
+    await map_over_brokers([queues[0] for queues in entries.values()], set_first)
+    await map_over_brokers([queue for queues in entries.values() for queue in queues[1:]], set_one)
+
+
+async def _introduce(client: ClientInstance, group: str, queue: MessageQueue, offset: int) -> None:
+    """Have a broker (5.x) create a group: it does when somebody pulls in the group's name."""
+    puller = QueuePuller(client, group, queue, batch_size=1, hold=0.0, timeout=TIMEOUT_SECONDS)
+    await puller.pull_raw(offset, subscribe(queue.topic, version_ms=client.now_ms()))
+
+
+async def _find_brokers_of(client: ClientInstance, queues: Collection[MessageQueue]) -> None:
+    """Have the brokers of these queues known: a route from when one was away is asked for once more."""
+    await _routes_of(client, [queue.topic for queue in queues])
+    known = client.routes.brokers()
+    out_of_date = {queue.topic for queue in queues if not known.get(queue.broker_name)}
+    await map_over_brokers(out_of_date, client.routes.refresh)
+
+
+async def _routes_of(client: ClientInstance, topics: Iterable[str]) -> dict[str, Route]:
+    return await map_over_brokers(dict.fromkeys(topics), client.routes.get)

@@ -1,0 +1,173 @@
+"""Spans of queues, pulled side by side, with the messages as brokers store them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Self
+
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.consumer.group.subscriptions import check_condition, subscription_of
+from rocketmq_py.consumer.read.chunk_buffer import Buffer, Line
+from rocketmq_py.consumer.read.span_pull import SpanPull
+from rocketmq_py.consumer.read.spans import PulledChunk, Span
+from rocketmq_py.errors import ClosedError, ConditionRefusedError, ConfigurationError, RocketMQError
+from rocketmq_py.protocol.bodies import SubscriptionData
+
+__all__ = ["DEFAULT_BUFFER", "DEFAULT_PARALLEL", "DEFAULT_PATIENCE", "PulledChunk", "RawPull", "Span"]
+
+DEFAULT_BUFFER = 32 * 1024 * 1024
+DEFAULT_PARALLEL = 8
+DEFAULT_PATIENCE = 60.0
+
+
+class RawPull(Lifespan):
+    """The messages of spans, undecoded; made by ``Reader.pull``. Iterate over it inside its ``async with``.
+
+    Several spans are pulled from at the same time, in the order in which they were given; the chunks of each
+    come in order. What has been pulled and not been taken is held within ``max_buffered_bytes``, and with
+    ``in_order`` one chunk more.
+
+    Args:
+        client: how brokers are reached.
+        spans: what is wanted.
+        tags, sql: which messages of it.
+        max_buffered_bytes: bytes of messages that may wait to be taken; a larger chunk waits alone.
+        parallel: how many spans are pulled from at the same time; where there are fewer of them, and with
+            ``in_order``, so many pulls of one span run ahead of what comes next.
+        in_order: whether all chunks of a span come before those of the next one.
+        patience: seconds without any answer after which a span is given up.
+        group: in whose name is pulled.
+
+    Raises:
+        ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or a number is not above 0.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        spans: Sequence[Span],
+        *,
+        tags: str,
+        sql: str | None,
+        max_buffered_bytes: int,
+        parallel: int,
+        in_order: bool,
+        patience: float,
+        group: str,
+    ) -> None:
+        super().__init__()
+        for name, value in (
+            ("max_buffered_bytes", max_buffered_bytes),
+            ("parallel", parallel),
+            ("patience", patience),
+        ):
+            if not value > 0:
+                raise ConfigurationError(f"{name} is {value!r}; it must be above 0")
+        version_ms = client.now_ms()
+        self._client = client
+        self._group = group
+        self._patience = patience
+        self._subscriptions = {
+            topic: subscription_of(topic, tags, sql, version_ms=version_ms)
+            for topic in dict.fromkeys(span.queue.topic for span in spans)
+        }
+        # Without a filter, brokers have every offset of a queue.
+        self._has_gaps = sql is not None or any(one.tags_set for one in self._subscriptions.values())
+        self._spans = deque([span for span in spans if span.start < span.end])
+        self._parallel = parallel
+        self._buffer = Buffer(max_buffered_bytes, lines=len(self._spans) if in_order else 1)
+        self._in_order = in_order
+        self._failure_log = FailureLog()
+        self._at_work = 0
+        self._refused: ConditionRefusedError | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PulledChunk:
+        """Return the next chunk, waiting for it if need be. When cancelled, none is lost.
+
+        Raises:
+            BrokerError: a broker refuses to be read from.
+            NameServerError, ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: a span has
+                been tried again and again for ``patience`` seconds.
+            ClosedError: it is used outside of its ``async with``.
+        """
+        self._check_open()
+        items = await self._buffer.take(1)
+        if not items:
+            raise StopAsyncIteration
+        return items[0]
+
+    async def some(self) -> Sequence[PulledChunk]:
+        """Return chunks that wait to be taken, at least one; none at the end. Raises as :meth:`__anext__`.
+
+        They are up to half of ``max_buffered_bytes``, and count as waiting until the next call.
+        """
+        self._check_open()
+        return await self._buffer.take(None)
+
+    def _not_open(self) -> ClosedError:
+        return ClosedError("this pulling is not open: use it inside `async with reader.pull(...)`")
+
+    async def _open(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for subscription in self._subscriptions.values():
+                nursery.start_soon(self._check, subscription)
+        if self._refused is not None:
+            raise self._refused
+        self._at_work = min(self._parallel, len(self._spans))
+        if not self._at_work:
+            self._buffer.end()
+        for _ in range(self._at_work):
+            self.nursery.start_soon(self._work)
+
+    async def _check(self, subscription: SubscriptionData) -> None:
+        try:
+            await self._client.routes.get(subscription.topic)
+            await check_condition(self._client, self._group, subscription)
+        except ConditionRefusedError as error:
+            self._refused = error
+        except RocketMQError:
+            return  # what fails now is tried again, span by span
+
+    async def _work(self) -> None:
+        while self._spans:
+            line = self._buffer.next_line() if self._in_order else self._buffer.first_line()
+            try:
+                await self._pull_of(self._spans.popleft(), line).run()
+            except RocketMQError as error:
+                self._spans.clear()
+                self._buffer.put(error, 0, line)
+            if self._in_order:
+                self._buffer.end_line(line)
+        self._at_work -= 1
+        if not self._at_work:
+            self._buffer.end()
+
+    def _pull_of(self, span: Span, line: Line) -> SpanPull:
+        return SpanPull(
+            self._client,
+            self._group,
+            span,
+            self._subscriptions[span.queue.topic],
+            buffer=self._buffer,
+            line=line,
+            nursery=self.nursery,
+            depth=partial(self._depth, line),
+            failure_log=self._failure_log,
+            patience=self._patience,
+            has_gaps=self._has_gaps,
+        )
+
+    def _depth(self, line: Line) -> int:
+        """Return how many pulls of one span may be under way now."""
+        if self._in_order:
+            return self._parallel if self._buffer.is_first(line) else 1
+        return self._parallel // self._at_work

@@ -1,0 +1,130 @@
+"""Pulls of a span that are under way before it is their turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from rocketmq_py.consumer.pull.queue_puller import RawPulled
+from rocketmq_py.consumer.read.chunk_buffer import Buffer
+from rocketmq_py.errors import RocketMQError
+
+RELEARN_AFTER = 256
+"""Pulls ahead after which one asks for all that its broker gives at once: it may have become more."""
+
+
+@attrs.define(eq=False)
+class _Ahead:
+    start: int
+    end: int
+    reserved: int
+    pulled: RawPulled | None = None
+    done: trio.Event = attrs.field(factory=trio.Event)
+
+
+class ReadAhead:
+    """What is pulled of a queue at the same time, in the order of its offsets.
+
+    Brokers give few messages at once (maxTransferCountOnMessageInMemory: 32; from disk 8), so that a queue
+    that is pulled one after the other comes at the pace of round trips. As many as the last pull brought are
+    taken to come in each of the next. What comes differently does no harm: a part is taken as it is, and
+    what fails here is left to who pulls in turn.
+
+    Args:
+        nursery: where pulls run.
+        pull: pulls from an offset to before another.
+        buffer: where the space for them is.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        pull: Callable[[int, int], Awaitable[RawPulled]],
+        buffer: Buffer,
+    ) -> None:
+        self._nursery = nursery
+        self._pull = pull
+        self._buffer = buffer
+        self._pulls: deque[_Ahead] = deque()
+        self._stride = 0
+        self._until_relearning = 0
+
+    def learn(self, asked: int, brought: int, *, is_limited: bool) -> None:
+        """Take note of what a pull brought.
+
+        Args:
+            asked: the messages that it asked for.
+            brought: those that came.
+            is_limited: whether more than were asked for might have come.
+        """
+        if not is_limited:
+            self._until_relearning = RELEARN_AFTER
+        if not is_limited or brought < asked:
+            self._stride = brought
+
+    def start(self, offset: int, end: int, *, depth: int, size: int) -> None:
+        """Have up to ``depth`` pulls under way, from ``offset`` to before ``end``, while there is space.
+
+        Args:
+            offset: what comes next in turn.
+            end: where the span ends.
+            depth: how many; 1 for none ahead.
+            size: bytes that one is taken to bring.
+        """
+        while self._pulls and self._pulls[0].start < offset:
+            self._release(self._pulls.popleft())
+        if depth < 2 or not self._stride:
+            return
+        start = self._pulls[-1].end if self._pulls else offset
+        while start < end and len(self._pulls) < depth and self._until_relearning:
+            reserved = self._buffer.reserve_nowait(size)
+            if not reserved:
+                return
+            ahead = _Ahead(start, min(start + self._stride, end), reserved)
+            self._pulls.append(ahead)
+            self._nursery.start_soon(self._run, ahead)
+            self._until_relearning -= 1
+            start = ahead.end
+
+    def limit(self, end: int) -> int:
+        """Return up to where nothing is under way."""
+        return self._pulls[0].start if self._pulls else end
+
+    async def take(self, offset: int) -> tuple[RawPulled, int, int] | None:
+        """Wait for the pull from ``offset`` on. Return what it brought, up to where it asked, and its space.
+
+        None if there is no such pull, or it has failed.
+        """
+        if self.limit(-1) != offset:
+            return None
+        ahead = self._pulls[0]
+        await ahead.done.wait()
+        self._pulls.popleft()
+        if ahead.pulled is None:
+            self._release(ahead)
+            return None
+        return ahead.pulled, ahead.end, ahead.reserved
+
+    def make_space(self, size: int) -> None:
+        """Give up what comes last, until so many bytes are free: what comes before it is wanted first."""
+        while self._pulls and not self._buffer.has_space(size):
+            self._release(self._pulls.pop())
+
+    def stop(self) -> None:
+        """Give up all."""
+        while self._pulls:
+            self._release(self._pulls.pop())
+
+    def _release(self, ahead: _Ahead) -> None:
+        self._buffer.release(ahead.reserved)
+
+    async def _run(self, ahead: _Ahead) -> None:
+        try:
+            ahead.pulled = await self._pull(ahead.start, ahead.end)
+        except RocketMQError:
+            return  # asked for again in its turn, where a failure counts
+        finally:
+            ahead.done.set()

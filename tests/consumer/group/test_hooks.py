@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import contextvars
+import functools
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.consumer import (
+    Commit,
+    ConsumeContext,
+    ConsumeLater,
+    ConsumeMode,
+    ConsumerHook,
+    LitePullConsumer,
+    Suspend,
+)
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.queue_locks import Lock
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.orderly import OrderlyDispatch
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.trace import ConsumeReturn
+from tests.consumer.conftest import Fill
+from tests.consumer.handing import Backs, holding, settled
+from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
+from tests.consumer.lite_pull.test_consumer import numbers
+from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
+from tests.consumer.popping_broker import message, pop_brokers
+from tests.consumer.pushing import Kept, consumer_of
+from tests.consumer.received import QUEUE, several
+
+
+class Notes(ConsumerHook):
+    """Writes down what it is called with, plainly."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.contexts: list[ConsumeContext] = []
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        self.calls.append("before")
+        context.state[self] = len(self.calls)
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        assert context.state[self]
+        self.calls.append("after")
+        self.contexts.append(context)
+
+
+class AsyncNotes(Notes):
+    """The same, waiting in each."""
+
+    async def before_consume(self, context: ConsumeContext) -> None:  # type: ignore[override]
+        await trio.lowlevel.checkpoint()
+        super().before_consume(context)
+
+    async def after_consume(self, context: ConsumeContext) -> None:  # type: ignore[override]
+        super().after_consume(context)
+        await trio.lowlevel.checkpoint()
+
+
+def hooks_of(*hooks: ConsumerHook, timeout: float = math.inf) -> ConsumerHooks:
+    all_hooks = ConsumerHooks("g", "client", lambda: 7, timeout=timeout)
+    for hook in hooks:
+        all_hooks.add(hook)
+    return all_hooks
+
+
+Open = Callable[..., ConcurrentDispatch | OrderlyDispatch]
+
+
+@pytest.fixture(params=["concurrent", "orderly"])
+async def open_handling(request: pytest.FixtureRequest, nursery: trio.Nursery) -> Open:
+    def open_one(
+        handle: Callable[..., Any], hooks: ConsumerHooks, batch_size: int | None = None
+    ) -> ConcurrentDispatch | OrderlyDispatch:
+        caller = Invoker(handle, 3, in_lists=batch_size is not None)
+        if request.param == "concurrent":
+            return ConcurrentDispatch(
+                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, give_back=Backs(),
+                hooks=hooks,
+            )  # fmt: skip
+        return OrderlyDispatch(
+            nursery, caller, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
+            give_up=functools.partial(Backs(), delay_level=0), hooks=hooks,
+        )  # fmt: skip
+
+    return open_one
+
+
+def held_of(handling: ConcurrentDispatch | OrderlyDispatch, count: int) -> ProcessQueue:
+    if isinstance(handling, ConcurrentDispatch):
+        return holding(count)
+    held = ProcessQueue(QUEUE, 0, Lock(QUEUE, held_until=math.inf))
+    held.put(several(range(count)), count)
+    return held
+
+
+@pytest.mark.parametrize("notes", [Notes, AsyncNotes])
+async def test_hooks_are_called_around_a_call(
+    open_handling: Open, notes: type[Notes], jumping_clock: trio.testing.MockClock
+) -> None:
+    async def handle(message: ReceivedMessage) -> str:
+        hook.calls.append("handle")
+        await trio.sleep(2)
+        return "answer"
+
+    hook = notes()
+    handling = open_handling(handle, hooks_of(hook))
+    held = held_of(handling, 1)
+    handling.offer(held)
+    await trio.sleep(3)
+    assert hook.calls == ["before", "handle", "after"]
+    (context,) = hook.contexts
+    assert (context.consumer_group, context.client_id) == ("g", "client")
+    assert (context.mode, context.queue, context.started_ms) == (ConsumeMode.HANDLED, QUEUE, 7)
+    assert [one.queue_offset for one in context.messages] == [0]
+    assert (context.result, context.error, context.seconds) == ("answer", None, 2)
+    assert (context.returned, context.success) == (ConsumeReturn.SUCCESS, True)
+    assert held.safe_offset == 1
+
+
+async def test_a_list_is_one_call(open_handling: Open) -> None:
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        sizes.append(len(messages))
+
+    sizes: list[int] = []
+    handling = open_handling(handle, hooks_of(hook := Notes()), batch_size=3)
+    handling.offer(held_of(handling, 5))
+    await settled()
+    assert sizes == [3, 2]
+    assert [[one.queue_offset for one in each.messages] for each in hook.contexts] == [[0, 1, 2], [3, 4]]
+
+
+async def test_hooks_see_what_the_handler_raised(open_handling: Open) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        raise failure
+
+    failure = ValueError("no")
+    handling = open_handling(handle, hooks_of(hook := Notes()))
+    handling.offer(held_of(handling, 1))
+    await settled()
+    (context,) = hook.contexts
+    assert context.error is failure
+    assert (context.returned, context.success) == (ConsumeReturn.EXCEPTION, False)
+
+
+@pytest.mark.parametrize(
+    ("result", "returned"),
+    [
+        (ConsumeLater(), ConsumeReturn.FAILED),
+        (Suspend(), ConsumeReturn.FAILED),
+        (Commit(), ConsumeReturn.SUCCESS),
+        ("anything", ConsumeReturn.SUCCESS),
+    ],
+)
+async def test_hooks_see_what_the_handler_returned(result: object, returned: ConsumeReturn) -> None:
+    async def handle(item: object) -> object:
+        return result
+
+    hooks = hooks_of(hook := Notes())
+    assert await hooks.call(handle, QUEUE, several([0])[0]) is result
+    (context,) = hook.contexts
+    assert context.result is result
+    assert (context.returned, context.success) == (returned, returned is ConsumeReturn.SUCCESS)
+
+
+async def test_a_hook_that_raises_harms_nothing(
+    open_handling: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(ConsumerHook):
+        def before_consume(self, context: ConsumeContext) -> None:
+            raise ValueError("before")
+
+        async def after_consume(self, context: ConsumeContext) -> None:
+            raise ValueError("after")
+
+    handling = open_handling(lambda message: None, hooks_of(Broken(), hook := Notes()))
+    held = held_of(handling, 1)
+    handling.offer(held)
+    while held.safe_offset != 1:
+        await trio.sleep(0)
+    assert hook.calls == ["before", "after"]
+    assert caplog.text.count("Broken.before_consume; the message goes its way all the same") == 1
+    assert caplog.text.count("Broken.after_consume; the message goes its way all the same") == 1
+
+
+async def test_what_hooks_set_first_they_take_back_last(open_handling: Open) -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+    seen: list[str] = []
+
+    class Sets(ConsumerHook):
+        def __init__(self, value: str) -> None:
+            self.value = value
+
+        def before_consume(self, context: ConsumeContext) -> None:
+            context.state[self] = variable.set(self.value)
+
+        def after_consume(self, context: ConsumeContext) -> None:
+            seen.append(variable.get())
+            variable.reset(context.state[self])
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(f"handler: {variable.get()}")
+
+    handling = open_handling(handle, hooks_of(Sets("outer"), Sets("inner")))
+    handling.offer(held_of(handling, 2))
+    await settled()
+    assert seen == ["handler: inner", "inner", "outer"] * 2
+
+
+async def test_a_handler_in_a_thread_has_the_context_of_the_hooks(open_handling: Open) -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+    seen: list[tuple[str, bool]] = []
+
+    class Sets(ConsumerHook):
+        def before_consume(self, context: ConsumeContext) -> None:
+            variable.set("set")
+
+    def handle(message: ReceivedMessage) -> None:
+        seen.append((variable.get(), threading.current_thread() is threading.main_thread()))
+
+    handling = open_handling(handle, hooks_of(Sets()))
+    held = held_of(handling, 1)
+    handling.offer(held)
+    while held.safe_offset != 1:
+        await trio.sleep(0)
+    assert seen == [("set", False)]
+
+
+async def test_a_hook_may_put_another_message_in_the_place(open_handling: Open) -> None:
+    class Decrypts(ConsumerHook):
+        def before_consume(self, context: ConsumeContext) -> None:
+            context.messages = [attrs.evolve(one, body=one.body.upper()) for one in context.messages]
+
+    async def handle(message: ReceivedMessage) -> None:
+        bodies.append(message.body)
+
+    bodies: list[bytes] = []
+    handling = open_handling(handle, hooks_of(Decrypts()))
+    held = held_of(handling, 2)
+    handling.offer(held)
+    await settled()
+    assert bodies == [b"BODY", b"BODY"]
+    assert (held.safe_offset, len(held)) == (2, 0)
+
+
+@pytest.mark.parametrize("notes", [Notes, AsyncNotes])
+async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
+    notes: type[Notes], nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    first, hook = notes(), notes()
+    caller = Invoker(handle, 1, in_lists=False)
+    backs = Backs()
+    handling = ConcurrentDispatch(
+        nursery, caller, concurrency=1, batch_size=None, timeout=10, give_back=backs,
+        hooks=hooks_of(first, hook, timeout=10),
+    )  # fmt: skip
+    handling.offer(holding(1))
+    await trio.sleep(15)
+    assert backs.offsets == [0]
+    for each in (first, hook):
+        assert each.calls == ["before", "after"]
+        (context,) = each.contexts
+        assert isinstance(context.error, trio.Cancelled)
+        assert (context.returned, context.success) == (ConsumeReturn.TIME_OUT, False)
+
+
+async def test_hooks_come_and_go_while_a_consumer_runs(address: str, fill: Fill) -> None:
+    await fill("T", 1)
+    kept, hook = Kept(), Notes()
+    async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(1)
+        remove = consumer.add_hook(hook)
+        await fill("T", 1, first=1)
+        await kept.until(2)
+        remove()
+        await fill("T", 1, first=2)
+        await kept.until(3)
+        nursery.cancel_scope.cancel()
+    assert hook.calls == ["before", "after"]
+    (context,) = hook.contexts
+    assert (context.consumer_group, context.client_id) == ("g", consumer.client.client_id)
+
+
+async def test_messages_from_the_retry_topic_name_its_queue(address: str, fill: Fill) -> None:
+    await fill("T", 1)
+    hook, done = Notes(), trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            raise ValueError("the first time fails")
+        done.set()
+
+    async with consumer_of(address, rebalance_interval=0.1) as consumer, trio.open_nursery() as nursery:
+        consumer.add_hook(hook)
+        nursery.start_soon(consumer.run, handle)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    assert [context.queue.topic for context in hook.contexts] == ["T", "%RETRY%g"]
+    assert [context.messages[0].topic for context in hook.contexts] == ["T", "T"]
+
+
+# What is polled
+
+
+@pytest.mark.parametrize("notes", [Notes, AsyncNotes])
+async def test_a_poll_is_seen_queue_by_queue(client: ClientInstance, fill: Fill, notes: type[Notes]) -> None:
+    await fill("T", 6, queues=2)
+    async with lite_pull_consumer_of(client) as consumer:
+        consumer.add_hook(hook := notes())
+        await consumer.assign(await consumer.queues("T"))
+        polled: list[int] = []
+        while len(polled) < 6:
+            polled += numbers(await consumer.poll(max=6))
+    assert hook.calls == ["before", "after"] * len(hook.contexts)
+    seen: dict[MessageQueue, list[int]] = {}
+    for context in hook.contexts:
+        assert (context.mode, context.success) == (ConsumeMode.RECEIVED, True)
+        assert context.seconds >= 0
+        seen.setdefault(context.queue, []).extend(numbers(context.messages))
+    assert sorted(seen.values()) == [[0, 2, 4], [1, 3, 5]]
+
+
+async def test_a_poll_that_is_cancelled_in_a_hook_loses_nothing(client: ClientInstance, fill: Fill) -> None:
+    class Waits(ConsumerHook):
+        async def before_consume(self, context: ConsumeContext) -> None:
+            reached.set()
+            await trio.sleep_forever()
+
+    reached = trio.Event()
+    await fill("T", 6, queues=2)
+    async with lite_pull_consumer_of(client) as consumer:
+        remove = consumer.add_hook(Waits())
+        await consumer.assign(await consumer.queues("T"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(functools.partial(consumer.poll, max=4))
+            await reached.wait()
+            nursery.cancel_scope.cancel()
+        remove()
+        assert await poll_in_order(consumer, 6) == {0: [0, 2, 4], 1: [1, 3, 5]}
+
+
+async def poll_in_order(consumer: LitePullConsumer, count: int) -> dict[int, list[int]]:
+    of_queue: dict[int, list[int]] = {}
+    while sum(map(len, of_queue.values())) < count:
+        for one in await consumer.poll():
+            of_queue.setdefault(one.queue_id, []).append(int(one.body))
+    return of_queue
+
+
+async def test_a_poll_gives_what_the_hooks_have_made_of_it(client: ClientInstance, fill: Fill) -> None:
+    class Adds(ConsumerHook):
+        def before_consume(self, context: ConsumeContext) -> None:
+            context.messages = [attrs.evolve(one, body=b"1" + one.body) for one in context.messages]
+
+    await fill("T", 1)
+    async with lite_pull_consumer_of(client) as consumer:
+        consumer.add_hook(Adds())
+        await consumer.assign(await consumer.queues("T"))
+        assert numbers(await consumer.poll()) == [10]
+
+
+async def test_what_a_pop_consumer_receives_is_seen() -> None:
+    async with pop_brokers() as (cluster, [broker]), pop_consumer_of(cluster.address) as consumer:
+        consumer.add_hook(hook := Notes())
+        broker.put(message(0), message(1))
+        received = await consumer.receive()
+        assert numbers(list(received)) == [0, 1]
+    (context,) = hook.contexts
+    assert context.messages == received
+    assert (context.mode, context.consumer_group, context.queue.topic) == (ConsumeMode.RECEIVED, "g", "T")

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer import allocate_averagely
+from rocketmq_py.consumer.group.rebalancer import Rebalancer
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ConsumerData, ConsumerList, Heartbeat
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.scripted import ScriptedCluster, scripted_cluster
+
+settled = trio.testing.wait_all_tasks_blocked
+
+
+@attrs.define
+class Broker:
+    """Knows the members that a test says, and those that send it a heartbeat."""
+
+    others: list[str] = attrs.field(factory=list)
+    counts_heartbeats: bool = True
+    refuses: bool = False
+    heard: list[str] = attrs.field(factory=list)
+    log: list[str] = attrs.field(factory=list)
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        self.log.append(RequestCode(request.code).name)
+        if request.code == RequestCode.HEART_BEAT:
+            self.heard.append(Heartbeat.decode(request.body).client_id)
+            connection.respond(request, ResponseCode.SUCCESS)
+        elif request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP and not self.refuses:
+            members = self.others + (sorted(set(self.heard)) if self.counts_heartbeats else [])
+            connection.respond(
+                request, ResponseCode.SUCCESS, {}, ConsumerList(consumer_id_list=tuple(members)).encode()
+            )
+        else:
+            connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
+
+    @property
+    def rounds(self) -> int:
+        return self.log.count("GET_CONSUMER_LIST_BY_GROUP")
+
+
+class Member:
+    """A rebalancer with what is around it."""
+
+    def __init__(self, client: ClientInstance, cluster: ScriptedCluster, *topics: str) -> None:
+        self.client = client
+        self.cluster = cluster
+        self.topics = list(topics)
+        self.has: dict[str, Collection[MessageQueue]] = {}
+        self.changes: list[tuple[str, int]] = []
+        client.heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
+        self.rebalancer = Rebalancer(
+            client,
+            "g",
+            allocate=allocate_averagely,
+            interval=20,
+            topics=lambda: self.topics,
+            assigned=self.has.keys,
+            assign=self.assign,
+        )
+        client.on_members_changed("g", self.rebalancer.wake)
+        client.on_route(self.rebalancer.route_changed)
+
+    async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        await trio.lowlevel.checkpoint()
+        if set(queues) != set(self.has.get(topic, ())):
+            self.changes.append((topic, len(queues)))
+        if queues:
+            self.has[topic] = queues
+        else:
+            self.has.pop(topic, None)
+
+
+@asynccontextmanager
+async def member_of(
+    *brokers: Broker, subscribed: Sequence[str] = ("T",), existing: Sequence[str] = ("T", "U", "V")
+) -> AsyncIterator[Member]:
+    async with (
+        scripted_cluster(*brokers, topics=existing) as cluster,
+        ClientInstance(cluster.address, route_refresh_interval=1e6, heartbeat_interval=1e6) as client,
+        trio.open_nursery() as nursery,
+    ):
+        member = Member(client, cluster, *subscribed)
+        nursery.start_soon(member.rebalancer.run)
+        yield member
+        nursery.cancel_scope.cancel()
+
+
+async def test_brokers_hear_of_the_member_before_they_are_asked_who_is_there(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    broker = Broker()
+    async with member_of(broker) as member:
+        await trio.sleep(1)
+        assert member.changes == [("T", 4)]
+    assert broker.log[0] == "HEART_BEAT"
+    assert broker.rounds == 1
+
+
+async def test_all_brokers_of_a_topic_and_many_topics_take_one_question_a_round(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    brokers = Broker(), Broker()
+    async with member_of(*brokers, subscribed=["T", "U", "V"]) as member:
+        await trio.sleep(1)
+        assert sorted(member.changes) == [("T", 8), ("U", 8), ("V", 8)]
+    assert [broker.rounds for broker in brokers] == [1, 0]
+
+
+async def test_a_round_every_20_seconds_and_at_once_on_notice(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    async with member_of(broker) as member:
+        await trio.sleep(1)
+        await trio.sleep(41)
+        assert broker.rounds == 3
+        broker.others = ["a-member-that-comes-first"]
+        notice = {"consumerGroup": "g"}
+        for connection in member.cluster.brokers["broker-a"].connections:
+            connection.oneway_nowait(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notice)
+        await trio.sleep(1)
+        assert broker.rounds == 4
+        assert member.changes == [("T", 4), ("T", 2)]
+
+
+@pytest.mark.parametrize("others", [[], ["somebody-else"]], ids=["empty", "without us"])
+async def test_a_list_without_this_member_changes_nothing(
+    jumping_clock: trio.testing.MockClock, others: list[str]
+) -> None:
+    broker = Broker()
+    async with member_of(broker) as member:
+        await trio.sleep(1)
+        broker.counts_heartbeats = False
+        broker.others = others
+        member.rebalancer.wake()
+        heartbeats = broker.log.count("HEART_BEAT")
+        await trio.sleep(4)
+        assert member.changes == [("T", 4)]
+        assert broker.rounds == 4, "looked at again soon: after 1, 2, 4 seconds"
+        assert broker.log.count("HEART_BEAT") == heartbeats + 2, "and announced again"
+        broker.counts_heartbeats = True
+        broker.others = []
+        await trio.sleep(10)
+        assert member.changes == [("T", 4)]
+
+
+async def test_a_member_that_is_listed_twice_counts_once(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    async with member_of(broker) as member:
+        broker.others = [member.client.client_id]
+        await trio.sleep(1)
+        assert member.changes == [("T", 4)]
+
+
+async def test_another_broker_is_asked_when_one_does_not_say(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with member_of(Broker(refuses=True), Broker()) as member:
+        await trio.sleep(1)
+        assert member.changes == [("T", 8)]
+    assert "broker-a does not say who is in it" in caplog.text
+
+
+async def test_a_topic_that_does_not_exist_is_waited_for_with_one_warning(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with member_of(Broker(), subscribed=["T", "New", "%RETRY%g"]) as member:
+        await trio.sleep(100)
+        assert member.changes == [("T", 4)]
+        [record] = caplog.records
+        assert "topic 'New' does not exist" in record.message
+        assert "waiting until it does" in record.message
+        member.cluster.topics["New"] = (2, 2, 6)
+        member.cluster.topics["%RETRY%g"] = (1, 1, 6)
+        await trio.sleep(21)
+        assert sorted(member.changes) == [("%RETRY%g", 1), ("New", 2), ("T", 4)]
+        await trio.sleep(100)
+    assert len(caplog.records) == 1
+
+
+async def test_without_a_name_server_what_is_known_is_still_shared_out(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "rocketmq_py.consumer")
+    broker = Broker()
+    async with member_of(broker) as member:
+        await trio.sleep(1)
+        member.cluster.name_server.stop()
+        await settled()
+        member.topics[:] = ["U", "V", "T"]
+        broker.others = ["a-member-that-comes-first"]
+        member.rebalancer.announce()
+        await trio.sleep(0.5)
+        assert member.changes == [("T", 4), ("T", 2)]
+    [record] = caplog.records
+    assert "no route for U: no name server answered" in record.message, "V is not even asked for"
+
+
+async def test_a_name_server_that_refuses_does_not_stop_the_other_topics(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_cluster(Broker(), topics=["T", "U"]) as cluster:
+        answer_routes = cluster.route
+
+        def refuse_one(connection: Connection, request: Command) -> None:
+            if request.fields["topic"] == "T":
+                connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="scripted")
+            else:
+                answer_routes(connection, request)
+
+        cluster.name_server.answer = refuse_one
+        async with ClientInstance(cluster.address) as client, trio.open_nursery() as nursery:
+            member = Member(client, cluster, "T", "U")
+            nursery.start_soon(member.rebalancer.run)
+            await trio.sleep(0.5)
+            assert member.changes == [("U", 4)]
+            nursery.cancel_scope.cancel()
+    assert "no route for T" in caplog.text
+
+
+async def test_what_is_subscribed_in_the_middle_of_a_round_is_not_forgotten(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(Broker(), topics=["T", "U"]) as cluster:
+        member: Member
+        answer_routes = cluster.route
+
+        def subscribe_when_asked(connection: Connection, request: Command) -> None:
+            if "U" not in member.topics:
+                member.topics.append("U")
+                member.rebalancer.announce()
+            answer_routes(connection, request)
+
+        cluster.name_server.answer = subscribe_when_asked
+        async with ClientInstance(cluster.address) as client, trio.open_nursery() as nursery:
+            member = Member(client, cluster, "T")
+            nursery.start_soon(member.rebalancer.run)
+            await trio.sleep(0.5)
+            assert member.changes == [("T", 4), ("U", 4)]
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_change_of_the_route_leads_to_a_round(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    async with member_of(broker) as member:
+        await trio.sleep(1)
+        member.cluster.topics["T"] = (6, 6, 6)
+        await member.client.routes.refresh("T")
+        await trio.sleep(1)
+        assert member.changes == [("T", 4), ("T", 6)]
+        await member.client.routes.get("U")
+        await trio.sleep(1)
+        assert broker.rounds == 2, "a topic that is not subscribed does not matter"
+
+
+async def test_a_topic_that_may_not_be_read_any_more_is_given_up(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with member_of(Broker()) as member:
+        await trio.sleep(1)
+        member.cluster.topics["T"] = (4, 4, 2)
+        await member.client.routes.refresh("T")
+        await trio.sleep(1)
+        assert member.changes == [("T", 4), ("T", 0)]
+
+
+async def test_subscribing_and_unsubscribing_while_it_runs(jumping_clock: trio.testing.MockClock) -> None:
+    broker = Broker()
+    async with member_of(broker) as member:
+        await trio.sleep(1)
+        heartbeats = broker.log.count("HEART_BEAT")
+        member.topics.append("U")
+        member.rebalancer.announce()
+        await trio.sleep(1)
+        assert member.changes == [("T", 4), ("U", 4)]
+        assert broker.log.count("HEART_BEAT") > heartbeats
+        member.topics.remove("T")
+        member.rebalancer.announce()
+        await trio.sleep(1)
+        assert member.changes == [("T", 4), ("U", 4), ("T", 0)]
+
+
+async def test_a_strategy_with_a_bug_is_not_hidden() -> None:
+    def broken(*_: object) -> Sequence[MessageQueue]:
+        raise ZeroDivisionError("a bug")
+
+    async with scripted_cluster(Broker()) as cluster, ClientInstance(cluster.address) as client:
+        client.heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
+
+        async def assign(topic: str, queues: Collection[MessageQueue]) -> None:
+            pytest.fail("not reached")
+
+        rebalancer = Rebalancer(
+            client,
+            "g",
+            allocate=broken,
+            interval=20,
+            topics=lambda: ["T"],
+            assigned=list,
+            assign=assign,
+        )
+        with pytest.raises(ZeroDivisionError):
+            await rebalancer.run()

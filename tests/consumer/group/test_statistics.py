@@ -1,0 +1,224 @@
+"""What a consumer says of how it is doing."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.consumer import (
+    ConsumerStatistics,
+    Flow,
+    LitePullConsumer,
+    PushConsumer,
+    QueueStatistics,
+    TopicStatistics,
+)
+from rocketmq_py.consumer.group.counters import Statistics, epoch_ms
+from rocketmq_py.errors import ClosedError, NoQueueError, RocketMQError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.consumer.conftest import Fill
+from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
+from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
+from tests.consumer.popping_broker import message, pop_brokers
+from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of
+
+settled = trio.testing.wait_all_tasks_blocked
+
+
+async def test_rates_are_those_of_the_last_minute(jumping_clock: trio.testing.MockClock) -> None:
+    statistics = Statistics()
+    counts = statistics.of("T")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(statistics.keep_sampling)
+        counts.done += 600
+        await trio.sleep(30)
+        of_topic = TopicStatistics.of(*statistics.topics()["T"])
+        assert of_topic.handled_per_second == 20
+        await trio.sleep(90)
+        counts.done, counts.pulled, counts.pulls = 660, 120, 2
+        counts.pull_seconds, counts.calls, counts.call_seconds, counts.failed = 0.5, 4, 2.0, 30
+        of_topic = TopicStatistics.of(*statistics.topics()["T"])
+        assert (of_topic.handled_per_second, of_topic.pulled_per_second) == (1, 2)
+        assert (of_topic.pull_seconds, of_topic.handle_seconds) == (0.25, 0.5)
+        assert (of_topic.handled, of_topic.failed, of_topic.failed_last_hour) == (660, 30, 30)
+        await trio.sleep(3700)
+        assert TopicStatistics.of(*statistics.topics()["T"]).failed_last_hour == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_samples_of_an_idle_topic_take_no_room() -> None:
+    statistics = Statistics()
+    statistics.of("T").done += 1
+    statistics.sample()
+    statistics.sample()
+    first, second = [sample["T"] for _, sample in list(statistics._samples)[1:]]
+    assert first is second
+
+
+async def test_before_anything_happened_there_is_nothing(jumping_clock: trio.testing.MockClock) -> None:
+    assert Statistics().topics() == {}
+    assert Statistics().status("T").pull_tps == 0
+    assert epoch_ms(float("-inf"), 5) is None
+    assert epoch_ms(trio.current_time() - 2, 5000) == 3000
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_push_consumer_says_how_far_it_is(
+    client: ClientInstance, fill: Fill, orderly: bool, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 5)
+    handled: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        if int(message.body) == 3:
+            await trio.sleep_forever()
+        handled.append(int(message.body))
+
+    consumer = consumer_of(client, orderly=orderly, concurrency=1, pull_threshold_for_queue=1)
+    async with consumer, trio.open_nursery() as nursery:
+        assert consumer.statistics == ConsumerStatistics(topics={}, queues={})
+        with pytest.raises(ClosedError, match="not running"):
+            await consumer.lag()
+        nursery.start_soon(consumer.run, handle)
+        while len(handled) < 3:
+            await trio.sleep(0.5)
+        await trio.sleep(1)
+        statistics = consumer.statistics
+        queue = statistics.queues[QUEUE]
+        assert (queue.handled_to, queue.pulled_to, queue.end) == (3, 5, 5)
+        assert (queue.cached, queue.cached_bytes, queue.in_flight) == (2, 2, 1)
+        assert queue.state is Flow.FULL_BY_COUNT
+        assert queue.locked is (True if orderly else None)
+        assert queue.pulled_ms is not None
+        assert queue.handled_ms is not None
+        assert 1000 <= queue.handled_ms - queue.pulled_ms <= 2000
+        await trio.sleep(5)  # the commits of that time
+        assert consumer.statistics.queues[QUEUE].committed == 3
+        assert consumer.statistics.queues[QUEUE].lag == 2
+        assert consumer.statistics.lag == 2
+        assert (await consumer.lag())[QUEUE] == 2
+        assert (statistics.pulled, statistics.handled, statistics.failed) == (5, 3, 0)
+        assert (statistics.cached, statistics.cached_bytes, statistics.in_flight) == (2, 2, 1)
+        nursery.cancel_scope.cancel()
+    statistics = consumer.statistics
+    assert (statistics.handled, statistics.queues) == (3, {})
+
+
+async def test_what_failed_came_again_and_was_given_back_is_counted(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 3)
+    done = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if not message.reconsume_times and message.body == b"1":
+            raise ValueError("the first time fails")
+        if message.reconsume_times:
+            done.set()
+
+    async with consumer_of(client, rebalance_interval=0.1) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, handle)
+        await done.wait()
+        await settled()
+        statistics = consumer.statistics
+        assert (statistics.pulled, statistics.redelivered, statistics.handled) == (4, 1, 3)
+        assert (statistics.failed, statistics.given_back) == (1, 1)
+        retries = statistics.topics["%RETRY%g"]
+        assert (retries.pulled, retries.redelivered) == (1, 1)
+        assert statistics.queues.keys() == {QUEUE, RETRIES}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_queue_says_why_it_is_not_pulled(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 1)
+    kept = Kept()
+    async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(1)
+        assert consumer.statistics.queues[QUEUE].state is Flow.PULLING
+        consumer.pause()
+        assert consumer.statistics.queues[QUEUE].state is Flow.PAUSED
+        consumer.resume()
+        assert consumer.statistics.queues[QUEUE].state is Flow.PULLING
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_is_away_is_the_error_of_the_lag(
+    broker: EmbeddedBroker, client: ClientInstance, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(queue: MessageQueue) -> int:
+        raise NoQueueError("it is gone")
+
+    await fill("T", 1)
+    kept = Kept()
+    async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(1)
+        monkeypatch.setattr(client.brokers, "max_offset", fail)
+        with pytest.raises(RocketMQError, match="it is gone"):
+            await consumer.lag()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_lite_pull_consumer_says_how_far_it_is(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 6, queues=2)
+    async with lite_pull_consumer_of(client, auto_commit=False) as consumer:
+        await consumer.assign(await consumer.queues("T"))
+        assert sum((await consumer.lag()).values()) == 6
+        polled = 0
+        while polled < 6:
+            polled += len(await consumer.poll())
+        statistics = consumer.statistics
+        assert (statistics.pulled, statistics.in_flight) == (6, 6 - statistics.handled)
+        assert [queue.end for queue in statistics.queues.values()] == [3, 3]
+        await consumer.commit()
+        statistics = consumer.statistics
+        assert (statistics.handled, statistics.in_flight, statistics.lag) == (6, 0, 0)
+        assert [queue.committed for queue in statistics.queues.values()] == [3, 3]
+        await fill("T", 1, queues=2)
+        lag = await consumer.lag()
+        assert sorted(lag.values()) == [0, 1]
+        assert list(lag) == consumer.assignment
+
+
+async def test_a_pop_consumer_counts_what_it_did() -> None:
+    async with pop_brokers() as (cluster, [broker]), pop_consumer_of(cluster.address) as consumer:
+        broker.put(message(0), message(1), message(2))
+        first, second, third = await consumer.receive()
+        await consumer.ack(first, second)
+        await consumer.change_invisible(third, 5)
+        of_topic = consumer.statistics.topics["T"]
+        assert (of_topic.pulled, of_topic.handled, of_topic.given_back) == (3, 2, 1)
+        assert consumer.statistics.queues == {}
+
+
+def test_statistics_can_be_printed() -> None:
+    topic = TopicStatistics(
+        pulled=5, redelivered=1, handled=3, failed=1, failed_last_hour=1, given_back=1,
+        pulled_per_second=0.5, pull_seconds=0.002, handled_per_second=0.25, failed_per_second=0.0,
+        handle_seconds=0.1,
+    )  # fmt: skip
+    queue = QueueStatistics(
+        state=Flow.PAUSED, committed=None, handled_to=3, pulled_to=5, end=9, cached=2, cached_bytes=20,
+        in_flight=1, locked=True, pulled_ms=None, handled_ms=None,
+    )  # fmt: skip
+    statistics = ConsumerStatistics(topics={"T": topic}, queues={QUEUE: queue})
+    assert str(statistics).splitlines() == [
+        "pulled 5, handled 3, failed 1, redelivered 1, given back 1; 1 in flight, lag 6",
+        "T: pulled 5 (0.5/s, 2.0 ms), handled 3 (0.2/s, 100.0 ms), failed 1, redelivered 1, given back 1",
+        "T, broker-a, queue 0: paused by the user, locked; committed ?, handled to 3, pulled to 5 of 9, "
+        "lag 6; 2 here (20 bytes), 1 in flight",
+    ]
+    unknown = attrs.evolve(queue, end=None, locked=None)
+    assert unknown.lag is None
+    assert str(unknown).startswith("paused by the user; committed ?")
+    assert ConsumerStatistics(topics={}, queues={QUEUE: unknown}).lag == 0
+
+
+def test_consumers_can_be_made_outside_of_trio() -> None:
+    for consumer in (LitePullConsumer(group="g"), PushConsumer(group="g")):
+        assert consumer.statistics == ConsumerStatistics(topics={}, queues={})

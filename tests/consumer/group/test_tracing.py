@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.client.tracing import TraceDispatcher
+from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeMode, Reader, Start
+from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
+from rocketmq_py.message import Message, ReceivedMessage
+from rocketmq_py.producer import Producer
+from rocketmq_py.protocol.trace import ConsumeReturn, TraceRecord, read_records
+from tests.consumer.conftest import Fill
+from tests.consumer.lite_pull.test_consumer import consumer_of as lite_pull_consumer_of
+from tests.consumer.pop.test_consumer import consumer_of as pop_consumer_of
+from tests.consumer.popping_broker import message, pop_brokers
+from tests.consumer.pushing import Kept, consumer_of
+from tests.consumer.received import QUEUE, received
+
+
+class Records(TraceDispatcher):
+    """Keeps the records."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        super().__init__(client, "g", "traces")
+        self.records: list[TraceRecord] = []
+
+    def append(self, record: TraceRecord) -> None:
+        self.records.append(record)
+
+    def fields(self) -> list[list[str]]:
+        return [[str(field) for field in record.fields()] for record in self.records]
+
+
+def context_of(*messages: ReceivedMessage, mode: ConsumeMode = ConsumeMode.HANDLED) -> ConsumeContext:
+    return ConsumeContext(
+        consumer_group="g", client_id="c", mode=mode, queue=QUEUE, messages=list(messages), started_ms=1
+    )
+
+
+def hook_of(client: ClientInstance) -> tuple[ConsumeTraceHook, Records]:
+    records = Records(client)
+    return ConsumeTraceHook(records, client.unique_ids, iter(range(1000, 2000)).__next__), records
+
+
+async def test_a_call_has_two_records_for_each_message(client: ClientInstance) -> None:
+    hook, records = hook_of(client)
+    context = context_of(
+        received(0, UNIQ_KEY="ID0", KEYS="k1 k2", MSG_REGION="R", TRACE_ON="true"),
+        received(1, UNIQ_KEY="ID1", reconsume_times=2),
+    )
+    hook.before_consume(context)
+    context.seconds = 0.25
+    hook.after_consume(context)
+    request_id = records.fields()[0][4]
+    assert len(request_id) == 32
+    assert records.fields() == [
+        ["SubBefore", "1000", "R", "g", request_id, "ID0", "0", "k1 k2"],
+        ["SubBefore", "1000", "null", "g", request_id, "ID1", "2", "null"],
+        ["SubAfter", request_id, "ID0", "125", "true", "k1 k2", "0", "1001", "g"],
+        ["SubAfter", request_id, "ID1", "125", "true", "null", "0", "1001", "g"],
+    ]
+
+
+async def test_how_a_call_failed_is_in_its_record(client: ClientInstance) -> None:
+    hook, records = hook_of(client)
+    context = context_of(received(0))
+    hook.before_consume(context)
+    context.result, context.returned = ConsumeLater(), ConsumeReturn.FAILED
+    hook.after_consume(context)
+    assert records.fields()[1][4:7] == ["false", "null", "4"]
+
+
+async def test_what_its_broker_wants_not_traced_is_not(client: ClientInstance) -> None:
+    hook, records = hook_of(client)
+    context = context_of(received(0, TRACE_ON="false"), received(1, topic="traces"))
+    hook.before_consume(context)
+    hook.after_consume(context)
+    assert records.records == []
+
+
+async def test_what_was_polled_took_no_time(client: ClientInstance) -> None:
+    hook, records = hook_of(client)
+    context = context_of(received(0), mode=ConsumeMode.RECEIVED)
+    context.seconds = 3
+    hook.before_consume(context)
+    hook.after_consume(context)
+    assert records.fields()[1][3] == "0"
+
+
+async def read_traces(client: ClientInstance, topic: str) -> list[list[str]]:
+    async with (
+        Reader(client) as reader,
+        reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as traces,
+    ):
+        return [fields async for trace in traces for fields in read_records(trace.body)]
+
+
+async def test_a_consumers_records_are_sent_before_it_is_closed(
+    broker: EmbeddedBroker, client: ClientInstance, fill: Fill
+) -> None:
+    await client.brokers.create_topic(broker.broker_address, "traces", queues=1)
+    await fill("T", 3)
+    kept = Kept()
+    async with (
+        consumer_of(broker.name_server_address, trace="traces") as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(3)
+        nursery.cancel_scope.cancel()
+    traces = await read_traces(client, "traces")
+    assert sorted(fields[0] for fields in traces) == ["SubAfter"] * 3 + ["SubBefore"] * 3
+    async with lite_pull_consumer_of(client, "polling", trace="traces") as polling:
+        await polling.assign(await polling.queues("T"))
+        polled = 0
+        while polled < 3:
+            polled += len(await polling.poll())
+    traces = await read_traces(client, "traces")
+    assert sum(fields[3] == "polling" for fields in traces) == 3
+    assert sum(fields[-1] == "polling" for fields in traces) == 3
+
+
+async def test_a_trace_topic_that_is_away_does_not_hold_up_the_end(
+    caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with (
+        pop_brokers() as (cluster, [broker]),
+        pop_consumer_of(cluster.address, trace="away") as consumer,
+    ):
+        broker.put(message(0))
+        await consumer.receive()
+        began = trio.current_time()
+        await consumer.aclose()
+        assert trio.current_time() - began < consumer.close_timeout
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "2 trace records lost" in warning.message
+
+
+async def test_the_traces_themselves_are_consumed_without_traces(
+    broker: EmbeddedBroker, client: ClientInstance
+) -> None:
+    await client.brokers.create_topic(broker.broker_address, "T", queues=1)
+    async with Producer(client) as producer:
+        await producer.send(Message("T", b"1"))
+    async with lite_pull_consumer_of(client, trace="T") as consumer:
+        await consumer.assign(await consumer.queues("T"))
+        assert len(await consumer.poll()) == 1
+    async with Reader(client) as reader:
+        assert [end for _, end in (await reader.offsets("T")).values()] == [1]

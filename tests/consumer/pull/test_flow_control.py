@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow, FlowLimits, flow_of
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from tests.consumer.received import QUEUE, received, several
+
+LIMITS = FlowLimits(count=3, size=100, span=10)
+
+
+def holding(*offsets: int, size: int = 1) -> ProcessQueue:
+    held = ProcessQueue(QUEUE, 0)
+    held.put([received(offset, b"x" * size) for offset in offsets], max(offsets, default=-1) + 1)
+    return held
+
+
+@pytest.mark.parametrize(
+    ("held", "flow"),
+    [
+        (holding(), Flow.PULLING),
+        (holding(0, 1, 2), Flow.PULLING),
+        (holding(0, 1, 2, 3), Flow.FULL_BY_COUNT),
+        (holding(0, 1, size=50), Flow.PULLING),
+        (holding(0, 1, size=51), Flow.FULL_BY_SIZE),
+        (holding(0, 10), Flow.PULLING),
+        (holding(0, 11), Flow.SPAN_TOO_WIDE),
+        (holding(0, 1, 2, 30, size=60), Flow.FULL_BY_COUNT),
+    ],
+)
+def test_a_limit_may_be_reached_and_not_passed(held: ProcessQueue, flow: Flow) -> None:
+    assert flow_of(held, LIMITS) is flow
+
+
+def test_paused_and_dropped_come_first() -> None:
+    held = holding(0, 1, 2, 3)
+    held.paused = True
+    assert flow_of(held, LIMITS) is Flow.PAUSED
+    held.dropped = True
+    assert flow_of(held, LIMITS) is Flow.DROPPED
+
+
+def test_room_comes_back() -> None:
+    held = holding(0, 1, 2, 3)
+    held.remove(received(3))
+    assert flow_of(held, LIMITS) is Flow.PULLING
+    held.put(several([15]), 16)
+    held.remove(received(1))
+    assert flow_of(held, LIMITS) is Flow.SPAN_TOO_WIDE
+    held.remove(received(0))
+    assert flow_of(held, LIMITS) is Flow.SPAN_TOO_WIDE
+    held.remove(received(2))
+    assert flow_of(held, LIMITS) is Flow.PULLING
+
+
+def test_the_limits_and_waits_of_java() -> None:
+    assert PushConsumerConfig(group="g").flow_limits(7) == FlowLimits(
+        count=1000, size=100 * 1024 * 1024, span=2000
+    )
+    assert WAIT_SECONDS == {Flow.STALLED: 0.05, Flow.BUSY: 0.02, Flow.FAILED: 3.0}
+
+
+@pytest.mark.parametrize(("queues", "count", "size"), [(1, 900, 90_000), (4, 225, 22_500), (10_000, 1, 9)])
+def test_limits_of_a_topic_are_shared_out_to_its_queues(queues: int, count: int, size: int) -> None:
+    config = PushConsumerConfig(group="g", pull_threshold_for_topic=900, pull_threshold_size_for_topic=90_000)
+    assert config.flow_limits(queues) == FlowLimits(count, size, 2000)
+
+
+def test_in_order_the_first_message_holds_up_all_others_anyway() -> None:
+    assert PushConsumerConfig(group="g", orderly=True).flow_limits(1).span == sys.maxsize

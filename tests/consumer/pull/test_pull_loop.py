@@ -1,0 +1,466 @@
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.consumer.group.queue_locks import Lock
+from rocketmq_py.consumer.pull.flow_control import Flow, FlowLimits
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.pull_loop import PullLoop
+from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
+from rocketmq_py.errors import BrokerError, ConnectError, ProtocolError, RocketMQError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import SubscriptionData
+from tests.consumer.received import QUEUE, received
+
+FOUND, NO_NEW, NO_MATCHED, MOVED = PullStatus
+
+
+@attrs.define
+class Pull:
+    """One pull that a loop asked for, and when."""
+
+    offset: int
+    commit: int | None
+    at: float
+
+
+class ScriptedPuller:
+    """Gives the answers that a test lines up; when there are none it waits, as a broker does."""
+
+    namespace = Namespace()
+    group = "g"
+
+    def __init__(self, queue: MessageQueue = QUEUE) -> None:
+        self.queue = queue
+        self.pulls: list[Pull] = []
+        self.answers: deque[Pulled | RocketMQError | Callable[[], Pulled]] = deque()
+        self.more = trio.lowlevel.ParkingLot()
+
+    def answer(self, *answers: Pulled | RocketMQError) -> None:
+        self.answers += answers
+        self.more.unpark_all()
+
+    async def pull(self, offset: int, subscription: SubscriptionData, *, commit: int | None = None) -> Pulled:
+        self.pulls.append(Pull(offset, commit, trio.current_time()))
+        while not self.answers:
+            await self.more.park()
+        await trio.lowlevel.checkpoint()
+        answer = self.answers.popleft()
+        if isinstance(answer, RocketMQError):
+            raise answer
+        return cast("Pulled", answer)
+
+    @property
+    def offsets(self) -> list[int]:
+        return [pull.offset for pull in self.pulls]
+
+
+def found(*offsets: int, next_offset: int | None = None, size: int = 1) -> Pulled:
+    messages = [received(offset, b"x" * size) for offset in offsets]
+    return answered(FOUND, offsets[-1] + 1 if next_offset is None else next_offset, messages)
+
+
+def answered(status: PullStatus, next_offset: int, messages: Sequence[ReceivedMessage] = ()) -> Pulled:
+    return Pulled(status, messages, next_offset, 0, next_offset)
+
+
+class Looping:
+    """A pull loop with what is around it."""
+
+    def __init__(
+        self,
+        puller: ScriptedPuller,
+        *,
+        start: int = 0,
+        failure_log: FailureLog | None = None,
+        lock: Lock | None = None,
+    ) -> None:
+        self.failure_log = failure_log or FailureLog()
+        self.puller = puller
+        self.start = start
+        self.start_errors: list[RocketMQError] = []
+        self.delivered: list[ProcessQueue] = []
+        self.spoiled = 0
+        self.may_commit = True
+        self.limits = FlowLimits(count=3, size=100, span=10)
+        self.loop = PullLoop(
+            cast("QueuePuller", puller),
+            lambda: self.limits,
+            subscription=lambda: SubscriptionData(topic="T", sub_string="*"),
+            start=self.look_up_start,
+            may_commit=lambda: self.may_commit,
+            deliver=self.delivered.append,
+            spoil_route=self.spoil,
+            failure_log=self.failure_log,
+            lock=lock,
+        )
+
+    async def look_up_start(self) -> int:
+        await trio.lowlevel.checkpoint()
+        if self.start_errors:
+            raise self.start_errors.pop(0)
+        return self.start
+
+    def spoil(self) -> None:
+        self.spoiled += 1
+
+    @property
+    def held(self) -> ProcessQueue:
+        assert self.loop.held is not None
+        return self.loop.held
+
+
+@pytest.fixture
+async def looping(nursery: trio.Nursery) -> Looping:
+    looping = Looping(ScriptedPuller())
+    nursery.start_soon(looping.loop.run)
+    return looping
+
+
+settled = trio.testing.wait_all_tasks_blocked
+
+
+async def test_it_pulls_on_from_where_the_broker_says(looping: Looping) -> None:
+    await settled()
+    looping.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
+    await settled()
+    assert looping.puller.offsets == [0, 2, 9, 800]
+    assert looping.delivered == [looping.held] * 2
+    assert [message.queue_offset for message in iter(looping.held.take, None)] == [0, 1, 5]
+    assert looping.held.next_offset == 800
+
+
+async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> None:
+    await settled()
+    looping.puller.answer(found(0, 1, 2))
+    await settled()
+    looping.held.remove(received(0))
+    looping.held.remove(received(2))
+    looping.puller.answer(answered(NO_MATCHED, 4))
+    await settled()
+    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 1]
+    looping.may_commit = False
+    looping.puller.answer(answered(NO_MATCHED, 5))
+    await settled()
+    assert looping.puller.pulls[-1].commit is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "flow", "removed"),
+    [
+        (found(0, 1, 2, 3), Flow.FULL_BY_COUNT, [3]),
+        (found(0, 1, size=60), Flow.FULL_BY_SIZE, [1]),
+        (found(0, 11), Flow.SPAN_TOO_WIDE, [0]),
+    ],
+)
+async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_room(
+    looping: Looping, answer: Pulled, flow: Flow, removed: list[int], autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(answer)
+    await trio.sleep(100)
+    assert len(looping.puller.pulls) == 1
+    assert looping.loop.flow is flow
+    start = trio.current_time()
+    for offset in removed:
+        looping.held.remove(received(offset))
+    await settled()
+    assert looping.puller.pulls[1:] == [
+        Pull(looping.held.next_offset, looping.held.safe_offset or None, start)
+    ]
+    assert looping.held.on_space is None
+
+
+async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1, 2, 3, 4))
+    await settled()
+    looping.held.remove(received(2))
+    await settled()
+    assert len(looping.puller.pulls) == 1
+    looping.held.remove(received(3))
+    await settled()
+    assert len(looping.puller.pulls) == 2
+
+
+async def test_limits_that_change_make_room(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1, 2, 3, 4))
+    await settled()
+    looping.loop.look_for_room()
+    await settled()
+    assert len(looping.puller.pulls) == 1
+    looping.limits = FlowLimits(count=5, size=100, span=10)
+    looping.loop.look_for_room()
+    await settled()
+    assert len(looping.puller.pulls) == 2
+
+
+async def test_pause_and_resume(looping: Looping, autojump_clock: trio.testing.MockClock) -> None:
+    await settled()
+    looping.loop.pause(True)
+    looping.puller.answer(found(0))
+    await trio.sleep(100)
+    assert looping.puller.offsets == [0], "the pull that was under way is the last"
+    assert looping.loop.flow is Flow.PAUSED
+    assert looping.delivered, "what it brought is handled"
+    looping.loop.pause(False)
+    await settled()
+    assert looping.puller.offsets == [0, 1]
+
+
+async def test_a_loop_may_be_paused_before_it_begins(nursery: trio.Nursery) -> None:
+    looping = Looping(ScriptedPuller())
+    looping.loop.pause(True)
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    assert looping.puller.pulls == []
+    looping.loop.pause(False)
+    await settled()
+    assert looping.puller.offsets == [0]
+
+
+async def test_an_error_is_tried_again_after_3_seconds(
+    looping: Looping, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    looping.puller.answer(*[ConnectError("127.0.0.1:1", "refused")] * 12, found(0))
+    await trio.sleep(100)
+    times = [pull.at for pull in looping.puller.pulls]
+    assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
+    assert looping.spoiled == 12
+    lines = [record.message for record in caplog.records]
+    again = "pulling T/broker-a/0: cannot connect to 127.0.0.1:1: refused; trying again every 3 s"
+    assert lines == [
+        again,
+        f"{again} (9 failures since the last line)",
+        "pulling T/broker-a/0: works again",
+    ]
+
+
+async def test_many_loops_of_a_broker_that_is_gone_are_one_line(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    failure_log = FailureLog()
+    for number in range(50):
+        looping = Looping(ScriptedPuller(MessageQueue("T", "broker-a", number)), failure_log=failure_log)
+        looping.puller.answer(ConnectError("b", "refused"), found(0))
+        nursery.start_soon(looping.loop.run)
+    await trio.sleep(10)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+async def test_an_answer_that_cannot_be_read_is_asked_for_again(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(ProtocolError("garbage"), found(0))
+    await trio.sleep(10)
+    assert looping.puller.offsets == [0, 0, 1]
+    assert looping.spoiled == 0
+
+
+async def test_flow_control_by_the_broker_is_a_short_wait(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(BrokerError.from_answer(ResponseCode.FLOW_CONTROL, "slowly", "b"), found(0))
+    await trio.sleep(1)
+    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.02, 0.02])
+
+
+async def test_a_broker_that_has_nothing_and_does_not_wait_is_not_asked_in_a_circle(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(answered(NO_NEW, 0), answered(NO_MATCHED, 0), found(0))
+    await trio.sleep(1)
+    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 0.05, 0.1, 0.1])
+
+
+async def test_after_a_long_poll_it_asks_again_at_once(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    await trio.sleep(15)
+    looping.puller.answer(answered(NO_NEW, 0))
+    await settled()
+    assert [pull.at for pull in looping.puller.pulls] == pytest.approx([0.0, 15.0])
+
+
+async def test_where_to_begin_is_looked_up_until_it_is_known(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping = Looping(ScriptedPuller(), start=42)
+    looping.start_errors = [ConnectError("b", "refused"), ProtocolError("garbage")]
+    nursery.start_soon(looping.loop.run)
+    await trio.sleep(7)
+    assert looping.puller.pulls == [Pull(42, 42, at=6.0)]
+
+
+async def test_a_correction_forwards_keeps_what_is_being_handled(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1), answered(MOVED, 50))
+    await settled()
+    assert looping.puller.offsets == [0, 2, 50]
+    assert not looping.held.dropped
+    assert looping.held.safe_offset == 0, "it is handled still"
+    looping.held.remove(received(0))
+    looping.held.remove(received(1))
+    assert looping.held.safe_offset == 50
+
+
+@pytest.mark.parametrize("status", [MOVED, NO_NEW])
+async def test_a_correction_backwards_begins_anew(looping: Looping, status: PullStatus) -> None:
+    looping.start = 100
+    looping.puller.answer(found(100, 101))
+    await settled()
+    before = looping.held
+    looping.puller.answer(answered(status, 7), found(7))
+    await settled()
+    assert looping.puller.offsets == [100, 102, 7, 8]
+    assert before.dropped
+    assert looping.held is not before
+    assert looping.held.safe_offset == 7
+    before.remove(received(100))
+    assert looping.held.safe_offset == 7
+
+
+@pytest.mark.parametrize("offset", [None, 7])
+async def test_beginning_again_forgets_what_is_held(looping: Looping, offset: int | None) -> None:
+    await settled()
+    looping.puller.answer(found(0, 1))
+    await settled()
+    looping.start = 50
+    before = looping.held
+    looping.loop.begin_again(offset)
+    assert before.dropped
+    looping.puller.answer(found(60))
+    await settled()
+    expected = 50 if offset is None else offset
+    assert looping.puller.offsets[2:] == [expected, 61]
+    assert looping.held is not before
+    assert (looping.loop.safe_offset, len(before)) == (60, 2)
+
+
+async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_after(
+    nursery: trio.Nursery,
+) -> None:
+    """It was there already when the loop was told to begin again, and could not be cancelled any more."""
+
+    class Hasty(ScriptedPuller):
+        async def pull(
+            self, offset: int, subscription: SubscriptionData, *, commit: int | None = None
+        ) -> Pulled:
+            self.pulls.append(Pull(offset, commit, trio.current_time()))
+            await self.more.park()
+            return cast("Pulled", self.answers.popleft())
+
+    looping = Looping(Hasty())
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    looping.puller.answer(found(0))
+    looping.loop.begin_again(50)
+    await settled()
+    assert not looping.puller.answers
+    assert looping.puller.offsets == [0, 50]
+    assert (len(looping.held), looping.delivered) == (0, [])
+
+
+async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
+    looping = Looping(ScriptedPuller(), start=3)
+    nursery.start_soon(looping.loop.run)
+    looping.loop.begin_again(9)
+    await settled()
+    assert looping.puller.offsets == [9]
+    looping.loop.begin_again()
+    await settled()
+    assert looping.puller.offsets == [9, 3]
+
+
+async def test_a_pull_that_never_ends_is_found_and_made_anew(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(found(0))
+    await trio.sleep(119)
+    assert not looping.loop.has_stalled(120)
+    await trio.sleep(2)
+    assert looping.loop.has_stalled(120)
+    looping.loop.pull_anew()
+    await settled()
+    assert not looping.loop.has_stalled(120)
+    assert looping.puller.offsets == [0, 1, 1]
+    assert len(looping.held) == 1, "what is here stays"
+
+
+async def test_who_waits_for_room_has_not_stalled(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(found(0, 1, 2, 3))
+    await trio.sleep(1000)
+    assert not looping.loop.has_stalled(120)
+
+
+async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery) -> None:
+    lock = Lock(QUEUE)
+    looping = Looping(ScriptedPuller(), lock=lock)
+    nursery.start_soon(looping.loop.run)
+    looping.puller.answer(found(5))
+    await settled()
+    safe = [looping.loop.safe_offset]
+    assert looping.held.lock is lock
+    lock.got(trio.current_time())
+    looping.puller.answer(answered(NO_MATCHED, 7))
+    await settled()
+    safe.append(looping.loop.safe_offset)
+    assert safe == [None, 5]
+    assert [pull.commit for pull in looping.puller.pulls] == [None, None, 5]
+
+
+async def test_a_dropped_loop_ends_and_knows_what_to_commit(looping: Looping) -> None:
+    looping.puller.answer(found(0, 1))
+    await settled()
+    looping.held.remove(received(0))
+    looping.loop.drop()
+    assert looping.loop.safe_offset == 1
+    assert looping.held.dropped
+    looping.puller.answer(found(2))
+    await settled()
+    assert len(looping.puller.pulls) == 2
+    assert len(looping.delivered) == 1
+    assert looping.loop.flow is Flow.DROPPED
+
+
+async def test_a_loop_that_is_dropped_before_it_begins_has_nothing_to_commit(nursery: trio.Nursery) -> None:
+    looping = Looping(ScriptedPuller())
+    looping.loop.drop()
+    assert looping.loop.safe_offset is None
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    assert looping.puller.pulls == []
+
+
+async def test_messages_of_a_retry_topic_are_shown_under_their_own(nursery: trio.Nursery) -> None:
+    queue = MessageQueue("%RETRY%g", "broker-a", 0)
+    looping = Looping(ScriptedPuller(queue))
+    retried = [received(0, topic=queue.topic, RETRY_TOPIC="T"), received(1, topic=queue.topic)]
+    looping.puller.answer(answered(FOUND, 2, retried))
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    assert [message.topic for message in iter(looping.held.take, None)] == ["T", "%RETRY%g"]
+    assert looping.held.queue == queue
+
+
+async def test_a_retry_topic_that_fails_is_not_worth_a_warning(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    looping = Looping(ScriptedPuller(MessageQueue("%RETRY%g", "broker-a", 0)))
+    looping.puller.answer(ConnectError("b", "refused"))
+    nursery.start_soon(looping.loop.run)
+    await trio.sleep(4)
+    assert len(looping.puller.pulls) == 2
+    assert not caplog.records

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.pull.queue_puller import PullFlag, PullStatus, QueuePuller, tag_in
+from rocketmq_py.errors import (
+    BrokerError,
+    NoQueueError,
+    ProtocolError,
+    RequestTimeoutError,
+    SubscriptionError,
+)
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PullMessageRequest
+from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.remoting import Connection
+from tests.consumer.received import stored
+from tests.scripted import ScriptedCluster, ScriptedServer, ignore, scripted_cluster
+
+QUEUE = MessageQueue("T", "broker-a", 2)
+ALL = subscribe("T", version_ms=1234)
+
+
+@attrs.define
+class Pulls:
+    """Answers pulls; keeps their headers."""
+
+    code: int = ResponseCode.SUCCESS
+    body: bytes = b""
+    fields: Mapping[str, str] = attrs.field(factory=dict)
+    suggested: int = 0
+    headers: list[PullMessageRequest] = attrs.field(factory=list)
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.PULL_MESSAGE:
+            self.headers.append(PullMessageRequest.from_fields(request.fields))
+            fields = {
+                "suggestWhichBrokerId": str(self.suggested),
+                "nextBeginOffset": "7",
+                "minOffset": "1",
+                "maxOffset": "9",
+                **self.fields,
+            }
+            connection.respond(request, self.code, fields, self.body, remark="why")
+
+
+@asynccontextmanager
+async def pulling(
+    answers: Pulls, *, hold: float = 15.0
+) -> AsyncIterator[tuple[QueuePuller, ScriptedCluster]]:
+    async with scripted_cluster(answers) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        yield QueuePuller(client, "g", QUEUE, batch_size=32, hold=hold, timeout=30), cluster
+
+
+async def test_what_is_asked_and_what_comes_back() -> None:
+    answers = Pulls(body=stored(3) + stored(5))
+    async with pulling(answers) as (puller, _):
+        pulled = await puller.pull(3, ALL, commit=2)
+    assert answers.headers == [
+        PullMessageRequest(
+            consumer_group="g",
+            topic="T",
+            queue_id=2,
+            queue_offset=3,
+            max_msg_nums=32,
+            sys_flag=PullFlag.COMMIT | PullFlag.SUSPEND | PullFlag.SUBSCRIPTION,
+            commit_offset=2,
+            suspend_timeout_millis=15_000,
+            sub_version=1234,
+            subscription="*",
+            expression_type="TAG",
+            broker_name="broker-a",
+        )
+    ]
+    assert pulled.status is PullStatus.FOUND
+    assert [message.queue_offset for message in pulled.messages] == [3, 5]
+    assert {message.broker_name for message in pulled.messages} == {"broker-a"}
+    assert (pulled.next_offset, pulled.min_offset, pulled.max_offset) == (7, 1, 9)
+
+
+async def test_without_hold_and_commit() -> None:
+    answers = Pulls()
+    async with pulling(answers, hold=0.0) as (puller, _):
+        await puller.pull(0, ALL)
+    assert answers.headers[0].sys_flag == PullFlag.SUBSCRIPTION
+    assert answers.headers[0].suspend_timeout_millis == 0
+    assert answers.headers[0].commit_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (ResponseCode.PULL_NOT_FOUND, PullStatus.NO_NEW),
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, PullStatus.NO_MATCHED),
+        (ResponseCode.PULL_OFFSET_MOVED, PullStatus.OFFSET_MOVED),
+    ],
+)
+async def test_an_answer_without_messages(code: int, status: PullStatus) -> None:
+    async with pulling(Pulls(code)) as (puller, _):
+        pulled = await puller.pull(3, ALL)
+    assert pulled.status is status
+    assert pulled.messages == []
+    assert pulled.next_offset == 7
+
+
+async def test_a_refusal_is_an_error() -> None:
+    answers = Pulls(ResponseCode.SUBSCRIPTION_NOT_EXIST)
+    async with pulling(answers) as (puller, _):
+        with pytest.raises(SubscriptionError, match="why"):
+            await puller.pull(0, ALL)
+        answers.code = ResponseCode.INVALID_PARAMETER
+        with pytest.raises(NoQueueError, match="does not serve T/broker-a/2: why"):
+            await puller.pull(0, ALL)
+        answers.code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        with pytest.raises(BrokerError, match="SUBSCRIPTION_GROUP_NOT_EXIST"):
+            await puller.pull(0, ALL)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        Pulls(body=b"\x00" * 200),
+        Pulls(fields={"nextBeginOffset": "seven"}),
+        Pulls(body=stored(0)[:10] + b"\xff" * 200),
+    ],
+)
+async def test_an_answer_that_cannot_be_read_is_a_protocol_error(answers: Pulls) -> None:
+    async with pulling(answers) as (puller, _):
+        with pytest.raises(ProtocolError):
+            await puller.pull(0, ALL)
+
+
+async def test_offsets_of_a_static_topic_are_shifted() -> None:
+    answers = Pulls(body=stored(3) + stored(4), fields={"offsetDelta": "1000"})
+    async with pulling(answers) as (puller, _):
+        pulled = await puller.pull(1003, ALL)
+    assert [message.queue_offset for message in pulled.messages] == [1003, 1004]
+
+
+async def test_tags_with_the_same_hash_are_told_apart() -> None:
+    bodies = [stored(0, TAGS="Aa"), stored(1, TAGS="BB"), stored(2), stored(3, KEYS="k", TAGS="C", a="b")]
+    answers = Pulls(body=b"".join(bodies))
+    async with pulling(answers) as (puller, _):
+        pulled = await puller.pull(0, subscribe("T", "BB || C", version_ms=1))
+    assert [message.queue_offset for message in pulled.messages] == [1, 3]
+    assert answers.headers[0].subscription == "BB || C"
+
+
+@pytest.mark.parametrize(
+    ("encoded", "tag"),
+    [
+        (b"", b""),
+        (b"TAGS\x01A\x02", b"A"),
+        (b"TAGS\x01A", b"A"),
+        (b"KEYS\x01k\x02TAGS\x01A\x02x\x01y\x02", b"A"),
+        (b"MYTAGS\x01A\x02", b""),
+        (b"MYTAGS\x01A\x02TAGS\x01B", b"B"),
+        (b"x\x01TAGS\x02", b""),
+        ("TAGS\x01Größe\x02".encode(), "Größe".encode()),
+    ],
+)
+def test_the_tag_is_found_in_encoded_properties(encoded: bytes, tag: bytes) -> None:
+    assert tag_in(encoded) == tag
+
+
+@asynccontextmanager
+async def with_replica(
+    master: Pulls | None, replica: Pulls
+) -> AsyncIterator[tuple[QueuePuller, ScriptedServer, ClientInstance]]:
+    """A broker with a replica, or one that has lost its master."""
+    async with trio.open_nursery() as nursery:
+        servers = {1: ScriptedServer(replica)}
+        if master is not None:
+            servers[0] = ScriptedServer(master)
+        for server in servers.values():
+            server.address = await nursery.start(server.run)
+        route = TopicRoute(
+            queue_datas=(QueueData(broker_name="broker-a", read_queue_nums=4, write_queue_nums=4, perm=6),),
+            broker_datas=(
+                BrokerData(
+                    cluster="c",
+                    broker_name="broker-a",
+                    broker_addrs={broker_id: server.address for broker_id, server in servers.items()},
+                ),
+            ),
+        ).encode()
+        name_server = ScriptedServer(lambda connection, request: connection.respond(request, 0, {}, route))
+        name_server.address = await nursery.start(name_server.run)
+        async with ClientInstance(name_server.address) as client:
+            await client.routes.get("T")
+            yield (
+                QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=1),
+                servers[1],
+                client,
+            )
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_next_pull_goes_where_the_broker_says() -> None:
+    master, replica = Pulls(suggested=1), Pulls(suggested=1)
+    async with with_replica(master, replica) as (puller, _, _):
+        for offset in range(3):
+            await puller.pull(offset, ALL, commit=5)
+        replica.suggested = 0
+        for offset in range(3, 5):
+            await puller.pull(offset, ALL, commit=5)
+    assert [header.queue_offset for header in master.headers] == [0, 4]
+    assert [header.queue_offset for header in replica.headers] == [1, 2, 3]
+    assert all(header.sys_flag & PullFlag.COMMIT for header in master.headers)
+    assert not any(header.sys_flag & PullFlag.COMMIT for header in replica.headers), "only a master commits"
+
+
+async def test_a_replica_that_fails_is_not_asked_again(jumping_clock: trio.testing.MockClock) -> None:
+    master = Pulls(suggested=1)
+    async with with_replica(master, Pulls()) as (puller, replica, _):
+        await puller.pull(0, ALL)
+        replica.answer = ignore
+        with pytest.raises(RequestTimeoutError):
+            await puller.pull(1, ALL)
+        await puller.pull(1, ALL)
+    assert [header.queue_offset for header in master.headers] == [0, 1]
+
+
+async def test_a_replica_serves_as_long_as_there_is_no_master() -> None:
+    replica = Pulls()
+    async with with_replica(None, replica) as (puller, _, _):
+        await puller.pull(0, ALL, commit=5)
+    assert [header.sys_flag & PullFlag.COMMIT for header in replica.headers] == [0]
+
+
+async def test_a_broker_that_no_route_names_is_an_error() -> None:
+    async with scripted_cluster(Pulls()) as cluster, ClientInstance(cluster.address) as client:
+        puller = QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=30)
+        with pytest.raises(NoQueueError):
+            await puller.pull(0, ALL)
+
+
+async def test_a_cancelled_pull_leaves_nothing_behind() -> None:
+    async with scripted_cluster(ignore) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        puller = QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=30)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(puller.pull, 0, ALL)
+            while not cluster.brokers["broker-a"].requests:
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        [connection] = [
+            one for one in client.connections.open_connections() if one.address != cluster.address
+        ]
+        assert connection.pending == 0

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.consumer import ConsumeFrom, ConsumeLater, PushConsumer
+from rocketmq_py.consumer.group.local_offset_store import OffsetFile
+from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.consumer.conftest import Fill
+from tests.consumer.push.test_consumer_faults import CancelAtStep
+from tests.consumer.pushing import QUEUE, Kept, consumer_of, never
+
+
+@pytest.fixture(autouse=True)
+def files_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mock clock does not wait for threads."""
+
+    async def run_here(work: Callable[[], object], *, abandon_on_cancel: bool) -> object:
+        await trio.lowlevel.checkpoint()
+        return work()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_here)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "offsets"
+
+
+def broadcasting(address: str, folder: Path, name: str | None = None, **options: Any) -> PushConsumer:
+    return consumer_of(address, broadcasting=True, local_offsets=folder, instance_name=name, **options)
+
+
+def offsets_in(folder: Path, name: str = "DEFAULT") -> dict[MessageQueue, int]:
+    return OffsetFile(folder / f"127.0.0.1@{name}" / "g" / "offsets.json").read()
+
+
+async def test_every_member_gets_everything(
+    address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 40, queues=4)
+    first, second = Kept(), Kept()
+    async with broadcasting(address, folder, "one") as one, broadcasting(address, folder, "two") as two:
+        nursery.start_soon(one.run, first)
+        nursery.start_soon(two.run, second)
+        await first.until(40)
+        await second.until(40)
+        await fill("T", 40, first=40)
+        await first.until(80)
+        await second.until(80)
+        assert len(one.queues) == len(two.queues) == 4, "and no retry topic"
+    assert sorted(first.numbers) == sorted(second.numbers) == list(range(80))
+    for name in ("one", "two"):
+        assert offsets_in(folder, name) == {MessageQueue("T", "broker-a", number): 20 for number in range(4)}
+
+
+async def test_a_member_goes_on_where_it_was_and_tells_no_broker(
+    address: str, client: ClientInstance, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    kept = Kept()
+    for numbers in (10, 20, 30):
+        async with broadcasting(address, folder) as consumer, trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, kept)
+            await kept.until(numbers)
+            nursery.cancel_scope.cancel()
+        await fill("T", 10, first=numbers)
+    assert kept.numbers == list(range(30))
+    assert await client.brokers.committed_offset("g", QUEUE, zero_if_new=False) is None
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"), [(ConsumeFrom.LAST, range(10, 15)), (ConsumeFrom.FIRST, range(15))]
+)
+async def test_a_new_member_begins_where_it_is_told_to(
+    address: str,
+    fill: Fill,
+    folder: Path,
+    jumping_clock: trio.testing.MockClock,
+    where: ConsumeFrom,
+    expected: range,
+) -> None:
+    """Unlike in a group that shares, no broker begins at 0 by itself because the messages are in memory."""
+    await fill("T", 10)
+    kept = Kept()
+    consumer = PushConsumer(address, group="g", broadcasting=True, local_offsets=folder, consume_from=where)
+    consumer.subscribe("T")
+    async with consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, kept)
+        await trio.sleep(5)
+        await fill("T", 5, first=10)
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    assert kept.numbers == list(expected)
+
+
+async def test_what_came_while_a_member_was_away_is_not_missed(
+    address: str, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
+) -> None:
+    """Also if it never got a message before: it knows where it began."""
+    await fill("T", 3)
+    kept = Kept()
+    consumer = PushConsumer(address, group="g", broadcasting=True, local_offsets=folder)
+    consumer.subscribe("T")
+    async with consumer:
+        for _ in range(2):
+            with trio.move_on_after(5):
+                await consumer.run(kept)
+            await fill("T", 3, first=3)
+    assert kept.numbers == [3, 4, 5]
+
+
+async def test_what_fails_is_dropped_with_a_line_in_the_log(
+    address: str,
+    client: ClientInstance,
+    fill: Fill,
+    folder: Path,
+    jumping_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await fill("T", 4)
+    tries: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> ConsumeLater | None:
+        tries.append(message.queue_offset)
+        if message.queue_offset == 1:
+            raise ValueError("no")
+        if message.queue_offset == 3:
+            await trio.sleep_forever()
+        return ConsumeLater() if message.queue_offset == 2 else None
+
+    async with broadcasting(address, folder, consume_timeout=5) as consumer:
+        with trio.move_on_after(30):
+            await consumer.run(handle)
+    assert sorted(tries) == [0, 1, 2, 3]
+    assert offsets_in(folder) == {QUEUE: 4}
+    assert caplog.text.count("is dropped: a broadcasting group has no second delivery") == 3
+    assert await client.brokers.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 0
+
+
+async def test_in_order_too(
+    address: str, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 5)
+    tries: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        tries.append(message.queue_offset)
+        await trio.sleep(1)
+        if message.queue_offset == 2 and not message.reconsume_times:
+            raise ValueError("no")
+
+    async with broadcasting(address, folder, orderly=True) as consumer:
+        with trio.move_on_after(20):
+            await consumer.run(handle)
+    assert tries == [0, 1, 2, 2, 3, 4]
+    assert offsets_in(folder) == {QUEUE: 5}
+
+
+async def test_offsets_are_written_every_5_seconds(
+    address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    kept = Kept()
+    async with broadcasting(address, folder) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(10)
+        await trio.sleep(2)
+        assert offsets_in(folder) == {QUEUE: 10}
+        await fill("T", 10, first=10)
+        await kept.until(20)
+        await trio.sleep(6)
+        assert offsets_in(folder) == {QUEUE: 20}
+
+
+async def test_a_full_disk_does_not_stop_consumption(
+    address: str,
+    fill: Fill,
+    folder: Path,
+    nursery: trio.Nursery,
+    jumping_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def no_space(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    await fill("T", 10)
+    kept = Kept()
+    async with broadcasting(address, folder) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", no_space)
+            await trio.sleep(20)
+            await fill("T", 10, first=10)
+            await kept.until(20)
+            await trio.sleep(20)
+        assert offsets_in(folder) == {}
+        assert caplog.text.count("No space left on device") == 2, "said now and then"
+        await trio.sleep(6)
+        assert offsets_in(folder) == {QUEUE: 20}
+
+
+async def test_a_damaged_file_is_an_error_that_is_seen(
+    address: str, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+    path = folder / "127.0.0.1@DEFAULT" / "g" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{")
+    async with broadcasting(address, folder) as consumer:
+        with pytest.raises(LocalOffsetsError, match="cannot be read"):
+            await consumer.run(never)
+        path.unlink()
+        with trio.move_on_after(1):
+            await consumer.run(never)
+
+
+async def test_two_members_of_one_name_are_refused(
+    address: str, fill: Fill, folder: Path, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+    async with broadcasting(address, folder) as one, broadcasting(address, folder) as two:
+        nursery.start_soon(one.run, never)
+        await trio.sleep(1)
+        with pytest.raises(ConfigurationError, match="give each client an instance_name"):
+            await two.run(never)
+
+
+async def test_a_broker_that_begins_anew_is_followed(
+    folder: Path, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The offsets in the file are beyond what it has: it corrects them."""
+    caplog.set_level(logging.CRITICAL)
+    path = folder / "127.0.0.1@DEFAULT" / "g" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1000}}')
+    kept = Kept()
+    async with EmbeddedBroker() as broker, ClientInstance(broker.name_server_address) as client:
+        await client.brokers.create_topic(broker.broker_address, "T", queues=1)
+        consumer = broadcasting(broker.name_server_address, folder)
+        async with consumer:
+            with trio.move_on_after(10):
+                await consumer.run(kept)
+    assert offsets_in(folder) == {QUEUE: 0}
+
+
+async def test_cancelled_at_any_of_its_awaits_the_file_never_claims_too_much(
+    client: ClientInstance,
+    address: str,
+    fill: Fill,
+    folder: Path,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    count = 5
+    await fill("T", count)
+    for step in itertools.count(1):
+        handled: set[int] = set()
+        consumer = consumer_of(client, broadcasting=True, local_offsets=folder / str(step))
+        async with consumer:
+
+            async def handle(message: ReceivedMessage) -> None:
+                await trio.lowlevel.checkpoint()
+                handled.add(message.queue_offset)  # noqa: B023  # it ends before the next turn
+                if len(handled) == count:  # noqa: B023
+                    consumer.stop()  # noqa: B023
+
+            with trio.CancelScope() as scope:
+                instrument = CancelAtStep(scope, step)
+                trio.lowlevel.add_instrument(instrument)
+                try:
+                    await consumer.run(handle)
+                finally:
+                    trio.lowlevel.remove_instrument(instrument)
+        (offset,) = offsets_in(folder / str(step)).values() or [0]
+        assert set(range(offset)) <= handled
+        if not scope.cancel_called:
+            assert offset == count
+            break
+    assert step > 20

@@ -1,0 +1,471 @@
+"""What operators see of a consumer, and have it do, by way of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer import Commit, ConsumeLater, PushConsumer, Rollback, Suspend
+from rocketmq_py.consumer.group.counters import RATE_SECONDS, Statistics
+from rocketmq_py.consumer.pull.queue_puller import QueuePuller
+from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, NoQueueError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import (
+    ConsumerOffsets,
+    ConsumerRunningInfo,
+    DirectConsumption,
+    ProcessQueueInfo,
+)
+from rocketmq_py.protocol.headers import (
+    ConsumeMessageDirectlyRequest,
+    GetConsumerRunningInfoRequest,
+    GetConsumerStatusRequest,
+    ResetOffsetRequest,
+)
+from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.subscription import subscribe
+from tests.consumer.conftest import Fill, now_ms
+from tests.consumer.pushing import QUEUE, Kept, consumer_of
+
+
+@pytest.fixture
+def by_broker() -> bool:
+    """Whether the broker sees to offsets that are set back itself, as 5.x ones do, or tells the members."""
+    return False
+
+
+@pytest.fixture
+async def broker(by_broker: bool) -> AsyncIterator[EmbeddedBroker]:
+    async with EmbeddedBroker(now_ms=now_ms, use_server_side_reset_offset=by_broker) as broker:
+        yield broker
+
+
+class Operator:
+    """Asks a broker as tools do."""
+
+    def __init__(self, broker: EmbeddedBroker, client: ClientInstance) -> None:
+        self.address = broker.broker_address
+        self.client = client
+
+    async def ask(self, header: Request, code: int | None = None) -> bytes:
+        answer = await self.client.connections.request(
+            self.address, header.code if code is None else code, header.to_fields(), timeout=12
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_answer(answer.code, answer.remark, self.address)
+        return answer.body
+
+    async def running_info(self, consumer: PushConsumer, *, jstack: bool = False) -> ConsumerRunningInfo:
+        header = GetConsumerRunningInfoRequest(
+            consumer_group=consumer.config.group, client_id=consumer.client.client_id, jstack_enable=jstack
+        )
+        return ConsumerRunningInfo.decode(await self.ask(header))
+
+    async def offsets(self, topic: str) -> dict[str, dict[MessageQueue, int]]:
+        header = GetConsumerStatusRequest(topic=topic, group="g")
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        answer = ConsumerOffsets.decode(await self.ask(header, code))
+        return {client_id: dict(table) for client_id, table in answer.client_tables.items()}
+
+    async def reset(self, timestamp_ms: int) -> None:
+        header = ResetOffsetRequest(topic="T", group="g", timestamp=timestamp_ms, is_force=True)
+        await self.ask(header, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+
+    async def consume(self, consumer: PushConsumer, message_id: str) -> DirectConsumption:
+        header = ConsumeMessageDirectlyRequest(
+            consumer_group="g", client_id=consumer.client.client_id, msg_id=message_id, topic="T"
+        )
+        return DirectConsumption.decode(await self.ask(header))
+
+
+@pytest.fixture
+def operator(broker: EmbeddedBroker, client: ClientInstance) -> Operator:
+    return Operator(broker, client)
+
+
+@asynccontextmanager
+async def running(consumer: PushConsumer, handle: Callable[[Any], Any]) -> AsyncIterator[PushConsumer]:
+    async with consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, handle)
+        await trio.sleep(2)
+        yield consumer
+        nursery.cancel_scope.cancel()
+
+
+# How it is doing
+
+
+async def test_everything_about_a_consumer(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    started_ms = now_ms()
+
+    async def hang_at_four(message: ReceivedMessage) -> None:
+        if message.queue_offset == 4:
+            await trio.sleep_forever()
+
+    async with (
+        ClientInstance(address, now_ms=now_ms) as client,
+        running(consumer_of(client, concurrency=7), hang_at_four) as consumer,
+    ):
+        await trio.sleep(30)
+        info = await operator.running_info(consumer)
+        assert {name: value for name, value in info.properties.items() if name.startswith("PROP")} == {
+            "PROP_CLIENT_VERSION": "V5_5_0 (rocketmq-py)",
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": info.properties["PROP_CONSUMER_START_TIMESTAMP"],
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": address,
+            "PROP_THREADPOOL_CORE_SIZE": "7",
+        }
+        assert abs(int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) - started_ms) < 2000
+        assert info.properties["messageModel"] == "CLUSTERING"
+        assert {subscription.topic for subscription in info.subscription_set} == {"T", "%RETRY%g"}
+        held = info.queue_table[QUEUE]
+        assert (held.commit_offset, held.cached_msg_min_offset, held.cached_msg_max_offset) == (4, 4, 4)
+        assert (held.cached_msg_count, held.cached_msg_size_in_mib, held.locked, held.dropped) == (
+            1,
+            0,
+            False,
+            False,
+        )
+        assert 0 <= now_ms() - held.last_pull_timestamp <= 20_000
+        assert 10_000 <= now_ms() - held.last_consume_timestamp <= 35_000
+        status = info.status_table["T"]
+        assert status.consume_ok_tps == pytest.approx(9 / 31, rel=0.1)
+        assert status.pull_tps == pytest.approx(10 / 31, rel=0.1)
+        assert status.consume_failed_msgs == 0
+        assert info.jstack is None
+
+
+async def test_what_tasks_and_threads_do_if_somebody_asks(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+
+    async def waits_for_something(_: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    async with running(consumer_of(address), waits_for_something) as consumer:
+        info = await operator.running_info(consumer, jstack=True)
+    assert info.jstack is not None
+    assert "in waits_for_something" in info.jstack
+    assert "thread " in info.jstack
+
+
+async def test_of_a_consumer_in_order(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 5)
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 3:
+            await trio.sleep_forever()
+
+    async with (
+        ClientInstance(address, now_ms=now_ms) as client,
+        running(consumer_of(client, orderly=True, auto_commit=False), handle) as consumer,
+    ):
+        info = await operator.running_info(consumer)
+    held = info.queue_table[QUEUE]
+    assert info.properties["PROP_CONSUMEORDERLY"] == "true"
+    assert held.locked
+    assert 0 <= now_ms() - held.last_lock_timestamp <= 2000
+    assert (held.transaction_msg_min_offset, held.transaction_msg_max_offset, held.transaction_msg_count) == (
+        0,
+        2,
+        3,
+    )
+    assert (held.commit_offset, held.cached_msg_count) == (0, 5)
+
+
+async def test_of_a_queue_that_has_not_begun(
+    address: str,
+    client: ClientInstance,
+    operator: Operator,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    await fill("T", 5)
+    await client.brokers.lock("g", "other", "broker-a", [QUEUE])
+    async with running(consumer_of(address, orderly=True), Kept()) as consumer:
+        info = await operator.running_info(consumer)
+    assert info.queue_table[QUEUE] == ProcessQueueInfo()
+
+
+async def test_of_a_consumer_in_a_namespace(
+    broker: EmbeddedBroker, operator: Operator, jumping_clock: trio.testing.MockClock
+) -> None:
+    kept = Kept()
+    async with ClientInstance(broker.name_server_address, namespace="ns") as client:
+        await client.brokers.create_topic(broker.broker_address, "T", queues=1)
+        async with running(consumer_of(broker.name_server_address, namespace="ns"), kept) as consumer:
+            header = GetConsumerRunningInfoRequest(consumer_group="ns%g", client_id=consumer.client.client_id)
+            info = ConsumerRunningInfo.decode(await operator.ask(header))
+    assert {queue.topic for queue in info.queue_table} == {"ns%T", "%RETRY%ns%g"}
+    assert set(info.status_table) == {"ns%T", "%RETRY%ns%g"}
+    assert info.properties["consumerGroup"] == "ns%g"
+
+
+async def test_each_consumer_of_a_client_answers_for_its_own_group(
+    client: ClientInstance, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 3)
+    async with (
+        running(consumer_of(client, group="one"), Kept()) as one,
+        running(consumer_of(client, group="two"), Kept()) as two,
+    ):
+        for consumer in (one, two):
+            info = await operator.running_info(consumer)
+            assert info.properties["consumerGroup"] == consumer.config.group
+
+
+async def test_a_consumer_that_has_ended_answers_no_more(
+    client: ClientInstance, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 3)
+    async with running(consumer_of(client), Kept()) as consumer:
+        pass
+    with pytest.raises(BrokerError, match="not online"):
+        await operator.running_info(consumer)
+    assert not [
+        server
+        for servers in client._servers.values()
+        for server in servers
+        if "BrokerRequests" in repr(server)
+    ]
+
+
+# Offsets
+
+
+async def test_the_offsets_of_a_topic(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 20, queues=2)
+    async with running(consumer_of(address), Kept()) as consumer:
+        assert await operator.offsets("T") == {
+            consumer.client.client_id: {MessageQueue("T", "broker-a", number): 10 for number in range(2)}
+        }
+
+
+@pytest.mark.parametrize("by_broker", [False, True], ids=["4.x", "5.x"])
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_an_operator_sets_a_group_back(
+    address: str,
+    client: ClientInstance,
+    operator: Operator,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+    orderly: bool,
+) -> None:
+    await fill("T", 5)
+    await trio.sleep(10)
+    time = now_ms()
+    await trio.sleep(10)
+    await fill("T", 5, first=5)
+    kept = Kept()
+    async with running(consumer_of(address, orderly=orderly), kept):
+        await operator.reset(time)
+        await kept.until(15)
+        assert kept.numbers == [*range(10), *range(5, 10)]
+        await operator.reset(-1)
+        await fill("T", 2, first=10)
+        await kept.until(17)
+        assert kept.numbers[15:] == [10, 11]
+    assert await client.brokers.committed_offset("g", QUEUE) == 12
+
+
+async def test_what_is_being_handled_counts_no_more_after_a_reset(
+    address: str,
+    client: ClientInstance,
+    operator: Operator,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    await fill("T", 10)
+    began: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        began.append(message.queue_offset)
+        await trio.sleep(20)
+
+    async with running(consumer_of(address, concurrency=2), handle):
+        assert began == [0, 1]
+        await operator.reset(-1)
+        await trio.sleep(10)
+        assert await client.brokers.committed_offset("g", QUEUE) == 10
+        await trio.sleep(30)
+    assert began == [0, 1]
+    assert await client.brokers.committed_offset("g", QUEUE) == 10
+
+
+async def test_the_user_asks_and_sets(
+    address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    kept = Kept()
+    async with running(consumer_of(address), kept) as consumer:
+        await kept.until(10)
+        await trio.sleep(6)
+        assert await consumer.committed(QUEUE) == 10
+        await consumer.seek(QUEUE, 7)
+        assert await consumer.committed(QUEUE) == 7
+        await kept.until(13)
+        assert kept.numbers == [*range(10), 7, 8, 9]
+        await consumer.seek(QUEUE, 1000)
+        await fill("T", 1, first=10)
+        await kept.until(14)
+        assert kept.numbers[-1] == 10, "the broker has corrected it"
+
+
+async def test_what_cannot_be_set_is_said(
+    address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+    consumer = consumer_of(address)
+    for ask in (consumer.committed(QUEUE), consumer.seek(QUEUE, 0)):
+        with pytest.raises(ClosedError, match="not running"):
+            await ask
+    async with running(consumer, Kept()):
+        with pytest.raises(ConfigurationError, match="offset is -1"):
+            await consumer.seek(QUEUE, -1)
+        with pytest.raises(NoQueueError, match="T/broker-a/5 is not one of this member's queues"):
+            await consumer.seek(MessageQueue("T", "broker-a", 5), 0)
+
+
+# One message
+
+
+async def message_id(client: ClientInstance, offset: int) -> str:
+    """The broker's id of a message of the queue."""
+    puller = QueuePuller(client, "p", QUEUE, batch_size=1, hold=0, timeout=3)
+    pulled = await puller.pull(offset, subscribe("T", version_ms=1))
+    return pulled.messages[0].offset_message_id
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "options"),
+    [
+        (None, "CR_SUCCESS", {}),
+        ("whatever", "CR_SUCCESS", {}),
+        (ConsumeLater(), "CR_LATER", {}),
+        (None, "CR_SUCCESS", {"batch_size": 4}),
+        (Suspend(), "CR_LATER", {"orderly": True}),
+        (Commit(), "CR_COMMIT", {"orderly": True, "auto_commit": False}),
+        (Rollback(), "CR_ROLLBACK", {"orderly": True, "auto_commit": False}),
+    ],
+)
+async def test_an_operator_has_one_message_handled(
+    address: str,
+    client: ClientInstance,
+    operator: Operator,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+    result: object,
+    code: str,
+    options: dict[str, Any],
+) -> None:
+    await fill("T", 3)
+    ready, seen = trio.Event(), []
+
+    async def handle(item: Any) -> object:
+        (message,) = item if isinstance(item, list) else (item,)
+        if ready.is_set():
+            seen.append((message.topic, message.body, message.broker_name))
+            await trio.sleep(2)
+            return result
+        return None
+
+    async with running(consumer_of(address, **options), handle) as consumer:
+        ready.set()
+        answer = await operator.consume(consumer, await message_id(client, 1))
+    assert seen == [("T", b"1", "broker-a")]
+    assert answer == DirectConsumption(
+        consume_result=code,
+        order=options.get("orderly", False),
+        auto_commit=options.get("auto_commit", True),
+        spent_time_mills=2000,
+    )
+
+
+async def test_the_operator_hears_of_a_failure(
+    address: str,
+    client: ClientInstance,
+    operator: Operator,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    await fill("T", 1)
+    calls = 0
+
+    async def handle(_: ReceivedMessage) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise ValueError("not twice")
+
+    async with running(consumer_of(address), handle) as consumer:
+        answer = await operator.consume(consumer, await message_id(client, 0))
+        await trio.sleep(60)
+    assert (answer.consume_result, answer.remark) == ("CR_THROW_EXCEPTION", "ValueError: not twice")
+    assert calls == 2, "that is no reason to deliver it again"
+
+
+# Statistics
+
+
+async def test_rates_are_those_of_the_last_minute_and_failures_those_of_the_last_hour(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    statistics = Statistics()
+    counts = statistics.of("T")
+    for second in range(2 * 3600):
+        if not second % 10:
+            statistics.sample()
+        counts.done += 5 if second < 3600 else 2
+        counts.failed += 1
+        counts.pulls += 1
+        counts.pulled += 7
+        counts.pull_seconds += 0.01 if second < 7000 else 0.03
+        counts.calls += 1
+        counts.call_seconds += 0.5
+        await trio.sleep(1)
+    status = statistics.status("T")
+    assert status.consume_ok_tps == pytest.approx(2, rel=0.05)
+    assert status.consume_failed_tps == pytest.approx(1, rel=0.05)
+    assert status.pull_tps == pytest.approx(7, rel=0.05)
+    assert status.pull_rt == pytest.approx(30)
+    assert status.consume_rt == pytest.approx(500)
+    assert status.consume_failed_msgs == pytest.approx(3600, abs=20)
+    assert len(statistics._samples) < 400
+
+
+async def test_a_topic_that_nothing_is_known_of(autojump_clock: trio.testing.MockClock) -> None:
+    statistics = Statistics()
+    assert statistics.status("T").consume_ok_tps == 0
+    await trio.sleep(RATE_SECONDS * 2)
+    assert statistics.status("T").pull_rt == 0
+
+
+async def test_failures_are_counted(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+
+    async def handle(message: ReceivedMessage) -> ConsumeLater | None:
+        return ConsumeLater(-1) if message.queue_offset % 2 else None
+
+    async with running(consumer_of(address), handle) as consumer:
+        status = (await operator.running_info(consumer)).status_table["T"]
+    assert status.consume_failed_msgs == 5
+    assert status.consume_ok_tps == pytest.approx(5 / 10), "the shortest time that rates are of is 10 s"

@@ -1,0 +1,615 @@
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.consumer import ConsumeLater, PushConsumer
+from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
+from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
+from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from tests.consumer.conftest import Fill
+from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of, never
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"concurency": 3}, "no option 'concurency'; did you mean 'concurrency'"),
+        ({"concurrency": 0}, "concurrency is 0; it must be above 0"),
+        ({"pull_batch_size": 2000}, "pull_batch_size is 2000; 1 to 1024 are allowed"),
+        ({"batch_size": 0}, "batch_size is 0; 1 to 1024 are allowed"),
+        ({"consume_timeout": 0}, "consume_timeout is 0; it must be above 0"),
+        ({"max_reconsume_times": -1}, "max_reconsume_times is -1; it must be 0 or more"),
+        ({"pull_timeout": 10}, "pull_timeout is 10 s; it must be longer than pull_hold, which is 15 s"),
+        ({"pull_max_idle_time": 30}, "pull_max_idle_time is 30 s; it must be longer than pull_timeout"),
+        ({"lock_interval": 30}, "lock_max_live_time is 30 s; it must be longer than lock_interval"),
+        ({"pull_threshold_for_topic": 0}, "pull_threshold_for_topic is 0; it must be above 0"),
+        ({"group": "a b"}, "group 'a b' may hold only"),
+    ],
+)
+def test_a_wrong_setting_is_refused_where_it_is_written(options: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text.replace("(", r"\(")):
+        PushConsumer(**{"group": "g", **options})  # type: ignore[arg-type]  # that is the test
+
+
+def test_a_wrong_subscription_is_refused() -> None:
+    consumer = PushConsumer(group="g")
+    with pytest.raises(ConfigurationError, match="names no tag"):
+        consumer.subscribe("T", " || ")
+    with pytest.raises(ConfigurationError, match="topic 'a b'"):
+        consumer.subscribe("a b")
+
+
+async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.testing.MockClock) -> None:
+    consumer = consumer_of(address)
+    with pytest.raises(ClosedError, match="use it inside"):
+        await consumer.run(never)
+    async with consumer:
+        pass
+    with pytest.raises(ClosedError, match="use it inside"):
+        await consumer.run(never)
+
+
+async def test_one_run_at_a_time(
+    address: str, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with consumer_of(address) as consumer:
+        nursery.start_soon(consumer.run, never)
+        await trio.sleep(1)
+        with pytest.raises(ConfigurationError, match="runs already"):
+            await consumer.run(never)
+
+
+async def test_two_members_of_a_group_need_two_clients(
+    client: ClientInstance, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with consumer_of(client) as one, consumer_of(client) as two:
+        nursery.start_soon(one.run, never)
+        await trio.sleep(1)
+        with pytest.raises(ConfigurationError, match="in group 'g' already"):
+            await two.run(never)
+
+
+# Beginning and ending
+
+
+async def test_stop_ends_the_run_and_what_was_handled_is_committed(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 100)
+    handled: list[int] = []
+    async with consumer_of(client) as consumer:
+
+        async def handle(message: ReceivedMessage) -> None:
+            handled.append(message.queue_offset)
+            if len(handled) == 10:
+                consumer.stop()
+
+        await consumer.run(handle)
+        assert handled == list(range(10)), "nothing more is handed out"
+        assert await client.brokers.committed_offset("g", QUEUE) == 10
+        assert not client.heartbeats.has_consumer("g")
+        with pytest.raises(BrokerError, match="no consumer for this group"):
+            await client.brokers.consumer_ids("g", "broker-a")
+
+
+async def test_stop_waits_for_the_handlers_that_run(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 4)
+    done: list[int] = []
+    async with consumer_of(client) as consumer:
+
+        async def handle(message: ReceivedMessage) -> None:
+            consumer.stop()
+            await trio.sleep(1)
+            done.append(message.queue_offset)
+
+        await consumer.run(handle)
+    assert done
+    assert await client.brokers.committed_offset("g", QUEUE) == len(done)
+
+
+async def test_leaving_cancels_handlers_that_take_too_long(
+    client: ClientInstance, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 3)
+    ended = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1:
+            await trio.sleep_forever()
+
+    async with consumer_of(client, close_timeout=4) as consumer:
+
+        async def run() -> None:
+            await consumer.run(handle)
+            ended.set()
+
+        nursery.start_soon(run)
+        await trio.sleep(1)
+        start = trio.current_time()
+    assert trio.current_time() - start == pytest.approx(2, abs=0.2)
+    await ended.wait()
+    assert await client.brokers.committed_offset("g", QUEUE) == 1
+
+
+@pytest.mark.parametrize("stop", [True, False])
+async def test_a_thread_that_hangs_does_not_hold_up_the_end(
+    client: ClientInstance, fill: Fill, nursery: trio.Nursery, stop: bool
+) -> None:
+    """In real time: a thread takes no notice of a mock clock."""
+    await fill("T", 3)
+    stuck, go = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1:
+            stuck.set()
+            go.wait()
+
+    try:
+        async with consumer_of(client, close_timeout=0.2) as consumer, trio.open_nursery() as inner:
+            inner.start_soon(consumer.run, handle)
+            while not stuck.is_set():
+                await trio.sleep(0.001)
+            if stop:
+                consumer.stop()
+            else:
+                inner.cancel_scope.cancel()
+        assert await client.brokers.committed_offset("g", QUEUE) == 1
+    finally:
+        go.set()
+
+
+async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    first, second = Kept(), Kept()
+
+    async def hang_at_five(message: ReceivedMessage) -> None:
+        if message.queue_offset == 5:
+            await trio.sleep_forever()
+        await first(message)
+
+    async with consumer_of(client) as consumer:
+        with trio.move_on_after(3) as scope:
+            await consumer.run(hang_at_five)
+        assert scope.cancelled_caught
+        assert await client.brokers.committed_offset("g", QUEUE) == 5
+        assert first.numbers == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+        with trio.move_on_after(3):
+            await consumer.run(second)
+    assert second.numbers == [5, 6, 7, 8, 9]
+
+
+async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
+    client: ClientInstance,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never_confirm(*_: object) -> None:
+        await trio.sleep_forever()
+
+    await fill("T", 3)
+    kept = Kept()
+    async with consumer_of(client) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteOffsetStore, "confirm", never_confirm)
+            with trio.move_on_after(3):
+                await consumer.run(never)
+        assert not client.heartbeats.has_consumer("g")
+        with trio.move_on_after(3):
+            await consumer.run(kept)
+    assert kept.numbers == [0, 1, 2]
+
+
+async def test_a_client_of_its_own_is_closed_with_it_and_a_shared_one_is_not(
+    address: str, client: ClientInstance, jumping_clock: trio.testing.MockClock
+) -> None:
+    for shared in (address, client):
+        async with consumer_of(shared, group="other") as consumer:
+            with trio.move_on_after(1):
+                await consumer.run(never)
+            assert consumer.client.is_open
+        assert consumer.client.is_open == (shared is client)
+
+
+async def test_in_a_nursery_of_the_callers(
+    address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 5)
+    kept = Kept()
+    consumer = consumer_of(address)
+    async with trio.open_nursery() as nursery:
+        await consumer.start(nursery)
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(5)
+        await consumer.aclose()
+    assert sorted(kept.numbers) == list(range(5))
+
+
+async def test_an_exit_of_the_handler_is_not_wrapped(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 5)
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 2:
+            raise SystemExit(3)
+
+    with pytest.raises(SystemExit) as caught:
+        async with consumer_of(client) as consumer:
+            await consumer.run(handle)
+    assert caught.value.code == 3
+    assert await client.brokers.committed_offset("g", QUEUE) == 2
+
+
+async def test_a_bug_in_a_strategy_is_not_hidden(
+    address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+
+    def broken(*_: object) -> Sequence[MessageQueue]:
+        raise ZeroDivisionError("a bug")
+
+    async with consumer_of(address, allocate=broken) as consumer:
+        with pytest.raises(ZeroDivisionError):
+            await consumer.run(never)
+
+
+# Handling
+
+
+async def test_a_plain_function_is_called_in_threads(
+    address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 20)
+    here = threading.current_thread()
+    numbers: list[int] = []
+    async with consumer_of(address) as consumer:
+
+        def handle(message: ReceivedMessage) -> None:
+            assert threading.current_thread() is not here
+            numbers.append(int(message.body))
+            if len(numbers) == 20:
+                trio.from_thread.run_sync(consumer.stop)
+
+        await consumer.run(handle)
+    assert sorted(numbers) == list(range(20))
+
+
+async def test_no_more_than_the_limit_is_pulled_while_handlers_are_busy(
+    address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 100)
+    started: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        started.append(message.queue_offset)
+        await trio.sleep_forever()
+
+    async with consumer_of(
+        address, concurrency=1000, pull_threshold_for_queue=10, pull_batch_size=4
+    ) as consumer:
+        with trio.move_on_after(60):
+            await consumer.run(handle)
+    assert started == list(range(12)), "it may be reached, and a pull brings four"
+
+
+async def test_the_limit_of_a_topic_is_shared_out_to_the_queues_that_a_member_has(
+    address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 400, queues=4)
+    started: Counter[int] = Counter()
+
+    async def handle(message: ReceivedMessage) -> None:
+        started[message.queue_id] += 1
+        await trio.sleep_forever()
+
+    consumer = consumer_of(address, concurrency=1000, pull_threshold_for_topic=40, pull_batch_size=1)
+    async with consumer as one:
+        nursery.start_soon(one.run, handle)
+        await trio.sleep(5)
+        assert started == dict.fromkeys(range(4), 11), "a fourth each may be reached"
+        async with consumer_of(address) as two:
+            nursery.start_soon(two.run, never)
+            await trio.sleep(5)
+            kept = {queue.queue_id for queue in one.queues if queue.topic == "T"}
+            assert len(kept) == 2
+            assert {queue: count for queue, count in started.items() if queue in kept} == dict.fromkeys(
+                kept, 21
+            )
+
+
+async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
+    address: str,
+    fill: Fill,
+    nursery: trio.Nursery,
+    jumping_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No pull takes longer than its time-out: only a defect here could be the cause."""
+    await fill("T", 5)
+    kept = Kept()
+    pull = QueuePuller.pull
+    defective = True
+
+    async def hang_while_defective(puller: QueuePuller, *arguments: Any, **options: Any) -> Pulled:
+        if defective and puller.queue == QUEUE:
+            await trio.sleep_forever()
+        return await pull(puller, *arguments, **options)
+
+    monkeypatch.setattr(QueuePuller, "pull", hang_while_defective)
+    async with consumer_of(address) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await trio.sleep(100)
+        defective = False
+        assert kept.numbers == []
+        await trio.sleep(41)
+    assert kept.numbers == list(range(5))
+    assert "T/broker-a/0 has not been pulled from for 120 s: it is taken up anew" in caplog.text
+
+
+async def test_all_queues_share_one_connection(
+    broker: EmbeddedBroker, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 200, queues=100)
+    kept = Kept()
+    async with consumer_of(address) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(200)
+        connections = consumer.client.connections.open_connections()
+        assert sorted(connection.address for connection in connections) == sorted(
+            [address, broker.broker_address]
+        )
+        pulls = next(connection for connection in connections if connection.address == broker.broker_address)
+        assert pulls.pending >= 100, "each queue has a pull under way"
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_fails_comes_again_and_is_given_up_after_the_last_try(
+    client: ClientInstance,
+    address: str,
+    fill: Fill,
+    caplog: pytest.LogCaptureFixture,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    await fill("T", 3)
+    tries: list[tuple[str, int, int]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        tries.append((message.topic, int(message.body), message.reconsume_times))
+        if int(message.body) == 1:
+            raise ValueError("poison")
+
+    async with consumer_of(address, max_reconsume_times=2) as consumer:
+        with trio.move_on_after(60):
+            await consumer.run(handle)
+    assert [one for one in tries if one[1] == 1] == [("T", 1, 0), ("T", 1, 1), ("T", 1, 2)]
+    assert len(tries) == 5
+    assert await client.brokers.committed_offset("g", QUEUE) == 3
+    assert await client.brokers.committed_offset("g", RETRIES) == 2
+    await client.routes.get("%DLQ%g")
+    assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
+
+
+async def test_no_second_try_if_none_is_wanted(
+    client: ClientInstance, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 2)
+    tries: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> ConsumeLater:
+        tries.append(int(message.body))
+        return ConsumeLater()
+
+    async with consumer_of(address, max_reconsume_times=0) as consumer:
+        with trio.move_on_after(10):
+            await consumer.run(handle)
+    assert sorted(tries) == [0, 1]
+    await client.routes.get("%DLQ%g")
+    assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 2
+
+
+async def test_handlers_of_lists(
+    client: ClientInstance, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 20)
+    lists: list[list[int]] = []
+    async with consumer_of(address, batch_size=8, concurrency=1) as consumer:
+
+        async def handle(messages: list[ReceivedMessage]) -> ConsumeLater | None:
+            lists.append([int(message.body) for message in messages])
+            return ConsumeLater(1, done=1) if lists[-1][0] == 0 else None
+
+        with trio.move_on_after(10):
+            await consumer.run(handle)
+    assert [len(one) for one in lists[:3]] == [8, 8, 4]
+    assert sorted(number for one in lists for number in one) == sorted([*range(20), *range(1, 8)])
+    assert await client.brokers.committed_offset("g", QUEUE) == 20
+
+
+async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(
+    client: ClientInstance,
+    address: str,
+    fill: Fill,
+    caplog: pytest.LogCaptureFixture,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    await fill("T", 1)
+    compressed = 1
+    fields = {
+        "producerGroup": "p", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+        "queueId": "0", "sysFlag": str(compressed), "bornTimestamp": "1", "flag": "0",
+        "properties": "UNIQ_KEY\x017F01\x02", "reconsumeTimes": "0",
+    }  # fmt: skip
+    broker_address = client.routes.broker_address("broker-a")
+    answer = await client.connections.request(broker_address, 10, fields, b"not zlib at all", timeout=3)
+    assert answer.code == 0
+    kept = Kept()
+    async with consumer_of(address, max_reconsume_times=1) as consumer:
+        with trio.move_on_after(60):
+            await consumer.run(kept)
+    assert kept.numbers == [0]
+    assert "handling message 7F01 of topic T" in caplog.text
+    assert "its body cannot be read" in caplog.text
+    assert await client.brokers.committed_offset("g", QUEUE) == 2
+    await client.routes.get("%DLQ%g")
+    assert await client.brokers.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
+
+
+# Offsets
+
+
+async def test_offsets_are_committed_every_5_seconds(
+    client: ClientInstance, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    kept = Kept()
+    async with consumer_of(client) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await trio.sleep(2)
+        assert await client.brokers.committed_offset("g", QUEUE) == 10, "the first comes early"
+        await fill("T", 10, first=10)
+        await kept.until(20)
+        await trio.sleep(6)
+        assert await client.brokers.committed_offset("g", QUEUE) == 20
+
+
+async def test_offsets_go_with_the_pulls_too(
+    client: ClientInstance, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    kept = Kept()
+    async with consumer_of(client, commit_interval=1000) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await trio.sleep(2)
+        await fill("T", 10, first=10)
+        await trio.sleep(16)
+        assert await client.brokers.committed_offset("g", QUEUE) == 20
+
+
+async def test_filtered_messages_are_committed_as_well(
+    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10, tags="A")
+    await fill("T", 10, tags="B")
+    kept = Kept()
+    async with consumer_of(client) as consumer:
+        consumer.subscribe("T", "A")
+        with trio.move_on_after(5):
+            await consumer.run(kept)
+    assert kept.numbers == list(range(10))
+    assert await client.brokers.committed_offset("g", QUEUE) == 20
+
+
+# While it runs
+
+
+async def test_subscribing_while_it_runs(
+    address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 5, tags="A")
+    await fill("U", 5, first=10)
+    kept = Kept()
+    async with consumer_of(address) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(5)
+        consumer.subscribe("U")
+        await kept.until(10)
+        consumer.unsubscribe("U")
+        consumer.subscribe("T", "B")
+        await trio.sleep(1)
+        assert {queue.topic for queue in consumer.queues} == {"T", "%RETRY%g"}
+        await fill("U", 5, first=20)
+        await fill("T", 5, tags="B", first=30)
+        await fill("T", 5, tags="A", first=40)
+        await trio.sleep(30)
+    assert sorted(kept.numbers) == [*range(5), *range(10, 15), *range(30, 35)]
+
+
+async def test_a_topic_that_comes_into_being_is_consumed(
+    address: str,
+    fill: Fill,
+    nursery: trio.Nursery,
+    caplog: pytest.LogCaptureFixture,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    kept = Kept()
+    async with consumer_of(address) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await trio.sleep(100)
+        assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
+            f"group g: topic 'T' does not exist (asked {address}); waiting until it does"
+        ]
+        await fill("T", 5)
+        await kept.until(5)
+
+
+async def test_pause_and_resume(
+    address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 5)
+    kept = Kept()
+    async with consumer_of(address) as consumer:
+        consumer.pause()
+        nursery.start_soon(consumer.run, kept)
+        await trio.sleep(100)
+        assert kept.numbers == []
+        consumer.resume()
+        await kept.until(5)
+        consumer.pause()
+        await trio.sleep(20)
+        await fill("T", 5, first=5)
+        await trio.sleep(100)
+        assert kept.numbers == list(range(5))
+        consumer.resume()
+        await kept.until(10)
+
+
+async def test_queues_that_change_hands_are_committed(
+    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 40, queues=4)
+    first, second = Kept(), Kept()
+
+    def share(consumer: PushConsumer) -> set[MessageQueue]:
+        return {queue for queue in consumer.queues if queue.topic == "T"}
+
+    async with trio.open_nursery() as nursery, consumer_of(address, commit_interval=1000) as one:
+        nursery.start_soon(one.run, first)
+        await first.until(40)
+        async with consumer_of(address, commit_interval=1000) as two:
+            nursery.start_soon(two.run, second)
+            await trio.sleep(2)
+            assert len(share(one)) == len(share(two)) == 2
+            assert not share(one) & share(two)
+            for queue in share(two):
+                assert await client.brokers.committed_offset("g", queue) == 10
+            await fill("T", 40, first=40)
+            await trio.sleep(1)
+        await trio.sleep(1)
+        assert len(share(one)) == 4, "back again"
+        await fill("T", 4, first=80)
+        await trio.sleep(1)
+    # The new owner of a queue may have begun before the old one knew of it; who leaves commits first.
+    numbers = sorted(first.numbers + second.numbers)
+    assert set(numbers) == set(range(84))
+    assert [number for number in numbers if number >= 40] == list(range(40, 84))
+    assert len([number for number in second.numbers if number >= 40]) == 20

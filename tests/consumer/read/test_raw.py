@@ -1,0 +1,402 @@
+"""Spans of queues, pulled undecoded: in order, bounded, with what is lost told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.read.raw import PulledChunk, Span
+from rocketmq_py.consumer.read.reader import Reader
+from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
+from rocketmq_py.errors import (
+    BrokerError,
+    ClosedError,
+    ConditionRefusedError,
+    ConfigurationError,
+    ConnectError,
+    NoQueueError,
+    SubscriptionError,
+)
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import BrokerData, ClusterInfo
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.remoting import Connection
+from tests.cancelling import cancel_at_each_await
+from tests.consumer.conftest import Fill
+from tests.consumer.received import stored
+from tests.scripted import ScriptedCluster, scripted_cluster
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+FOUND = ResponseCode.SUCCESS
+NO_NEW = ResponseCode.PULL_NOT_FOUND
+NO_MATCHED = ResponseCode.PULL_RETRY_IMMEDIATELY
+MOVED = ResponseCode.PULL_OFFSET_MOVED
+
+
+def bodies_of(chunks: list[PulledChunk]) -> list[bytes]:
+    """Return the bodies of what lies in the spans."""
+    return [
+        message.body
+        for chunk in chunks
+        for message in decode_messages(chunk.body, chunk.span.queue.broker_name)
+        if chunk.span.start <= message.queue_offset < chunk.span.end
+    ]
+
+
+async def pulled(reader: Reader, *spans: Span, **options: Any) -> list[PulledChunk]:
+    async with reader.pull(spans, **options) as chunks:
+        return [chunk async for chunk in chunks]
+
+
+# On the embedded broker
+
+
+async def test_spans_of_several_queues(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 300, queues=3)
+    queues = (await client.routes.get("T")).read_queues
+    spans = [Span(queues[0], 0, 100), Span(queues[1], 10, 90), Span(queues[1], 90, 91), Span(queues[2], 5, 5)]
+    async with Reader(client) as reader:
+        chunks = await pulled(reader, *spans)
+        for span in spans:
+            of_span = [chunk for chunk in chunks if chunk.span is span]
+            number = queues.index(span.queue)
+            assert bodies_of(of_span) == [b"%d" % (3 * at + number) for at in range(span.start, span.end)]
+            assert [one.first for one in of_span[1:]] == [one.next for one in of_span[:-1]]
+            assert not of_span or (of_span[0].first, of_span[-1].next) == (span.start, span.end)
+        assert all(chunk.lost is None for chunk in chunks)
+        assert await pulled(reader) == []
+
+
+@pytest.mark.parametrize("max_buffered_bytes", [1, 1000, 3000, 10**9])
+@pytest.mark.parametrize("parallel", [1, 3, 8])
+async def test_spans_one_behind_the_other(
+    client: ClientInstance, fill: Fill, parallel: int, max_buffered_bytes: int
+) -> None:
+    await fill("T", 600, queues=4)
+    queues = (await client.routes.get("T")).read_queues
+    spans = [Span(queue, start, start + 50) for start in (0, 100, 50) for queue in reversed(queues)]
+    spans.insert(3, Span(queues[0], 7, 7))
+    async with Reader(client) as reader:
+        chunks = await pulled(
+            reader, *spans, in_order=True, parallel=parallel, max_buffered_bytes=max_buffered_bytes
+        )
+        assert await pulled(reader, in_order=True) == []
+        assert bodies_of(await pulled(reader, spans[0], in_order=True)) == bodies_of(chunks)[:50]
+    assert list(dict.fromkeys(chunk.span for chunk in chunks)) == [span for span in spans if span.end > 7]
+    assert bodies_of(chunks) == [
+        b"%d" % (4 * at + queues.index(span.queue)) for span in spans for at in range(span.start, span.end)
+    ]
+
+
+async def test_a_span_that_fails_is_told_in_its_turn(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 100, queues=2)
+    queues = (await client.routes.get("T")).read_queues
+    absent = MessageQueue("T", "broker-z", 0)
+    spans = [Span(queues[0], 0, 50), Span(absent, 0, 9), Span(queues[1], 0, 50)]
+    got: list[PulledChunk] = []
+    async with Reader(client) as reader:
+
+        async def read() -> None:
+            async with reader.pull(spans, in_order=True, patience=1) as chunks:
+                async for chunk in chunks:
+                    got.append(chunk)  # noqa: PERF401  # what came before the error counts
+
+        with pytest.raises(NoQueueError, match="broker-z"):
+            await read()
+    assert bodies_of(got) == [b"%d" % (2 * at) for at in range(50)]
+
+
+async def test_tags_leave_gaps(client: ClientInstance, fill: Fill) -> None:
+    for number in range(6):
+        await fill("T", 20, tags="AB"[number % 2], first=20 * number)
+    async with Reader(client) as reader:
+        chunks = await pulled(reader, Span(QUEUE, 0, 120), tags="B")
+        wanted = [b"%d" % at for at in range(120) if at // 20 % 2]
+        assert bodies_of(chunks) == wanted
+        assert bodies_of(await pulled(reader, Span(QUEUE, 0, 20), tags="B")) == []
+        assert bodies_of(await pulled(reader, Span(QUEUE, 0, 120), sql="TAGS = 'B'")) == wanted
+
+
+async def test_a_condition_that_is_refused(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 1)
+    async with Reader(client) as reader:
+        with pytest.raises(ConditionRefusedError):
+            await pulled(reader, Span(QUEUE, 0, 1), sql="a = = 1")
+
+
+async def test_what_is_wrong_is_said_at_once(client: ClientInstance) -> None:
+    for start, end in ((-1, 3), (3, 2)):
+        with pytest.raises(ConfigurationError, match=f"T/broker-a/0 from {start} to {end}"):
+            Span(QUEUE, start, end)
+    async with Reader(client) as reader:
+        for name in ("parallel", "max_buffered_bytes", "patience"):
+            with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be above 0"):
+                reader.pull([Span(QUEUE, 0, 1)], **{name: 0})  # type: ignore[arg-type]
+        chunks = reader.pull([Span(QUEUE, 0, 1)])
+        with pytest.raises(ClosedError, match=r"async with reader.pull\(...\)"):
+            await anext(chunks)
+    with pytest.raises(ClosedError):
+        reader.pull([])
+
+
+async def test_a_cancelled_next_loses_no_chunk(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 400, queues=2)
+    queues = (await client.routes.get("T")).read_queues
+    async with Reader(client) as reader:
+        chunks: list[PulledChunk] = []
+        async with reader.pull([Span(queue, 0, 200) for queue in queues], parallel=1) as pulling:
+
+            async def take() -> None:
+                chunks.append(await anext(pulling))
+
+            async def check() -> None:
+                pass
+
+            for _ in range(4):
+                await cancel_at_each_await(take, check)
+            chunks += [chunk async for chunk in pulling]
+        assert bodies_of(chunks) == [b"%d" % number for at in (0, 1) for number in range(at, 400, 2)]
+
+
+async def test_buffers_are_bounded(client: ClientInstance, fill: Fill) -> None:
+    """What nobody takes is not pulled; a chunk larger than the buffer passes alone."""
+    await fill("T", 800, queues=4)
+    queues = (await client.routes.get("T")).read_queues
+    spans = [Span(queue, 0, 200) for queue in queues]
+    async with Reader(client) as reader:
+        whole = sum(len(chunk.body) for chunk in await pulled(reader, *spans))
+        for size in (1, whole // 4):
+            async with reader.pull(spans, max_buffered_bytes=size) as pulling:
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                taken = await pulling.some()
+                assert 0 < sum(len(chunk.body) for chunk in taken) <= max(size, len(taken[0].body))
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                held = await pulling.some()
+                largest = max(len(chunk.body) for chunk in [*taken, *held])
+                assert sum(len(chunk.body) for chunk in [*taken, *held]) <= max(size, largest) + largest
+                rest = [chunk async for chunk in pulling]
+            assert len(bodies_of([*taken, *held, *rest])) == 800
+            assert list(await pulled(reader, Span(queues[0], 0, 1))) != []
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_nothing_that_was_taken_holds_up_what_comes(
+    in_order: bool, client: ClientInstance, fill: Fill
+) -> None:
+    """What has been taken counts until more is asked for, and no longer."""
+    await fill("T", 800, queues=4)
+    queues = (await client.routes.get("T")).read_queues
+    spans = [Span(queue, start, start + 100) for queue in queues for start in (0, 100)]
+    async with Reader(client) as reader:
+        whole = sum(len(chunk.body) for chunk in await pulled(reader, *spans))
+        for part in (3, 5, 8, 20):
+            chunks: list[PulledChunk] = []
+            async with reader.pull(
+                spans, max_buffered_bytes=whole // part, parallel=3, in_order=in_order
+            ) as pulling:
+                while some := await pulling.some():
+                    chunks += some
+            assert len(bodies_of(chunks)) == 800
+
+
+# What brokers say of offsets that they do not have
+
+
+class Broker:
+    """Answers pulls with what is lined up: a code, the next offset, the first, the end, messages."""
+
+    def __init__(self, *answers: tuple[int, int, int, int, bytes], remark: str = "scripted") -> None:
+        self.answers = list(answers)
+        self.remark = remark
+        self.asked: list[int] = []
+        self.at: list[float] = []
+        self.most: list[int] = []
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        assert request.code == RequestCode.PULL_MESSAGE
+        self.asked.append(int(request.fields["queueOffset"]))
+        self.most.append(int(request.fields["maxMsgNums"]))
+        self.at.append(trio.current_time())
+        assert request.fields["suspendTimeoutMillis"] == "0"
+        code, next_offset, first, end, body = self.answers.pop(0)
+        fields = {
+            "nextBeginOffset": str(next_offset),
+            "minOffset": str(first),
+            "maxOffset": str(end),
+            "suggestWhichBrokerId": "0",
+        }
+        connection.respond(request, code, fields, body, remark=self.remark)
+
+
+async def pulled_from(broker: Broker, start: int, end: int, **options: Any) -> list[tuple[int, int, Any]]:
+    async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
+        chunks = await pulled(reader, Span(QUEUE, start, end), parallel=1, **options)
+    assert not broker.answers
+    return [(chunk.first, chunk.next, chunk.lost or len(bodies_of([chunk]))) for chunk in chunks]
+
+
+def messages(*offsets: int) -> bytes:
+    return b"".join(stored(offset) for offset in offsets)
+
+
+async def test_messages_beyond_the_span() -> None:
+    broker = Broker((FOUND, 12, 0, 20, messages(8, 9, 10, 11)))
+    assert await pulled_from(broker, 8, 10) == [(8, 10, 2)]
+    assert broker.most == [2]
+
+
+async def test_as_many_are_asked_for_as_brokers_give() -> None:
+    broker = Broker((FOUND, 3, 0, 9000, messages(0, 1, 2)), (FOUND, 9000, 0, 9000, messages(3)))
+    assert await pulled_from(broker, 0, 9000) == [(0, 3, 3), (3, 9000, 1)]
+    assert broker.most == [RAW_BATCH_SIZE] * 2
+
+
+async def test_a_start_below_the_minimum_is_lost(jumping_clock: object) -> None:
+    broker = Broker((MOVED, 5, 5, 20, b""), (MOVED, 5, 5, 20, b""), (FOUND, 8, 5, 20, messages(5, 6, 7)))
+    assert await pulled_from(broker, 2, 8) == [(2, 5, (2, 5)), (5, 8, 3)]
+    assert broker.asked == [2, 2, 5]
+    broker = Broker((MOVED, 50, 50, 60, b""), (MOVED, 50, 50, 60, b""))
+    assert await pulled_from(broker, 2, 8) == [(2, 8, (2, 8))]
+
+
+@pytest.mark.parametrize("answer", [(NO_NEW, 4, 0, 4, b""), (MOVED, 3, 0, 3, b""), (MOVED, 0, 0, 0, b"")])
+async def test_an_end_that_the_broker_has_not_got_is_lost_when_it_says_so_twice(
+    answer: tuple[int, int, int, int, bytes], jumping_clock: object
+) -> None:
+    broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), answer, answer)
+    assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, (4, 8))]
+    assert broker.at[2] - broker.at[1] >= 3, "it may be a broker that has just been started"
+    broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), answer, (FOUND, 8, 0, 8, messages(4, 5, 6, 7)))
+    assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, 4)]
+
+
+async def test_a_hole_is_lost_unless_it_may_be_a_filters() -> None:
+    hole = (NO_MATCHED, 6, 0, 9, b"")
+    broker = Broker(hole, hole, (FOUND, 8, 0, 9, messages(6, 7)))
+    assert await pulled_from(broker, 2, 8) == [(2, 6, (2, 6)), (6, 8, 2)]
+    broker = Broker(hole, (NO_NEW, 7, 0, 9, b""), (FOUND, 8, 0, 9, messages(7)))
+    assert [chunk[:2] for chunk in await pulled_from(broker, 2, 8, tags="A")] == [(7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("code", "remark"),
+    [
+        (ResponseCode.INVALID_PARAMETER, "queueId[9] is illegal, topic:[T]"),
+        (ResponseCode.SYSTEM_ERROR, "queueId[9] is illegal, topic:[T]"),  # 4.9
+        (ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist"),
+    ],
+)
+async def test_a_queue_that_its_broker_has_no_more_is_lost(code: int, remark: str) -> None:
+    broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), (code, 0, 0, 0, b""), remark=remark)
+    assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, (4, 8))]
+
+
+# Faults
+
+
+async def test_faults_are_tried_again(jumping_clock: object) -> None:
+    broker = Broker(
+        (ResponseCode.SYSTEM_BUSY, 0, 0, 0, b""),
+        (FOUND, 4, 0, 9, messages(2, 3)),
+        (ResponseCode.SYSTEM_ERROR, 0, 0, 0, b""),
+        (FOUND, 8, 0, 9, messages(4, 5, 6, 7)),
+    )
+    assert await pulled_from(broker, 2, 8) == [(2, 4, 2), (4, 8, 4)]
+
+
+async def test_what_cannot_be_mended_is_raised_after_what_came_before() -> None:
+    async with (
+        scripted_cluster(
+            Broker((FOUND, 4, 0, 9, messages(2, 3)), (ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, 0, 0, b"")),
+            queues=1,
+        ) as cluster,
+        Reader(cluster.address) as reader,
+        reader.pull([Span(QUEUE, 2, 8), Span(QUEUE, 8, 9)], parallel=1) as chunks,
+    ):
+        assert (await anext(chunks)).next == 4
+        with pytest.raises(SubscriptionError):
+            await anext(chunks)
+        with pytest.raises(StopAsyncIteration):
+            await anext(chunks)
+
+
+async def test_a_broker_that_stays_away_is_an_error_after_a_while(jumping_clock: object) -> None:
+    broker = Broker((FOUND, 4, 0, 9, messages(2, 3)))
+    async with (
+        scripted_cluster(broker, queues=1) as cluster,
+        Reader(cluster.address) as reader,
+        reader.pull([Span(QUEUE, 2, 8)], patience=20) as chunks,
+    ):
+        assert (await anext(chunks)).next == 4
+        cluster.brokers["broker-a"].stop()
+        began = trio.current_time()
+        with pytest.raises((ConnectError, BrokerError, NoQueueError)):
+            await anext(chunks)
+        assert 20 <= trio.current_time() - began < 60
+
+
+def knows(cluster: ScriptedCluster, *brokers: str) -> Callable[[Connection, Command], None]:
+    """Return a name server that knows brokers, and of topics what the cluster says."""
+
+    def answer(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            info = ClusterInfo(
+                broker_addr_table={
+                    name: BrokerData(cluster="c", broker_name=name, broker_addrs={0: "127.0.0.1:1"})
+                    for name in brokers
+                },
+                cluster_addr_table={"c": brokers},
+            )
+            connection.respond(request, ResponseCode.SUCCESS, body=info.encode())
+        else:
+            cluster.route(connection, request)
+
+    return answer
+
+
+async def gone(cluster: ScriptedCluster) -> None:
+    """The topic is gone; broker-a is there."""
+    del cluster.topics["T"]
+    cluster.name_server.answer = knows(cluster, "broker-a")
+
+
+async def away(cluster: ScriptedCluster) -> None:
+    """The broker is not there, and so its topics are not."""
+    del cluster.topics["T"]
+    cluster.name_server.answer = knows(cluster)
+
+
+@pytest.mark.parametrize(("what", "is_lost"), [(gone, True), (away, False)])
+async def test_a_queue_without_a_route(
+    what: Callable[[ScriptedCluster], Awaitable[None]], is_lost: bool, jumping_clock: object
+) -> None:
+    async with scripted_cluster(Broker()) as cluster, Reader(cluster.address) as reader:
+        await what(cluster)
+        if is_lost:
+            (chunk,) = await pulled(reader, Span(QUEUE, 2, 8))
+            assert chunk.lost == (2, 8)
+        else:
+            with pytest.raises(NoQueueError, match="no address is known"):
+                await pulled(reader, Span(QUEUE, 2, 8))
+
+
+async def test_a_broker_that_comes_back(jumping_clock: object) -> None:
+    broker = Broker((FOUND, 8, 0, 9, messages(*range(2, 8))))
+    async with scripted_cluster(broker, queues=1) as cluster, Reader(cluster.address) as reader:
+        queues = cluster.topics.pop("T")
+        cluster.name_server.answer = knows(cluster)
+        async with reader.pull([Span(QUEUE, 2, 8)]) as chunks, trio.open_nursery() as nursery:
+
+            async def come_back() -> None:
+                await trio.sleep(15)
+                cluster.topics["T"] = queues
+
+            nursery.start_soon(come_back)
+            assert [chunk.next async for chunk in chunks] == [8]
