@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 import typing
 from typing import Any
@@ -8,7 +9,7 @@ import attrs
 import pytest
 
 from rocketmq_py.client import ClientConfig, ClientInstance, ClientOptions
-from rocketmq_py.client.config import field_names, name_servers
+from rocketmq_py.client.config import check_timeout, field_names, name_servers
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
@@ -62,7 +63,13 @@ def test_the_own_address_is_the_one_towards_the_peer() -> None:
         ({"namespace": "a%b"}, "namespace 'a%b' may hold only letters"),
         ({"unit_name": "two units"}, "unit_name 'two units' may hold neither blanks"),
         ({"unit_name": "a\n"}, "may hold neither blanks nor control characters"),
-        ({"name_server_refresh_interval": 0}, "name_server_refresh_interval is 0"),
+        ({"name_server_refresh_interval": 0}, "name_server_refresh_interval is 0; it must be above 0"),
+        ({"request_timeout": math.nan}, "request_timeout is nan; it must be above 0"),
+        ({"request_timeout": "5"}, "request_timeout is '5'; it must be a number"),
+        ({"connect_timeout": True}, "connect_timeout is True; it must be a number"),
+        ({"heartbeat_interval": None}, "heartbeat_interval is None; it must be a number"),
+        ({"max_buffered": 1.5}, "max_buffered is 1.5; it must be a whole number"),
+        ({"max_buffered": math.inf}, "max_buffered is inf; it must be a whole number"),
         ({"credentials": ("key", "the-secret")}, r"credentials must be Credentials\(\.\.\.\), not tuple"),
     ],
 )
@@ -86,3 +93,22 @@ def test_settings_show_no_secret() -> None:
 def test_a_wrong_address_fails_where_it_is_written() -> None:
     with pytest.raises(ConfigurationError, match="is not host:port"):
         ClientInstance("localhost")
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 3, 0.5, math.inf])
+def test_what_is_a_timeout(timeout: float | None) -> None:
+    check_timeout(timeout)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "text"),
+    [
+        (-1, "wait is -1; it must be 0 or more, in seconds"),
+        (math.nan, "wait is nan; it must be 0 or more, in seconds"),
+        ("5", "wait is '5'; it must be a number of seconds"),
+        (True, "wait is True; it must be a number of seconds"),
+    ],
+)
+def test_what_is_no_timeout_is_refused_by_its_name(timeout: object, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        check_timeout(timeout, "wait")

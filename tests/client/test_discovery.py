@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -315,3 +316,9 @@ async def test_the_environment_may_name_a_url(monkeypatch: pytest.MonkeyPatch) -
             assert (await client.routes.get("T")).write_queues
             assert client.client_id.endswith("@blue")
         assert server.paths == ["/rocketmq/nsaddr-blue?nofix=1"]
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e300])
+async def test_a_timeout_longer_than_sockets_know(timeout: float) -> None:
+    async with web_server(page("a:1")) as web:
+        assert await Discovery(web.url, timeout=timeout).fetch() == ("a:1",)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -96,6 +97,25 @@ async def test_a_timeout_says_that_the_request_was_written(
         assert caught.value.delivery is Delivery.UNKNOWN
         assert connection.pending == 0
         assert not connection.is_closed
+
+
+async def test_a_request_without_a_timeout_waits_for_its_answer(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    held: list[tuple[Connection, Command]] = []
+    async with connected(lambda *asked: held.append(asked)) as connection, trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: connection.request(10, {}, timeout=math.inf))
+        await trio.sleep(1_000_000)
+        assert connection.pending == 1
+        ((asker, request),) = held
+        asker.respond(request, 0)
+
+
+async def test_a_deadline_that_is_none_leaves_nothing_behind() -> None:
+    async with connected(silent) as connection:
+        with pytest.raises(ValueError, match="NaN"):
+            connection.submit(10, {}, deadline=math.nan, timeout=1, on_answer=lambda _: None)
+        assert connection.pending == 0
 
 
 async def test_a_connection_that_stays_silent_is_broken(jumping_clock: trio.testing.MockClock) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+
+import pytest
 import trio
 import trio.testing
 
@@ -61,4 +64,19 @@ async def test_an_earlier_deadline_wakes_a_sweeper_that_sleeps_for_a_later_one(
     deadlines.add(soon, trio.current_time() + 1.0)
     await trio.sleep(1.1)
     assert soon.expired_at is not None
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("never", [math.inf, 1e308])
+async def test_what_has_no_deadline_never_expires_and_can_be_removed(
+    never: float, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    forever, soon = Watched(), Watched()
+    deadlines.add(forever, never)
+    deadlines.add(soon, trio.current_time() + 1)
+    await trio.sleep(1000)
+    assert (forever.expired_at is None, soon.expired_at is None) == (True, False)
+    deadlines.remove(forever)
     nursery.cancel_scope.cancel()

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from functools import partial
+from threading import TIMEOUT_MAX
 
 import trio
 
@@ -55,6 +56,8 @@ class Discovery:
     ) -> None:
         parts = _checked(url)
         self._timeout = timeout
+        # Sockets know no infinite time-out, nor one of centuries.
+        self._socket_timeout = timeout if timeout < TIMEOUT_MAX else None
         self._context = tls.context() if tls is not None else None
         self.server = format_address((parts.hostname, parts.port or _PORTS[parts.scheme]))
         if unit_name:
@@ -100,7 +103,7 @@ class Discovery:
         url = self.url
         for _ in range(1 + MAX_REDIRECTIONS):
             try:
-                with opener.open(url, timeout=self._timeout) as answer:
+                with opener.open(url, timeout=self._socket_timeout) as answer:
                     return _first_line(answer, deadline)
             except urllib.error.HTTPError as error:
                 error.close()

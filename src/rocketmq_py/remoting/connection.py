@@ -238,8 +238,8 @@ class Connection:
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         frame = encode_request(code, opaque, fields, body, serialization=self._serialization)
         pending = PendingRequest(self, opaque, timeout, on_answer)
-        self._pending[opaque] = pending
         self._deadlines.add(pending, deadline)
+        self._pending[opaque] = pending
         if self._is_one_at_a_time:
             # Who asks for one thing after the other gains nothing from the writer's turn.
             self._is_one_at_a_time = False

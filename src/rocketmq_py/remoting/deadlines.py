@@ -14,6 +14,8 @@ import trio
 
 TICK = 0.05
 """Seconds between two looks at what has expired: by so much a time-out may come late."""
+_UNWATCHED = -1
+"""The tick of what has no deadline; trio's time is never negative."""
 
 
 class Expiring(Protocol):
@@ -37,9 +39,15 @@ class Deadlines:
         self._sleep = trio.CancelScope()
 
     def add(self, expiring: Expiring, deadline: float) -> None:
-        """Watch ``expiring`` until ``deadline`` (trio's time)."""
-        tick = math.ceil(deadline / TICK)
-        expiring.tick = tick
+        """Watch ``expiring`` until ``deadline`` (trio's time); ``math.inf`` is never reached.
+
+        Raises ValueError for nan.
+        """
+        ticks = deadline / TICK
+        if ticks == math.inf:
+            expiring.tick = _UNWATCHED
+            return
+        expiring.tick = tick = math.ceil(ticks)
         sharing = self._expiring.get(tick)
         if sharing is None:
             self._expiring[tick] = {expiring}
