@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,12 @@ def test_every_public_name_exists_and_says_what_it_is() -> None:
         assert getattr(rocketmq_py, name).__doc__, f"{name} has no docstring"
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = rocketmq_py.no_such_name
+
+
+def test_the_package_lists_its_public_names_and_knows_its_version() -> None:
+    assert set(rocketmq_py.__all__) < set(dir(rocketmq_py))
+    assert "__version__" in dir(rocketmq_py)
+    assert rocketmq_py.__version__ == importlib.metadata.version("rocketmq-py")
 
 
 def test_asking_for_help_does_not_load_the_client() -> None:

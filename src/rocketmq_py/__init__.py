@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from rocketmq_py.remoting import TLS, RpcContext, RpcHook
     from rocketmq_py.shared_client import Client
 
+    __version__: str
+
 _NAMES_OF_MODULE = {
     "rocketmq_py.client": ("ClientConfig",),
     "rocketmq_py.consumer": (
@@ -161,11 +163,18 @@ _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() fo
 def __getattr__(name: str) -> Any:
     # Public names are loaded when they are first asked for: trio and the client take a fifth of a second,
     # which `rocketmq-py --help` and whoever needs only the errors should not wait for.
-    module = _MODULE_OF_NAME.get(name)
-    if module is None:
+    if name == "__version__":
+        value: Any = importlib.import_module("importlib.metadata").version("rocketmq-py")
+    elif name in _MODULE_OF_NAME:
+        value = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(module), name)
+    globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 __all__ = [

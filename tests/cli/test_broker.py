@@ -4,12 +4,16 @@ import re
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
+import trio
+from click.testing import CliRunner
 
+from rocketmq_py.cli import main
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer
-from tests.cli.command import run_cli
+from tests.cli.command import COMMAND, ENVIRONMENT, run_cli
 from tests.cli.conftest import StartCli
 
 
@@ -46,3 +50,22 @@ async def test_a_wrong_host_is_one_line() -> None:
     assert (ended.code, ended.out) == (1, b"")
     (line,) = ended.err.splitlines()
     assert "'not an address'" in line
+
+
+@pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "::"], ["--advertise", "0.0.0.0"]])
+def test_a_host_that_no_client_can_use(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, ["broker", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--advertise must say which one clients use" in result.stderr
+    assert "broker_ip1" not in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+async def test_it_ends_when_nobody_can_read_its_ports() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = await trio.run_process(
+            [*COMMAND, "broker", "--namesrv-port", "0", "--port", "0"],
+            stdout=full.fileno(), capture_stderr=True, check=False, env=ENVIRONMENT,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr == (b"rocketmq-py: cannot write where the broker listens: No space left on device\n")

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trio
 from click.testing import CliRunner
 
 from rocketmq_py.cli import main
-from tests.cli.command import ENVIRONMENT, run_cli
+from tests.cli.command import COMMAND, ENVIRONMENT, run_cli
 
 
 async def test_the_version() -> None:
@@ -46,3 +49,88 @@ async def test_an_unknown_command() -> None:
     ended = await run_cli("recieve")
     assert ended.code == 2
     assert "recieve" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["recieve"],
+        ["--no-such-option"],
+        ["tail"],
+        ["tail", "-t", "a b"],
+        ["tail", "-t", "T", "-f", "%s", "-J"],
+        ["send", "-t", "T", "x", "y"],
+        ["broker", "--port", "x"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_one_line(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("rocketmq-py: ")
+
+
+def test_no_command_shows_the_help() -> None:
+    result = CliRunner().invoke(main, [])
+    assert "Commands:" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tail", "-t", "T", "-n", ""],
+        ["tail", "-t", "T", "--tag", ""],
+        ["tail", "-t", "T", "-G", ""],
+        ["tail", "-t", ""],
+        ["send", "-t", "T", "-n", " ", "x"],
+        ["broker", "--host", ""],
+        ["broker", "--advertise", ""],
+    ],
+    ids=" ".join,
+)
+def test_a_variable_of_the_shell_that_is_not_set(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert "empty" in line
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["tail", "--help"]], ids=" ".join)
+def test_a_full_disk_is_one_line(arguments: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr == "rocketmq-py: cannot write the output: No space left on device\n"
+
+
+STARTING = """
+import os, signal, sys, threading
+
+module = sys.argv.pop(1)
+
+class Interrupt:
+    # Ctrl-C comes when a module of the command line is looked for.
+    def find_spec(self, name, path, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(30)
+
+from rocketmq_py.__main__ import main
+sys.meta_path.insert(0, Interrupt())
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "rocketmq_py.cli.tail", "trio", "rocketmq_py.cli.brokering"])
+def test_ctrl_c_while_it_starts(module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTING, module, "broker", "--namesrv-port", "0", "--port", "0"],
+        capture_output=True, text=True, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

@@ -237,3 +237,12 @@ def test_a_wrong_command_line(arguments: list[str], said: str) -> None:
     assert result.exit_code == 2
     assert said in result.stderr
     assert result.stdout == ""
+
+
+async def test_a_tag_that_is_a_subscription(receiver: Receiver) -> None:
+    ended = await run_cli("send", "-n", receiver.address, "-t", "T", "--tag", "A||B", "x")
+    assert ended.code == 0
+    warning, _ = ended.err.splitlines()
+    assert warning.startswith("rocketmq-py: a message has one tag: 'A||B' is sent as it is")
+    (sent,) = receiver.sends
+    assert decode_properties(sent.fields["i"])["TAGS"] == "A||B"

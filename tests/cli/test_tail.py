@@ -122,6 +122,28 @@ async def test_a_group_goes_on_where_it_stopped(address: str, producer: Producer
     assert sorted(first.lines + rest.lines) == bodies
 
 
+async def test_a_new_group_is_told_where_it_starts(
+    address: str, producer: Producer, start_cli: StartCli
+) -> None:
+    await producer.send(Message("T", b"there before"))
+    tail = ("tail", "-n", address, "-t", "T", "-G", "readers", "-c", "1")
+    process = await start_cli(*tail, stdout=PIPE, stderr=PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    (line,) = await read_lines(process.stderr, 1)
+    assert line == (
+        b"rocketmq-py: group 'readers' is new to topic 'T': it starts at the end; -o beginning has it start "
+        b"with the first message"
+    )
+    process.send_signal(signal.SIGINT)
+    await process.wait()
+    began = await run_cli(*tail, "-o", "beginning")
+    assert (began.code, began.err, began.lines) == (0, "", [b"there before"])
+    await producer.send(Message("T", b"more"), queue=QUEUE)
+    again = await run_cli(*tail)
+    assert (again.code, again.err, again.lines) == (0, "", [b"more"])
+
+
 async def test_a_member_leaves_on_sigterm(address: str, producer: Producer, start_cli: StartCli) -> None:
     await producer.send(Message("T", b"there before"), queue=QUEUE)
     process = await start_cli(

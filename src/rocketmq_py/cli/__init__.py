@@ -9,11 +9,14 @@ from __future__ import annotations
 import click
 
 from rocketmq_py.cli.broker import broker
+from rocketmq_py.cli.group import OneLineErrors
 from rocketmq_py.cli.send import send
 from rocketmq_py.cli.tail import tail
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="rocketmq-py", prog_name="rocketmq-py")
 def main() -> None:
     """Send to and read from Apache RocketMQ, or run an embedded broker to try it with.

@@ -15,14 +15,6 @@ DEFAULT_ADDRESS = "127.0.0.1:9876"
 Value = TypeVar("Value")
 
 
-class WrongValueError(click.BadParameter):
-    """A value that an option does not take: one line and exit code 2, without click's usage lines."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the line to stderr."""
-        click.echo(f"rocketmq-py: {self.format_message()}", file=file, err=True)
-
-
 def checked(check: Callable[[str], Value]) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Return the callback of an option that has ``check`` read its value, or each of its values.
 
@@ -35,9 +27,16 @@ def checked(check: Callable[[str], Value]) -> Callable[[click.Context, click.Par
                 return tuple([check(value) for value in given])
             return None if given is None else check(given)
         except ValueError as error:
-            raise WrongValueError(str(error), ctx, param) from None
+            raise click.BadParameter(str(error), ctx, param) from None
 
     return callback
+
+
+def not_empty(text: str) -> str:
+    """Return ``text`` if there is anything in it. Raises ValueError if there is not."""
+    if not text.strip():
+        raise ValueError("it is empty: is a variable of the shell not set?")
+    return text
 
 
 def parse_property(text: str) -> tuple[str, str]:
@@ -49,7 +48,8 @@ def parse_property(text: str) -> tuple[str, str]:
 
 
 def check_addresses(text: str) -> str:
-    """Return ``text`` if it is a list of addresses or a URL, else raise ConfigurationError."""
+    """Return ``text`` if it is a list of addresses or a URL. Raises ValueError if it is not."""
+    not_empty(text)
     from rocketmq_py.client.config import ClientConfig, name_servers
 
     name_servers(text, ClientConfig())

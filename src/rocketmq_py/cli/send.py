@@ -80,7 +80,7 @@ def send(
         raise click.UsageError("-v shows the broker's answers, and with --oneway there are none")
 
     from rocketmq_py.cli.bodies import Repeated, lines_of_stdin
-    from rocketmq_py.cli.running import end_for_signal, run
+    from rocketmq_py.cli.running import complain, end_for_signal, run
     from rocketmq_py.cli.sending import send_all
     from rocketmq_py.cli.tally import Tally
     from rocketmq_py.errors import InvalidMessageError
@@ -92,6 +92,10 @@ def send(
         Message(topic, one if one is not None else b"?", tag, keys, dict(properties))
     except InvalidMessageError as error:
         raise click.UsageError(str(error)) from None
+    if "||" in tag:
+        complain(
+            f"a message has one tag: {tag!r} is sent as it is, and who subscribes to a part of it misses it"
+        )
     bodies = lines_of_stdin(count) if one is None else Repeated(one, count or 1)
     tally = Tally(verbose=verbose)
     # Not while somebody types the messages into the same terminal, nor between the lines of -v.

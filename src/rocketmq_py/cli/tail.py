@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rocketmq_py.cli.format import BODY_A_LINE, Render, compile_format
-from rocketmq_py.cli.options import checked, group_option, name_servers_option, topic_option
+from rocketmq_py.cli.options import checked, group_option, name_servers_option, not_empty, topic_option
 from rocketmq_py.cli.start import Offset, Position, parse_offset
 
 
@@ -25,7 +25,14 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
 )
 @click.option("-e", "stop_at_end", is_flag=True, help="Stop at the end of the topic.")
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages.")
-@click.option("--tag", "tags", metavar="TAGS", default="*", help="Only these tags: A, or A || B.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAGS",
+    callback=checked(not_empty),
+    default="*",
+    help="Only these tags: A, or A || B.",
+)
 @click.option(
     "-f",
     "render",

@@ -88,6 +88,7 @@ class Tail:
             async with ClientInstance(self.name_servers) as client:
                 # A consumer waits for what is not there; a user wants to be told of a slip of the pen.
                 await client.routes.get(self.topic)
+                await self._say_where_a_new_group_starts(client, group)
                 show_warnings()
                 async with PushConsumer(
                     client,
@@ -101,6 +102,17 @@ class Tail:
                         await consumer.run(handle)
 
         await _print_with(consume)
+
+    async def _say_where_a_new_group_starts(self, client: ClientInstance, group: str) -> None:
+        if self.offset.position is not Position.END:
+            return
+        async with Reader(client) as reader:
+            committed = await reader.committed(group, await reader.offsets(self.topic))
+        if all(offset is None for offset in committed.values()):
+            complain(
+                f"group {group!r} is new to topic {self.topic!r}: it starts at the end; -o beginning has it "
+                "start with the first message"
+            )
 
     def _rendered(self, message: ReceivedMessage) -> bytes:
         if message.corruption is not None:
