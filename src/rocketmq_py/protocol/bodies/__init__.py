@@ -5,6 +5,16 @@ All have ``encode() -> bytes`` and a class method ``decode(bytes)``, which raise
 
 from __future__ import annotations
 
+from rocketmq_py.protocol.bodies.administration import (
+    KeyValueTable,
+    ProducerInfo,
+    ProducerTable,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+    read_properties,
+    write_properties,
+)
 from rocketmq_py.protocol.bodies.body import Body, BodyQueue
 from rocketmq_py.protocol.bodies.group import (
     ClientCheck,
@@ -88,12 +98,15 @@ __all__ = [
     "GroupList",
     "GroupOffset",
     "Heartbeat",
+    "KeyValueTable",
     "LockedQueues",
     "MessageModel",
     "MessageQueueAssignment",
     "PopQueueInfo",
     "ProcessQueueInfo",
     "ProducerData",
+    "ProducerInfo",
+    "ProducerTable",
     "QueueAssignments",
     "QueueData",
     "QueueLock",
@@ -103,9 +116,14 @@ __all__ = [
     "ResetOffsets",
     "SubscriptionData",
     "SubscriptionGroupConfig",
+    "SubscriptionGroupTable",
+    "TopicConfig",
+    "TopicConfigTable",
     "TopicList",
     "TopicOffset",
     "TopicRoute",
     "TopicStats",
     "bits_of",
+    "read_properties",
+    "write_properties",
 ]

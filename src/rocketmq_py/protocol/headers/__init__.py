@@ -2,20 +2,36 @@
 
 Names are ``…Request`` and ``…Answer``. A request's class knows its code; to ext fields and back lead
 ``to_fields()`` and ``from_fields()``. Requests without fields of their own have a class only where brokers
-look for the common ones (see :class:`Request`).
+look for the common ones (see :class:`Request`), and where tools send them.
 """
 
 from __future__ import annotations
 
 from rocketmq_py.protocol.headers.admin import (
+    AddWritePermissionAnswer,
+    AddWritePermissionRequest,
     CreateTopicRequest,
+    DeleteKvConfigRequest,
+    DeleteSubscriptionGroupRequest,
     DeleteTopicInBrokerRequest,
     DeleteTopicInNameServerRequest,
+    GetAllProducerInfoRequest,
+    GetAllSubscriptionGroupRequest,
+    GetAllTopicConfigRequest,
+    GetBrokerConfigRequest,
+    GetBrokerRuntimeInfoRequest,
     GetConsumerConnectionListRequest,
     GetConsumeStatsRequest,
+    GetNameServerConfigRequest,
     GetTopicStatsInfoRequest,
+    PutKvConfigRequest,
+    PutSubscriptionGroupRequest,
     QueryConsumeTimeSpanRequest,
     QueryTopicConsumeByWhoRequest,
+    UpdateBrokerConfigRequest,
+    UpdateNameServerConfigRequest,
+    WipeWritePermissionAnswer,
+    WipeWritePermissionRequest,
 )
 from rocketmq_py.protocol.headers.client import (
     CheckClientConfigRequest,
@@ -79,6 +95,8 @@ __all__ = [
     "INIT_FROM_MAX",
     "INIT_FROM_MIN",
     "AckMessageRequest",
+    "AddWritePermissionAnswer",
+    "AddWritePermissionRequest",
     "BatchAckMessageRequest",
     "ChangeInvisibleTimeAnswer",
     "ChangeInvisibleTimeRequest",
@@ -87,9 +105,16 @@ __all__ = [
     "ConsumeMessageDirectlyRequest",
     "ConsumerSendMsgBackRequest",
     "CreateTopicRequest",
+    "DeleteKvConfigRequest",
+    "DeleteSubscriptionGroupRequest",
     "DeleteTopicInBrokerRequest",
     "DeleteTopicInNameServerRequest",
     "EndTransactionRequest",
+    "GetAllProducerInfoRequest",
+    "GetAllSubscriptionGroupRequest",
+    "GetAllTopicConfigRequest",
+    "GetBrokerConfigRequest",
+    "GetBrokerRuntimeInfoRequest",
     "GetConsumeStatsRequest",
     "GetConsumerConnectionListRequest",
     "GetConsumerListByGroupRequest",
@@ -99,6 +124,7 @@ __all__ = [
     "GetEarliestStoreTimeRequest",
     "GetMaxOffsetRequest",
     "GetMinOffsetRequest",
+    "GetNameServerConfigRequest",
     "GetRouteInfoRequest",
     "GetTopicStatsInfoRequest",
     "Header",
@@ -114,6 +140,8 @@ __all__ = [
     "PullMessageAnswer",
     "PullMessageRequest",
     "PushReplyMessageRequest",
+    "PutKvConfigRequest",
+    "PutSubscriptionGroupRequest",
     "QueryAssignmentRequest",
     "QueryConsumeTimeSpanRequest",
     "QueryConsumerOffsetRequest",
@@ -133,7 +161,11 @@ __all__ = [
     "SendReplyMessageRequestV2",
     "UnlockBatchMqRequest",
     "UnregisterClientRequest",
+    "UpdateBrokerConfigRequest",
     "UpdateConsumerOffsetRequest",
+    "UpdateNameServerConfigRequest",
     "ViewMessageRequest",
+    "WipeWritePermissionAnswer",
+    "WipeWritePermissionRequest",
     "wire",
 ]
