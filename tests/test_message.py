@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import copy
+import math
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -49,6 +53,21 @@ def test_several_keys_are_one_text() -> None:
         ({"delay_level": 19}, "0 to 18"),
         ({"delay_level": -1}, "0 to 18"),
         ({"flag": 2**31}, "does not fit 32 bits"),
+        ({"flag": 1.5}, "flag is a whole number, not float"),
+        ({"flag": 0.0}, "flag is a whole number, not float"),
+        ({"flag": True}, "flag is a whole number, not bool"),
+        ({"deliver_at_ms": 1.7e12}, "deliver_at_ms is a whole number, not float"),
+        ({"deliver_at_ms": "soon"}, "deliver_at_ms is a whole number, not str"),
+        ({"deliver_at_ms": -1}, "must be epoch milliseconds, 0 or more"),
+        ({"delay": "10s"}, r"delay is '10s'; it is a number of seconds \(delay_level takes a level's name\)"),
+        ({"delay": math.nan}, "delay is nan seconds; it must be 0 or more"),
+        ({"wait_store_ok": "false"}, "wait_store_ok is True or False, not str"),
+        ({"topic": b"T"}, "topic is a text, not bytes"),
+        ({"topic": ["T"]}, "topic is a text, not list"),
+        ({"topic": 5}, "topic is a text, not int"),
+        ({"properties": [("a", "b")]}, "properties are a mapping of texts, not list"),
+        ({"properties": {"a": "half \ud800"}}, "property 'a' .* is no text: it holds half of a character"),
+        ({"keys": "\udfff"}, "keys .* is no text: it holds half of a character"),
     ],
 )
 def test_what_no_broker_takes_is_refused_with_the_field(fields: dict[str, object], text: str) -> None:
@@ -68,6 +87,43 @@ def test_a_message_is_a_value() -> None:
         message.topic = "U"  # type: ignore[misc]  # that is the test
     assert message == Message("T", b"x")
     assert attrs.evolve(message, tags="A").tags == "A"
+
+
+def test_a_number_of_another_kind_is_sent_as_an_int() -> None:
+    class Number:
+        def __index__(self) -> int:
+            return 7
+
+    message = Message("T", b"x", flag=Number(), deliver_at_ms=Number())  # type: ignore[arg-type]  # as numpy's
+    assert [(type(one), one) for one in (message.flag, message.deliver_at_ms)] == [(int, 7)] * 2
+
+
+def test_properties_are_copied_and_do_not_change() -> None:
+    mine = {"colour": "green"}
+    message = Message("T", b"x", properties=mine)
+    mine["colour"] = "an injected\x02TAGS\x01tag"
+    assert message.properties == {"colour": "green"}
+    properties: Any = message.properties
+    for change in (
+        lambda: properties.update(a="b"),
+        lambda: properties.__setitem__("a", "b"),
+        lambda: properties.pop("colour"),
+        lambda: properties.__ior__({"a": "b"}),
+        properties.clear,
+    ):
+        with pytest.raises(TypeError, match="properties do not change"):
+            change()
+    assert attrs.evolve(message, properties={**message.properties, "a": "b"}).properties["a"] == "b"
+    assert Message("T", b"x").properties is Message("T", b"y").properties, "what nobody has costs nothing"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_messages_can_be_copied_and_pickled(copied: Callable[[Any], Any]) -> None:
+    message = Message("T", b"x", properties={"a": "b"})
+    assert copied(message) == message
+    one = received(b"a\x01b\x02")
+    assert one.properties == {"a": "b"}
+    assert copied(one).properties == {"a": "b"}
 
 
 def test_queues_are_sorted_as_java_does() -> None:
@@ -96,6 +152,17 @@ def test_what_a_received_message_tells_of_itself() -> None:
     assert received(b"", born_address=bytes(15) + b"\x01" + bytes([0, 0, 0, 80])).born_host == "[::1]:80"
 
 
+def test_what_a_received_message_shows() -> None:
+    message = received(b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01abc\x02colour\x01green\x02")
+    assert repr(message) == (
+        "ReceivedMessage(topic='T', broker_name='a', queue_id=1, queue_offset=2, message_id='abc', tags='A', "
+        "keys=('k1', 'k2'), body=b'x', properties={'colour': 'green'})"
+    )
+    long = attrs.evolve(message, body=b"0123456789" * 1000, reconsume_times=2, corruption="no zlib")
+    assert "body=b'0123456789012345678901234567890123456789'... (10000 bytes), " in repr(long)
+    assert repr(long).endswith("properties={'colour': 'green'}, reconsume_times=2, corruption='no zlib')")
+
+
 def test_properties_are_frozen() -> None:
     with pytest.raises(TypeError):
         received(b"a\x01b\x02").properties["a"] = "c"  # type: ignore[index]  # that is the test
@@ -118,3 +185,5 @@ def test_names_of_topics_and_groups() -> None:
     assert not is_system_topic("T")
     with pytest.raises(ConfigurationError, match="at most 120"):
         check_group("g" * 121)
+    with pytest.raises(ConfigurationError, match="group is a text, not int"):
+        check_group(5)  # type: ignore[arg-type]  # that is the test

@@ -8,13 +8,14 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
-from types import MappingProxyType
+from numbers import Real
 
 import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
+from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
 
 DELAY_LEVEL_NAMES = (
     "1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m", "6m", "7m", "8m", "9m", "10m", "20m", "30m",
@@ -60,6 +61,15 @@ def _delay_level(value: int | str) -> int:
         raise InvalidMessageError(f"delay_level is a number or a name, not {type(value).__name__}") from None
 
 
+def _whole(what: str, value: object) -> int:
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]  # what is none raises
+        except TypeError:
+            pass
+    raise InvalidMessageError(f"{what} is a whole number, not {type(value).__name__}")
+
+
 @lru_cache(maxsize=4096)  # a sender asks for every message
 def _check_topic(topic: str) -> None:
     try:
@@ -82,7 +92,7 @@ class Message:
         tags: what consumers filter on; one tag a message is what filters expect.
         keys: business keys to find it by later: one text (blanks separate several keys), or several texts.
         properties: the user's own; no name that RocketMQ uses itself, no ``\x01`` or ``\x02``,
-            and nothing empty: brokers drop a property without a value.
+            and nothing empty: brokers drop a property without a value. They are copied, and do not change.
         flag: a number for the application's own use; brokers carry it and do not look at it.
         delay_level: 0 for at once, else 1 to 18, or the level's name in a broker's default settings:
             1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h.
@@ -100,7 +110,7 @@ class Message:
     body: bytes = attrs.field(converter=_body)
     tags: str = ""
     keys: str = attrs.field(default="", converter=_keys)
-    properties: Mapping[str, str] = attrs.field(factory=dict)
+    properties: Mapping[str, str] = NO_PROPERTIES
     flag: int = attrs.field(default=0, kw_only=True)
     delay_level: int = attrs.field(default=0, kw_only=True, converter=_delay_level)
     delay: float = attrs.field(default=0.0, kw_only=True)
@@ -108,24 +118,40 @@ class Message:
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        # One comparison for what is as nearly always: this runs for every message.
+        if type(self.topic) is not str:
+            _check_topic_type(self.topic)
         _check_topic(self.topic)
         if not self.body:
             raise InvalidMessageError("the body is empty; brokers refuse such a message")
         if self.delay_level or self.delay or self.deliver_at_ms:
             self._check_delay()
-        if self.flag and not -(2**31) <= self.flag < 2**31:
-            raise InvalidMessageError(f"flag {self.flag} does not fit 32 bits")
+        if type(self.flag) is not int or self.flag:
+            self._check_flag()
+        if self.wait_store_ok is not True and self.wait_store_ok is not False:
+            raise InvalidMessageError(
+                f"wait_store_ok is True or False, not {type(self.wait_store_ok).__name__}"
+            )
         if self.tags != "":
             _check_text("tags", self.tags)
         if self.keys:
             _check_text("keys", self.keys)
-        for name, value in self.properties.items():
-            _check_property(name, value)
+        if self.properties is not NO_PROPERTIES:
+            self._set("properties", _checked_properties(self.properties))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
     @property
     def is_timed(self) -> bool:
         """Whether it has an exact time, which only brokers of 5.x keep."""
         return bool(self.delay or self.deliver_at_ms)
+
+    def _check_flag(self) -> None:
+        flag = _whole("flag", self.flag)
+        if not -(2**31) <= flag < 2**31:
+            raise InvalidMessageError(f"flag {flag} does not fit 32 bits")
+        self._set("flag", flag)
 
     def _check_delay(self) -> None:
         if bool(self.delay_level) + bool(self.delay) + bool(self.deliver_at_ms) > 1:
@@ -134,12 +160,33 @@ class Message:
             raise InvalidMessageError(
                 f"delay_level is {self.delay_level}; 0 to {MAX_DELAY_LEVEL} are allowed"
             )
+        delay: object = self.delay
+        if isinstance(delay, bool) or not isinstance(delay, Real):
+            raise InvalidMessageError(
+                f"delay is {delay!r}; it is a number of seconds (delay_level takes a level's name)"
+            )
         if not 0 <= self.delay < math.inf:
             raise InvalidMessageError(f"delay is {self.delay} seconds; it must be 0 or more")
+        if self.deliver_at_ms:
+            self._set("deliver_at_ms", _whole("deliver_at_ms", self.deliver_at_ms))
         if self.deliver_at_ms < 0:
             raise InvalidMessageError(
                 f"deliver_at_ms is {self.deliver_at_ms}; it must be epoch milliseconds, 0 or more"
             )
+
+
+def _check_topic_type(topic: object) -> None:
+    if not isinstance(topic, str):
+        raise InvalidMessageError(f"topic is a text, not {type(topic).__name__}")
+
+
+def _checked_properties(properties: object) -> Mapping[str, str]:
+    if not isinstance(properties, Mapping):
+        raise InvalidPropertyError(f"properties are a mapping of texts, not {type(properties).__name__}")
+    copied = FrozenProperties(properties)
+    for name, value in copied.items():
+        _check_property(name, value)
+    return copied
 
 
 def _check_property(name: str, value: str) -> None:
@@ -156,6 +203,11 @@ def _check_text(what: str, value: str) -> None:
         raise InvalidPropertyError(f"{what} must be text, not {type(value).__name__}")
     if "\x01" in value or "\x02" in value:
         raise InvalidPropertyError(rf"{what} {value!r} holds \x01 or \x02, which separate properties")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidPropertyError(f"{what} {value!r} is no text: it holds half of a character") from None
 
 
 @attrs.frozen(order=True)
@@ -203,7 +255,11 @@ class SendResult:
     trace_on: bool = True
 
 
-@attrs.frozen(slots=False, eq=False)
+_SHOWN_OF_A_BODY = 40
+"""Bytes of a body that the ``repr`` of a received message shows."""
+
+
+@attrs.frozen(slots=False, eq=False, repr=False)
 class ReceivedMessage:
     """A message as a broker stored it. Java: ``MessageExt``.
 
@@ -229,7 +285,7 @@ class ReceivedMessage:
     """
 
     topic: str
-    body: bytes = attrs.field(repr=False)
+    body: bytes
     broker_name: str
     queue_id: int
     queue_offset: int
@@ -237,20 +293,41 @@ class ReceivedMessage:
     flag: int
     system_flag: int
     born_time_ms: int
-    born_address: bytes = attrs.field(repr=False)
+    born_address: bytes
     store_time_ms: int
-    store_address: bytes = attrs.field(repr=False)
+    store_address: bytes
     reconsume_times: int
     prepared_transaction_offset: int
     body_crc: int
     store_size: int
-    encoded_properties: bytes = attrs.field(repr=False)
+    encoded_properties: bytes
     corruption: str | None = None
+
+    def __repr__(self) -> str:
+        body: object = self.body
+        if len(self.body) > _SHOWN_OF_A_BODY:
+            body = f"{self.body[:_SHOWN_OF_A_BODY]!r}... ({len(self.body)} bytes)"
+        shown = {
+            "topic": repr(self.topic),
+            "broker_name": repr(self.broker_name),
+            "queue_id": self.queue_id,
+            "queue_offset": self.queue_offset,
+            "message_id": repr(self.message_id),
+            "tags": repr(self.tags),
+            "keys": self.keys,
+            "body": body,
+            "properties": self.user_properties,
+        }
+        if self.reconsume_times:
+            shown["reconsume_times"] = self.reconsume_times
+        if self.corruption is not None:
+            shown["corruption"] = repr(self.corruption)
+        return f"ReceivedMessage({', '.join([f'{name}={value}' for name, value in shown.items()])})"
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
         """All properties: the user's and RocketMQ's own."""
-        return MappingProxyType(names.decode_properties(self.encoded_properties.decode(errors="replace")))
+        return FrozenProperties(names.decode_properties(self.encoded_properties.decode(errors="replace")))
 
     @property
     def user_properties(self) -> Mapping[str, str]:

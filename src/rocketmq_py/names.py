@@ -41,6 +41,7 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
 def check_topic(topic: str) -> str:
     """Return ``topic`` if a broker would take it as a name, else raise ConfigurationError."""
+    _check_type("topic", topic)
     longest = (
         MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else MAX_TOPIC_LENGTH
     )
@@ -49,7 +50,13 @@ def check_topic(topic: str) -> str:
 
 def check_group(group: str) -> str:
     """Return ``group`` if a broker would take it as a name, else raise ConfigurationError."""
+    _check_type("group", group)
     return _check("group", group, MAX_GROUP_LENGTH)
+
+
+def _check_type(kind: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise ConfigurationError(f"{kind} is a text, not {type(name).__name__}")
 
 
 @lru_cache(maxsize=4096)  # a producer asks for every message

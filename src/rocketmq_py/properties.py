@@ -7,6 +7,7 @@ On the wire they are one UTF-8 text, ``key \x01 value \x02`` again and again (Ja
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NoReturn
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -99,6 +100,26 @@ SYSTEM_PROPERTIES = frozenset(
 
 MAX_ENCODED_SIZE = 32_767
 """Bytes of the encoded form: the stored message keeps its length in a signed 16-bit number."""
+
+
+class FrozenProperties(dict[str, str]):
+    """Properties that stay as they are: a dict in all but what would change it."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(
+            "a message's properties do not change; attrs.evolve(message, properties=...) makes another"
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenProperties, (dict(self),)
+
+
+NO_PROPERTIES = FrozenProperties()
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:

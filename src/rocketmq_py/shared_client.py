@@ -16,11 +16,14 @@ from rocketmq_py.consumer import (
     Reader,
 )
 from rocketmq_py.producer import (
+    BatchingConfig,
     BatchingOptions,
     BatchingProducer,
     Producer,
+    ProducerConfig,
     ProducerOptions,
     TransactionCheck,
+    TransactionConfig,
     TransactionOptions,
     TransactionProducer,
 )
@@ -39,19 +42,25 @@ class Client(ClientInstance):
     consumer that is made with an address instead has a client of its own.
     """
 
-    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
+    def producer(self, group: str, *configs: ProducerConfig, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer of this client, to be used inside ``async with``; see Producer."""
-        return Producer(self, group=group, **options)
+        return Producer(self, *configs, group=group, **options)
 
-    def batching_producer(self, group: str, **options: Unpack[BatchingOptions]) -> BatchingProducer:
+    def batching_producer(
+        self, group: str, *configs: BatchingConfig | ProducerConfig, **options: Unpack[BatchingOptions]
+    ) -> BatchingProducer:
         """Return one of this client, to be used inside ``async with``; see BatchingProducer."""
-        return BatchingProducer(self, group=group, **options)
+        return BatchingProducer(self, *configs, group=group, **options)
 
     def transaction_producer(
-        self, group: str, check: TransactionCheck, **options: Unpack[TransactionOptions]
+        self,
+        group: str,
+        check: TransactionCheck,
+        *configs: TransactionConfig | ProducerConfig,
+        **options: Unpack[TransactionOptions],
     ) -> TransactionProducer:
         """Return one of this client, to be used inside ``async with``; see TransactionProducer."""
-        return TransactionProducer(self, group=group, check=check, **options)
+        return TransactionProducer(self, *configs, group=group, check=check, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushConsumerOptions]) -> PushConsumer:
         """Return a push consumer of this client, to be used inside ``async with``; see PushConsumer."""

@@ -13,7 +13,16 @@ from rocketmq_py.client.config import check_timeout, field_names, name_servers
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.producer import ProducerConfig, ProducerOptions
+from rocketmq_py.producer import (
+    BatchingConfig,
+    BatchingProducer,
+    Producer,
+    ProducerConfig,
+    ProducerOptions,
+    TransactionConfig,
+    TransactionProducer,
+    TransactionState,
+)
 
 
 def test_the_address_comes_from_the_environment_when_none_is_given(
@@ -112,3 +121,65 @@ def test_what_is_a_timeout(timeout: float | None) -> None:
 def test_what_is_no_timeout_is_refused_by_its_name(timeout: object, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         check_timeout(timeout, "wait")
+
+
+def test_a_constructor_takes_config_objects_as_well_as_their_fields() -> None:
+    shared = ProducerConfig(retries=5, group="orders")
+    producer = Producer("a:1", ClientConfig(request_timeout=1.0), shared, send_timeout=9.0, vip_channel=True)
+    assert producer.config == ProducerConfig(retries=5, group="orders", send_timeout=9.0)
+    assert producer.client.config == ClientConfig(request_timeout=1.0, vip_channel=True)
+    assert ClientInstance("a:1", ClientConfig(unit_mode=True)).config.unit_mode
+    batching = BatchingProducer("a:1", BatchingConfig(linger=1.0), shared, max_batch_messages=5)
+    assert batching.config == BatchingConfig(linger=1.0, max_batch_messages=5)
+    assert batching.producer.config == shared
+    transactions = TransactionProducer(
+        "a:1", TransactionConfig(check_concurrency=2), shared, check=lambda _: TransactionState.UNKNOWN
+    )
+    assert transactions.transaction_config.check_concurrency == 2
+    assert transactions.config == shared
+
+
+@pytest.mark.parametrize(
+    ("configs", "options", "text"),
+    [
+        (
+            [ProducerConfig(retries=5)],
+            {"retries": 1},
+            "retries is given twice: by itself, and in the ProducerC",
+        ),
+        ([ProducerConfig(group="a")], {"group": "b"}, "group is given twice"),
+        ([ClientConfig(vip_channel=True)], {"vip_channel": True}, "vip_channel is given twice"),
+        ([ProducerConfig(), ProducerConfig()], {}, "two ProducerConfig are given; one is enough"),
+        (
+            [BatchingConfig()],
+            {},
+            "a BatchingConfig is no configuration that this takes; it takes ProducerConfig, ",
+        ),
+        ([{"retries": 5}], {}, "a dict is no configuration that this takes"),
+        ([], {"retry": 5}, "there is no option 'retry'; did you mean 'retries'"),
+    ],
+)
+def test_an_option_is_given_once(configs: list[Any], options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        Producer("a:1", *configs, **options)
+
+
+def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
+    with pytest.raises(ConfigurationError, match="group is missing"):
+        TransactionProducer("a:1", check=lambda _: TransactionState.UNKNOWN)
+    with pytest.raises(ConfigurationError, match="check is a function, not NoneType"):
+        TransactionProducer("a:1", group="g", check=None)  # type: ignore[arg-type]  # that is the test
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"trace": "no topic!"}, "topic 'no topic!' may hold only letters"),
+        ({"trace": "SCHEDULE_TOPIC_XXXX"}, "a topic that nobody may send to"),
+        ({"trace": 5}, "trace is 5; it must be True, False or a topic"),
+        ({"group": 5}, "group is a text, not int"),
+    ],
+)
+def test_what_an_option_of_a_producer_cannot_be(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        Producer("a:1", **options)

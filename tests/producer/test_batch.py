@@ -109,11 +109,6 @@ def test_a_retry_topic_takes_no_batches() -> None:
         split([Message("%RETRY%g", b"x")])
 
 
-def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(InvalidMessageError, match=r"message 1 of the list: a property is no text"):
-        split([Message("T", b"x"), Message("T", b"x", keys="\ud800")])
-
-
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(InvalidMessageError, match="the list of messages is empty"):
         split([])

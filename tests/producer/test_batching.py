@@ -445,8 +445,6 @@ async def test_what_no_broker_would_take_is_refused_at_once() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
         with pytest.raises(MessageTooLargeError, match="max_message_size is 4194304"):
             await producer.send_soon(Message("T", bytes(4 * 1024 * 1024 + 1)))
-        with pytest.raises(InvalidMessageError, match=r"a property is no text: .*surrogates"):
-            await producer.send_soon(Message("T", b"x", tags="\ud800"))
         with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
             await producer.send_soon(Message("T", b"x"), queue=MessageQueue("Other", "broker-a", 0))
         with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +46,16 @@ def test_each_queue_has_its_turn() -> None:
         chosen = [choice.choose(route) for _ in range(70)]
         assert set(Counter(chosen).values()) == {10}
         assert chosen[:7] == chosen[7:14]
+
+
+@pytest.mark.parametrize("policy", [None, JAVA_4])
+def test_topics_by_turns_fill_all_their_queues(policy: LatencyFaultPolicy | None) -> None:
+    route = route_of(a=4)
+    other = Route("U", tuple(attrs.evolve(queue, topic="U") for queue in route.write_queues), (), {})
+    choice = Choosing(policy, route).choice if policy else RoundRobin(random.Random(1))
+    for _ in range(3):
+        chosen = [queue for _ in range(4) for queue in (choice.choose(route), choice.choose(other))]
+        assert set(chosen) == {*route.write_queues, *other.write_queues}
 
 
 def test_senders_that_start_together_begin_with_different_queues() -> None:

@@ -13,11 +13,12 @@ import trio
 from rocketmq_py import producer
 from rocketmq_py.blocking.door import Behind, Door
 from rocketmq_py.blocking.hand_over import HandOver
+from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
-from rocketmq_py.producer.config import DEFAULT_GROUP, ProducerConfig, ProducerOptions
+from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.sending import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
@@ -55,26 +56,28 @@ class Producer(_Sends[producer.Producer]):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             a blocking Client to share.
-        group: the producer group.
+        *configs: a ProducerConfig, and a ClientConfig unless a client is shared; instead of their fields as
+            keywords, or beside some of them.
+        group: the producer group; None for DEFAULT_PRODUCER.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of ProducerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
         ClosedError: the client is closed, or was opened in the parent of this process.
     """
 
     def __init__(
         self,
         client: Door[ClientInstance] | str | None = None,
-        *,
-        group: str = DEFAULT_GROUP,
+        *configs: ProducerConfig | ClientConfig,
+        group: str | None = None,
         rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         within = client if isinstance(client, Door) else None
         shared = client._behind if isinstance(client, Door) else client
-        super().__init__(producer.Producer(shared, group=group, rng=rng, **options), within)
+        super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), within)
 
     def _prepare(self) -> None:
         self._hand_over = HandOver(
@@ -167,26 +170,26 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
     for the blocking Producer.
 
     Args:
-        client, group, rng: as for Producer.
+        client, group, rng: as for Producer; *configs may hold a BatchingConfig, too.
         **options: the fields of BatchingConfig and ProducerConfig, and those of ClientConfig unless a client
             is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
         ClosedError: the client is closed, or was opened in the parent of this process.
     """
 
     def __init__(
         self,
         client: Door[ClientInstance] | str | None = None,
-        *,
-        group: str = DEFAULT_GROUP,
+        *configs: BatchingConfig | ProducerConfig | ClientConfig,
+        group: str | None = None,
         rng: random.Random | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
         within = client if isinstance(client, Door) else None
         shared = client._behind if isinstance(client, Door) else client
-        super().__init__(producer.BatchingProducer(shared, group=group, rng=rng, **options), within)
+        super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), within)
 
     def _prepare(self) -> None:
         self._hand_over = HandOver(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypedDict
 
@@ -164,17 +164,68 @@ def field_names(config: type[attrs.AttrsInstance]) -> tuple[str, ...]:
     return tuple(field.name for field in attrs.fields(config))
 
 
-def split_options(options: Mapping[str, Any], *configs: type[attrs.AttrsInstance]) -> list[dict[str, Any]]:
-    """Sort keyword arguments by the configuration class that has a field of that name.
+def split_options(
+    options: Mapping[str, Any],
+    *kinds: type[attrs.AttrsInstance],
+    configs: Sequence[attrs.AttrsInstance] = (),
+    group: str | None = None,
+) -> list[dict[str, Any]]:
+    """Return the arguments of each configuration class, from what a constructor was given.
 
-    Raises ConfigurationError for one that none has, naming the nearest that exists.
+    All constructors are called alike: ``Producer(address, ProducerConfig(retries=5), group="orders",
+    request_timeout=1.0)``. After the address come configuration objects, in any order and at most one of a
+    class, and then the fields of these classes as keywords. A keyword adds to what an object says: one that
+    names a field which the object sets to something else than its default is an option given twice.
+
+    Args:
+        options: the keyword arguments.
+        kinds: the configuration classes. No two may have a field of the same name.
+        configs: the configuration objects.
+        group: the option ``group``, if it was given.
+
+    Raises:
+        ConfigurationError: no class has an option of that name (the text names the nearest that one has), an
+            option or a class is given twice, an object is of another class, or a field without a default
+            has no value.
     """
-    known = {name: index for index, config in enumerate(configs) for name in field_names(config)}
-    sorted_options: list[dict[str, Any]] = [{} for _ in configs]
-    for name, value in options.items():
+    arguments: list[dict[str, Any]] = [{} for _ in kinds]
+    seen: set[type] = set()
+    for config in configs:
+        kind = type(config)
+        if kind not in kinds:
+            names = ", ".join([one.__name__ for one in kinds])
+            raise ConfigurationError(
+                f"a {kind.__name__} is no configuration that this takes; it takes {names}"
+            )
+        if kind in seen:
+            raise ConfigurationError(f"two {kind.__name__} are given; one is enough")
+        seen.add(kind)
+        arguments[kinds.index(kind)] = _changed_fields(config)
+    known = {name: index for index, kind in enumerate(kinds) for name in field_names(kind)}
+    for name, value in (options if group is None else {**options, "group": group}).items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigurationError(f"there is no option {name!r}{hint}")
-        sorted_options[known[name]][name] = value
-    return sorted_options
+        index = known[name]
+        if name in arguments[index]:
+            raise ConfigurationError(f"{name} is given twice: by itself, and in the {kinds[index].__name__}")
+        arguments[index][name] = value
+    for kind, named in zip(kinds, arguments, strict=True):
+        for name in _required(kind) - named.keys():
+            raise ConfigurationError(f"{name} is missing: give it as a keyword or in a {kind.__name__}")
+    return arguments
+
+
+def _required(kind: type[attrs.AttrsInstance]) -> set[str]:
+    return {field.name for field in attrs.fields(kind) if field.default is attrs.NOTHING}
+
+
+def _changed_fields(config: attrs.AttrsInstance) -> dict[str, Any]:
+    """Return the fields of an object that are not as they are by default."""
+    values = {name: getattr(config, name) for name in field_names(type(config))}
+    required = _required(type(config))
+    plain = type(config)(**{name: values[name] for name in required})
+    return {
+        name: value for name, value in values.items() if name in required or value != getattr(plain, name)
+    }

@@ -42,9 +42,10 @@ class ClientInstance(Lifespan):
     Args:
         address: name servers, ``host:port;host:port``, or a URL that says where they are; None reads
             NAMESRV_ADDR, else 127.0.0.1:9876.
+        *configs: a ClientConfig, instead of its fields as keywords or beside some of them.
         rng: the source of randomness, for tests that replay a run.
         now_ms: the wall clock, epoch milliseconds.
-        **options: the fields of ClientConfig.
+        **options: the fields of ClientConfig. One that the ClientConfig sets, too, is refused.
 
     Raises:
         ConfigurationError: an address or a setting is wrong.
@@ -65,13 +66,13 @@ class ClientInstance(Lifespan):
     def __init__(
         self,
         address: str | None = None,
-        *,
+        *configs: ClientConfig,
         rng: random.Random | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__()
-        self.config = ClientConfig(**split_options(options, ClientConfig)[0])
+        self.config = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
         self.namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
         self.rng = rng or random.Random()

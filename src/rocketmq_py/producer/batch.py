@@ -64,7 +64,7 @@ def split_batch(
 
     Raises:
         InvalidMessageError: the list is empty, the topic is a retry topic, or a message does not go with the
-            first, is delayed, or has a property that is no text. The text has its place in the list, from 0.
+            first, or is delayed. The text has its place in the list, from 0.
         MessageTooLargeError: one message is too large by itself, or its properties are.
     """
     if not messages:
@@ -107,10 +107,6 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
             encoded.append(one)
     except InvalidMessageError as error:
         raise type(error)(f"message {len(encoded)} of the list: {error}") from None
-    except UnicodeEncodeError as error:
-        raise InvalidMessageError(
-            f"message {len(encoded)} of the list: a property is no text: {error}"
-        ) from None
     return encoded
 
 

@@ -28,7 +28,7 @@ from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer.accumulator import Accumulator, Parcel
 from rocketmq_py.producer.batch import BatchResults, must_go_alone
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
-from rocketmq_py.producer.config import DEFAULT_GROUP, ProducerConfig
+from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.pending import PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.room import Room
@@ -62,13 +62,15 @@ class BatchingProducer(Lifespan):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
-        group: the producer group.
+        *configs: a BatchingConfig, a ProducerConfig, and a ClientConfig unless a client is shared; instead of
+            their fields as keywords, or beside some of them.
+        group: the producer group; None for DEFAULT_PRODUCER.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of BatchingConfig and ProducerConfig, and those of ClientConfig unless a client
             is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
 
     Attributes:
         config: its settings.
@@ -78,15 +80,18 @@ class BatchingProducer(Lifespan):
     def __init__(
         self,
         client: ClientInstance | str | None = None,
-        *,
-        group: str = DEFAULT_GROUP,
+        *configs: BatchingConfig | ProducerConfig | ClientConfig,
+        group: str | None = None,
         rng: random.Random | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
         super().__init__()
-        own, of_producer, of_client = split_options(options, BatchingConfig, ProducerConfig, ClientConfig)
+        own, of_producer, of_client = split_options(
+            options, BatchingConfig, ProducerConfig, ClientConfig, configs=configs, group=group
+        )
         self.config = BatchingConfig(**own)
-        self.producer = Producer(client, group=group, rng=rng, **of_producer, **of_client)
+        self.producer = Producer(client, rng=rng, **of_producer, **of_client)
+        self.close_timeout = self.producer.close_timeout
         self._max_batch_size = self.config.max_batch_size
         self._max_message_size = self.producer.config.max_message_size
         if self._max_batch_size > self._max_message_size:
@@ -325,9 +330,6 @@ async def _outcome(pending: PendingSend) -> Outcome:
 def _size_of_texts(message: Message) -> int:
     texts = [message.tags, message.keys, *message.properties, *message.properties.values()]
     size = 2 * len(message.properties)
-    try:
-        for text in texts:
-            size += len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidMessageError(f"a property is no text: {error}") from None
+    for text in texts:
+        size += len(text) if text.isascii() else len(text.encode())
     return size

@@ -8,7 +8,7 @@ import attrs
 
 from rocketmq_py.client.config import ClientOptions, not_negative, positive
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.names import check_group
+from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_group, check_topic
 from rocketmq_py.producer.compressing import Compression
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, latency_fault_policy
 
@@ -20,6 +20,15 @@ RequestForm = Literal["V1", "V2"]
 def _request_form(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
     if value not in ("V1", "V2"):
         raise ConfigurationError(f"{attribute.name} is {value!r}; 'V1' and 'V2' are allowed")
+
+
+def _trace(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool):
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{attribute.name} is {value!r}; it must be True, False or a topic")
+        check_topic(value)
+        if value in NOT_SENDABLE_TOPICS:
+            raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that nobody may send to")
 
 
 def _positive_or_none(instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
@@ -51,6 +60,7 @@ class ProducerConfig:
         max_message_size: bytes of a body (maxMessageSize); brokers refuse more than 4 MiB by default.
         max_in_flight: pipelined sends that may be under way; further ones wait.
         max_in_flight_bytes: bytes of their bodies together; a larger single body goes alone.
+        close_timeout: seconds that closing may take, to wait for what is in flight.
     """
 
     group: str = attrs.field(default=DEFAULT_GROUP, converter=check_group)
@@ -63,11 +73,12 @@ class ProducerConfig:
         default=None, converter=latency_fault_policy
     )
     compression: Compression | None = attrs.field(factory=Compression)
-    trace: bool | str = False
+    trace: bool | str = attrs.field(default=False, validator=_trace)
     request_form: RequestForm = attrs.field(default="V2", validator=_request_form)
     max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=positive)
     max_in_flight: int = attrs.field(default=1024, validator=positive)
     max_in_flight_bytes: int = attrs.field(default=32 * 1024 * 1024, validator=positive)
+    close_timeout: float = attrs.field(default=5.0, validator=positive)
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -85,3 +96,4 @@ class ProducerOptions(ClientOptions, total=False):
     max_message_size: int
     max_in_flight: int
     max_in_flight_bytes: int
+    close_timeout: float

@@ -14,7 +14,7 @@ from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import TRACE_TOPIC
-from rocketmq_py.producer.config import DEFAULT_GROUP, ProducerConfig, ProducerOptions
+from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.in_flight import InFlight
 from rocketmq_py.producer.outbox import Outbox
@@ -42,34 +42,37 @@ class Producer(Member):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
-        group: the producer group.
+        *configs: a ProducerConfig, and a ClientConfig unless a client is shared; instead of their fields as
+            keywords, or beside some of them.
+        group: the producer group; None for DEFAULT_PRODUCER.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of ProducerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
     """
 
     def __init__(
         self,
         client: ClientInstance | str | None = None,
-        *,
-        group: str = DEFAULT_GROUP,
+        *configs: ProducerConfig | ClientConfig,
+        group: str | None = None,
         rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        own, shared = split_options(options, ProducerConfig, ClientConfig)
+        own, shared = split_options(options, ProducerConfig, ClientConfig, configs=configs, group=group)
         super().__init__(client, rng, shared)
-        self.config = ProducerConfig(group=group, **own)
+        self.config = ProducerConfig(**own)
         self._sender = Sender(self.client, self.config, rng or self.client.rng)
         self._in_flight = InFlight(self.config.max_in_flight, self.config.max_in_flight_bytes)
         self._outbox = Outbox(self.client, self.config, self._sender, self._in_flight)
         self._tracing: TraceDispatcher | None = None
         if self.config.trace:
             topic = TRACE_TOPIC if self.config.trace is True else self.config.trace
-            self._tracing = TraceDispatcher(self.client, group, topic)
+            self._tracing = TraceDispatcher(self.client, self.config.group, topic)
             self._outbox.hooks.add(TraceHook(self._tracing, self.client.now_ms))
         self._requests = Requests(self.client, self._sender, self._in_flight)
+        self.close_timeout = self.config.close_timeout
 
     async def send(
         self,

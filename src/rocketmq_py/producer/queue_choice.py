@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from rocketmq_py.client.routes import Route
@@ -13,14 +14,16 @@ from rocketmq_py.producer.latency_faults import LatencyFaults
 
 
 class RoundRobin:
-    """One queue after the other, passing over the broker that just failed if there is another.
+    """One queue of a topic after the other, passing over the broker that just failed if there is another.
 
-    Java: ``TopicPublishInfo.selectOneMessageQueue``. It starts anywhere, so that many senders that
-    start together do not all begin with the same queue.
+    Java: ``TopicPublishInfo.selectOneMessageQueue``. Each topic's turn starts anywhere, so that many senders
+    that start together do not all begin with the same queue.
     """
 
     def __init__(self, rng: random.Random) -> None:
-        self._counter = itertools.count(rng.randrange(1024))
+        self._turns: defaultdict[str, itertools.count[int]] = defaultdict(
+            lambda: itertools.count(rng.randrange(1024))
+        )
 
     def choose(self, route: Route, failed_broker: str | None = None) -> MessageQueue:
         """Return the next queue. Raises NoQueueError if the topic has none to write to."""
@@ -31,12 +34,12 @@ class RoundRobin:
             queue = self.next_of(queues, lambda broker_name: broker_name != failed_broker)
             if queue is not None:
                 return queue
-        return queues[next(self._counter) % len(queues)]
+        return queues[next(self._turns[route.topic]) % len(queues)]
 
     def next_of(self, queues: Sequence[MessageQueue], suits: Callable[[str], bool]) -> MessageQueue | None:
         """Return the next queue whose broker's name suits, or None if there is none."""
-        for _ in queues:
-            queue = queues[next(self._counter) % len(queues)]
+        for queue in queues:
+            queue = queues[next(self._turns[queue.topic]) % len(queues)]
             if suits(queue.broker_name):
                 return queue
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import struct
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -82,7 +83,9 @@ class SelectByMachineRoom:
     """
 
     rooms: frozenset[str] = attrs.field(converter=_rooms)
-    _counter: itertools.count[int] = attrs.field(factory=itertools.count, init=False, repr=False, eq=False)
+    _turns: defaultdict[str, itertools.count[int]] = attrs.field(
+        factory=lambda: defaultdict(itertools.count), init=False, repr=False, eq=False
+    )
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
         """Return the next queue of the rooms. Raises NoQueueError if none of the queues is there."""
@@ -92,7 +95,7 @@ class SelectByMachineRoom:
                 f"topic {message.topic!r} has no queue that may be written to on a broker of "
                 f"{', '.join(sorted(self.rooms))}; a broker's name begins with its room: room@broker"
             )
-        return in_rooms[next(self._counter) % len(in_rooms)]
+        return in_rooms[next(self._turns[message.topic]) % len(in_rooms)]
 
 
 def _room_of(broker_name: str) -> str | None:

@@ -14,7 +14,7 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.errors import BrokerError, InvalidMessageError, RocketMQError
+from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.producer.checking import Checks, TransactionCheck, find_out
 from rocketmq_py.producer.config import ProducerConfig
@@ -62,7 +62,9 @@ class TransactionProducer(Producer):
 
     Args:
         client: as for a Producer.
-        group: the producer group: who is asked.
+        *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared; instead
+            of their fields as keywords, or beside some of them.
+        group: the producer group: who is asked. It must be given, here or in the ProducerConfig.
         check: finds out what became of a transaction: an async function, or a plain one, which is called in
             a worker thread. It returns a TransactionState; when it raises, the broker asks again.
         rng: the source of randomness, for tests that replay a run.
@@ -70,7 +72,7 @@ class TransactionProducer(Producer):
             client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, missing, or outside of what is allowed.
 
     Attributes:
         transaction_config: its settings for transactions.
@@ -79,18 +81,24 @@ class TransactionProducer(Producer):
     def __init__(
         self,
         client: ClientInstance | str | None = None,
-        *,
-        group: str,
+        *configs: TransactionConfig | ProducerConfig | ClientConfig,
+        group: str | None = None,
         check: TransactionCheck,
         rng: random.Random | None = None,
         **options: Unpack[TransactionOptions],
     ) -> None:
-        own, of_producer, of_client = split_options(options, TransactionConfig, ProducerConfig, ClientConfig)
+        own, of_producer, of_client = split_options(
+            options, TransactionConfig, ProducerConfig, ClientConfig, configs=configs, group=group
+        )
+        if "group" not in of_producer:
+            raise ConfigurationError("group is missing: brokers ask its producers about their transactions")
+        if not callable(check):
+            raise ConfigurationError(f"check is a function, not {type(check).__name__}")
         self.transaction_config = TransactionConfig(**own)
-        super().__init__(client, group=group, rng=rng, **of_producer, **of_client)
+        super().__init__(client, rng=rng, **of_producer, **of_client)
         self._ends = Ends(self.client, self.config, self._outbox.hooks)
         self._checks = Checks(
-            self.client, group, check, self.transaction_config.check_concurrency, self._ends
+            self.client, self.config.group, check, self.transaction_config.check_concurrency, self._ends
         )
         self._under_way = 0
         self._all_ended = trio.lowlevel.ParkingLot()
