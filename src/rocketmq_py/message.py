@@ -6,6 +6,7 @@ import enum
 import ipaddress
 import math
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from numbers import Real
@@ -23,6 +24,7 @@ DELAY_LEVEL_NAMES = (
 )  # fmt: skip
 """The delay levels, the first is 1 (Java: ``messageDelayLevel``, which a broker may have set otherwise)."""
 MAX_DELAY_LEVEL = len(DELAY_LEVEL_NAMES)
+_HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def _body(value: object) -> bytes:
@@ -203,11 +205,8 @@ def _check_text(what: str, value: str) -> None:
         raise InvalidPropertyError(f"{what} must be text, not {type(value).__name__}")
     if "\x01" in value or "\x02" in value:
         raise InvalidPropertyError(rf"{what} {value!r} holds \x01 or \x02, which separate properties")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InvalidPropertyError(f"{what} {value!r} is no text: it holds half of a character") from None
+    if not value.isascii() and _HALF_OF_A_CHARACTER.search(value):
+        raise InvalidPropertyError(f"{what} {value!r} is no text: it holds half of a character")
 
 
 @attrs.frozen(order=True)

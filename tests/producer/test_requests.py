@@ -236,6 +236,18 @@ async def test_a_reply_goes_through_the_broker_that_the_request_came_from(
         assert {name: properties[name] for name in wanted} == wanted
 
 
+async def test_the_topic_for_replies_is_its_clusters_whatever_the_namespace() -> None:
+    def answer(connection: Connection, request: Command) -> None:
+        connection.respond(request, 0, {"msgId": "0", "queueId": "0", "queueOffset": "0"})
+
+    # No TBW102: topics are not created here.
+    async with scripted_cluster(answer, answer, topics=["c_REPLY_TOPIC"], queues=1) as cluster:
+        async with Producer(cluster.address, namespace="tenant") as producer:
+            await producer.reply(received(ASKED), b"answer")
+        (request,) = cluster.brokers["broker-b"].asked(RequestCode.SEND_REPLY_MESSAGE_V2)
+        assert request.fields["b"] == "c_REPLY_TOPIC"
+
+
 async def test_what_is_no_request_cannot_be_replied_to() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         for missing in ASKED:

@@ -13,7 +13,7 @@ from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer import Producer
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.trace import read_records
+from rocketmq_py.protocol.trace import ConsumeStartTrace, read_records
 from rocketmq_py.remoting import Connection
 from tests.producer.test_ways_of_sending import store_batch
 from tests.scripted import ScriptedCluster, scripted_cluster, store
@@ -94,6 +94,55 @@ async def test_a_trace_topic_that_fails_disturbs_nobody(
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "1 trace records lost" in warning.message
     assert "full" in warning.message
+
+
+async def test_a_trace_topic_without_a_queue_to_write_to_disturbs_nobody(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_cluster(store, topics=TOPICS) as cluster:
+        cluster.topics[TRACE_TOPIC] = (4, 4, 4)
+        async with Producer(cluster.address, trace=True) as producer:
+            for _ in range(tracing.MOST_IN_A_MESSAGE):
+                await producer.send(Message("T", b"x"))
+            await trio.sleep(1)
+            await producer.send(Message("T", b"x"))
+    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
+        f"{count} trace records lost: topic 'RMQ_SYS_TRACE_TOPIC' has no queue that may be written to "
+        "and has a master"
+        for count in (tracing.MOST_IN_A_MESSAGE, 1)
+    ]
+
+
+def consumed(message_id: str) -> ConsumeStartTrace:
+    return ConsumeStartTrace(
+        timestamp_ms=1, region="R", group="g", request_id="r", message_id=message_id, retries=0, keys="k"
+    )
+
+
+async def test_ids_of_other_clients_may_hold_what_keys_may_not() -> None:
+    async with scripted_cluster(store, topics=TOPICS) as cluster, Producer(cluster.address) as producer:
+        dispatcher = tracing.TraceDispatcher(producer.client, "g")
+        for message_id in ("an id", "another\x01one\x02", " "):
+            dispatcher.append(consumed(message_id))
+        await dispatcher.flush()
+        (request,) = traces(cluster)
+        assert decode_properties(request.fields["i"])["KEYS"].split() == ["an", "id", "k", "another", "one"]
+
+
+async def test_what_is_wrong_with_a_record_is_logged_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with scripted_cluster(store, topics=TOPICS) as cluster, Producer(cluster.address) as producer:
+        dispatcher = tracing.TraceDispatcher(producer.client, "g")
+        dispatcher.append(consumed("x" * 40_000))
+        await dispatcher.flush()
+        dispatcher.append(object())  # type: ignore[arg-type]  # some fault of ours
+        dispatcher.append(consumed("id"))
+        await dispatcher.flush()
+        assert dispatcher.dropped == 2
+        assert decode_properties(traces(cluster)[0].fields["i"])["KEYS"] == "id k"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert "the properties, with tags and keys, take" in caplog.text
 
 
 async def test_records_that_nobody_can_send_are_bounded() -> None:

@@ -47,18 +47,24 @@ class Namespace:
         ConfigurationError: no namespace can have this name.
     """
 
-    __slots__ = ("_prefix", "name")
+    __slots__ = ("_kept_by_clusters", "_prefix", "name")
 
     def __init__(self, name: str = "") -> None:
         self.name = check_namespace(name)
         self._prefix = f"{name}{_SEPARATOR}" if name else ""
+        self._kept_by_clusters: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Namespace({self.name!r})"
 
+    def add_system_topic(self, topic: str) -> None:
+        """Leave a topic that a cluster keeps for itself as it is. Java: ``TopicValidator.addSystemTopic``."""
+        if self._prefix:
+            self._kept_by_clusters.add(topic)
+
     def wrap_topic(self, topic: str) -> str:
         """Return what a topic is called on the wire. Raises ConfigurationError if that is too long."""
-        if not self._prefix or is_system_topic(topic):
+        if not self._prefix or is_system_topic(topic) or topic in self._kept_by_clusters:
             return topic
         kind, rest = _split(topic)
         if kind:

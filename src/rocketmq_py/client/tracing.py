@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.protocol.send_request import send_fields
@@ -74,34 +74,40 @@ class TraceDispatcher:
     async def flush(self) -> None:
         """Send all that has come together until now. When cancelled, the rest is lost."""
         while self._records:
-            records: list[TraceRecord] = []
-            texts: list[str] = []
-            size = 0
-            while self._records and len(records) < MOST_IN_A_MESSAGE and size < MOST_BYTES_IN_A_MESSAGE:
-                record = self._records.popleft()
-                records.append(record)
-                texts.append(encode_record(record))
-                size += len(texts[-1])
-            await self._send(
-                Message(self.topic, "".join(texts).encode(), keys=keys_of(records)), len(records)
-            )
+            taken: list[TraceRecord] = []
+            try:
+                await self._send(self._next_message(taken))
+            except Exception as error:  # the task's end would be that of what is traced
+                self.dropped += len(taken)
+                unforeseen = None if isinstance(error, RocketMQError) else error
+                logger.warning("%d trace records lost: %s", len(taken), error, exc_info=unforeseen)
 
-    async def _send(self, message: Message, count: int) -> None:
-        failure: RocketMQError | None = None
-        for _ in range(_TRIES):
+    def _next_message(self, taken: list[TraceRecord]) -> Message:
+        """Return a message with the next records, which are put into ``taken``."""
+        texts: list[str] = []
+        size = 0
+        while self._records and len(taken) < MOST_IN_A_MESSAGE and size < MOST_BYTES_IN_A_MESSAGE:
+            taken.append(self._records.popleft())
+            texts.append(encode_record(taken[-1]))
+            size += len(texts[-1])
+        return Message(self.topic, "".join(texts).encode(errors="replace"), keys=keys_of(taken))
+
+    async def _send(self, message: Message) -> None:
+        for tries_left in reversed(range(_TRIES)):
             try:
                 route = await self._client.routes.get(self.topic, for_sending=True)
                 await self._send_to(self._choose(route.write_queues), message)
             except RocketMQError as error:
-                failure = error
                 if error.spoils_route:
                     self._client.routes.spoil(self.topic)
+                if not tries_left:
+                    raise
             else:
                 return
-        self.dropped += count
-        logger.warning("%d trace records lost: %s", count, failure)
 
     def _choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        if not queues:
+            raise NoQueueError(f"topic {self.topic!r} has no queue that may be written to and has a master")
         return queues[next(self._counter) % len(queues)]
 
     async def _send_to(self, queue: MessageQueue, message: Message) -> None:

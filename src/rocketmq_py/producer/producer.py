@@ -227,6 +227,7 @@ class Producer(Member):
         """
         self._check_open()
         message, system_properties, queue = reply_to(request, body)
+        self.client.namespace.add_system_topic(message.topic)
         v2 = self.config.request_form == "V2"
         sending = self._outbox.preparing.prepare(
             message,

@@ -159,13 +159,13 @@ def _encode(
             header = binary_header.encode(code, language, version, opaque, flag, remark, fields)
             mark = 1 << 24
     except (UnicodeEncodeError, struct.error) as error:
-        raise InvalidMessageError(f"command {code} cannot be written: {error}") from error
-    size = len(header)
-    if size > MAX_HEADER_SIZE:
-        raise InvalidMessageError(
-            f"command {code} has a header of {size} bytes; at most {MAX_HEADER_SIZE} are possible"
-        )
-    return b"".join((_pack_lengths(4 + size + len(body), mark | size), header, body))
+        reason = str(error)  # not the error itself, which holds what signs the request
+    else:
+        size = len(header)
+        if size <= MAX_HEADER_SIZE:
+            return b"".join((_pack_lengths(4 + size + len(body), mark | size), header, body))
+        reason = f"its header has {size} bytes; at most {MAX_HEADER_SIZE} are possible"
+    raise InvalidMessageError(f"command {code} cannot be written: {reason}")
 
 
 def decode_command(serialization: int, header: bytes, body: bytes) -> Command:

@@ -32,9 +32,10 @@ def signature(secret_key: str, fields: Mapping[str, str], body: bytes) -> str:
         content = "".join(values).encode() + body
         digest = hmac.digest(secret_key.encode(), content, "sha1")
     except UnicodeEncodeError as error:
-        # Not the error's own text, which would show the secret key.
-        raise InvalidMessageError(f"a request cannot be signed: {error.reason}") from None
-    return binascii.b2a_base64(digest, newline=False).decode()
+        reason = error.reason  # not the error itself, which holds the secret key
+    else:
+        return binascii.b2a_base64(digest, newline=False).decode()
+    raise InvalidMessageError(f"a request cannot be signed: {reason}")
 
 
 def signed(fields: Mapping[str, str], body: bytes, credentials: Credentials) -> dict[str, str]:

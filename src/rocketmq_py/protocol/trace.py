@@ -7,6 +7,7 @@ topic holds one or more of them.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -19,6 +20,9 @@ _NO_KEYS = "null"
 
 DEFAULT_REGION = "DefaultRegion"
 """The region of a broker that is told of none (Java: ``MixAll.DEFAULT_TRACE_REGION_ID``)."""
+
+
+_SEPARATING = re.compile(r"[\s\x01\x02]+")
 
 
 class TracedType(enum.IntEnum):
@@ -229,7 +233,9 @@ def keys_of(records: Iterable[TraceRecord]) -> Sequence[str]:
     """Return the keys by which a message with these records is found: ids and business keys, each once."""
     keys: dict[str, None] = {}
     for record in records:
-        keys.update(dict.fromkeys((record.message_id, *record.keys.split())))
+        # Ids may come from other clients, with blanks or separators in them.
+        keys.update(dict.fromkeys(_SEPARATING.split(f"{record.message_id} {record.keys}")))
+    keys.pop("", None)
     return list(keys)
 
 
