@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -22,8 +21,9 @@ from rocketmq_py.protocol.command import Command, Serialization, encode_request,
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import pack_address
+from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import Answer, PendingRequest
+from rocketmq_py.remoting.pending_request import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import Writer
@@ -45,7 +45,7 @@ Handler: TypeAlias = "Callable[[Connection, Command], None]"
 :meth:`Connection.respond`, at once or later; what it raises is logged and answered as SYSTEM_ERROR."""
 
 
-class Connection:
+class Connection(Channel):
     """One connection, symmetrical: a client's and a server's end are the same class.
 
     Requests are written together: whoever sends leaves its bytes with the writer task, which takes all
@@ -63,6 +63,8 @@ class Connection:
         serialization: how the headers of requests are written; an answer follows its request.
         credentials: who signs every request, or None; answers are not signed.
         hooks: what is called around requests.
+        successor: gives what carries on when the peer goes away (GO_AWAY): another connection to the
+            address. Without it, GO_AWAY is an answer like others.
         max_buffered: bytes that may pile up before senders wait.
         max_frame_size: a longer frame breaks the connection.
         read_waits_for_room: read no more requests while answers pile up. For a server's end only:
@@ -72,7 +74,6 @@ class Connection:
         address: the peer as it was dialled, or as it connected.
         hooks: what is called around requests.
         draining: the peer has announced that it goes away (GO_AWAY): ask it nothing new.
-        late_answers: answers that came when nobody waited for them any more.
         has_received: whether the peer ever sent anything.
         peer_version: the peer's version as its answers have it, an ordinal of Java's ``MQVersion``; 0
             before the first answer.
@@ -89,24 +90,24 @@ class Connection:
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | None = None,
         hooks: RpcHooks | None = None,
+        successor: Callable[[], Channel] | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         max_frame_size: int = MAX_FRAME_SIZE,
         read_waits_for_room: bool = False,
     ) -> None:
         self._wire = wire = Wire(stream)
-        self._deadlines = deadlines
+        super().__init__(address or wire.peer_address, deadlines, RpcHooks() if hooks is None else hooks)
         self._handler = handler
         self._serialization = serialization
         self._credentials = credentials
-        self.hooks = RpcHooks() if hooks is None else hooks
+        self._successor = successor
         self._read_waits_for_room = read_waits_for_room
         self._decoder = FrameDecoder(max_frame_size)
         self.writer = Writer(wire, max_buffered)
         self.peer_address = wire.peer_address
         self.local_address = wire.local_address
-        self.address = address or wire.peer_address
         self.draining = False
-        self.late_answers = 0
+        self._onward: Callable[[], Channel] | None = None
         self.has_received = False
         self.peer_version = 0
         self._pending: dict[int, PendingRequest] = {}
@@ -115,7 +116,7 @@ class Connection:
         self._silent_timeouts = 0
         self._silent_since = 0.0
         self._closed_because: str | None = None
-        self._scope = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
 
     def __repr__(self) -> str:
         state = f"closed: {self._closed_because}" if self.is_closed else f"{len(self._pending)} pending"
@@ -148,97 +149,19 @@ class Connection:
 
     # Sending
 
-    async def request(
-        self, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float
-    ) -> Command:
-        """Send a request and wait for its answer, whatever its code is.
-
-        Args:
-            code: a RequestCode.
-            fields: the header's fields as they go on the wire.
-            body: the body.
-            timeout: seconds, including the time that the buffer may be full.
-
-        Raises:
-            RequestTimeoutError: no answer in time.
-            ConnectionLostError: the connection broke while waiting, or was closed already.
-                Both say in ``delivery`` whether the request had been written.
-
-        When cancelled, nothing stays behind: the answer is dropped when it comes.
-        """
-        if not self.hooks.all:
-            return await self._exchange(code, fields, body, timeout)
-        context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body)
-        await self.hooks.before(context)
-        try:
-            answer = await self._exchange(code, context.fields, body, timeout)
-        except BaseException as error:
-            await self.hooks.after(context, error=error)
-            raise
-        await self.hooks.after(context, answer)
-        return answer
-
-    async def _exchange(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> Command:
-        deadline = trio.current_time() + timeout
-        if not self.has_room:
-            with trio.move_on_at(deadline) as waiting:
-                await self.wait_for_room()
-            if waiting.cancelled_caught:
-                raise RequestTimeoutError(self.address, timeout, Delivery.NOT_SENT)
-        task = trio.lowlevel.current_task()
-        answers: list[Answer] = []
-
-        def wake(answer: Answer) -> None:
-            answers.append(answer)
-            trio.lowlevel.reschedule(task)
-
-        pending = self.submit(code, fields, body, deadline=deadline, timeout=timeout, on_answer=wake)
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            pending.forget()
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-        (answer,) = answers
-        if isinstance(answer, Command):
-            return answer
-        raise answer
-
-    def submit(
-        self,
-        code: int,
-        fields: Mapping[str, str],
-        body: bytes = b"",
-        *,
-        deadline: float,
-        timeout: float,
-        on_answer: Callable[[Answer], None],
-    ) -> PendingRequest:
-        """Send a request without waiting; ``on_answer`` gets the answer or the error, once.
-
-        The caller sees to the bound: ``has_room``, or ``wait_for_room()`` before. ``on_answer`` runs in
-        the reader's task and must neither block nor raise. Hooks are not called: where there are any,
-        :meth:`submit_with_hooks` is the one to use.
-
-        Args:
-            code: a RequestCode.
-            fields: the header's fields as they go on the wire.
-            body: the body.
-            deadline: trio's time at which the request counts as timed out.
-            timeout: the seconds that a time-out's error speaks of.
-            on_answer: what gets the answer.
-
-        Raises:
-            ConnectionLostError: the connection is closed.
-            InvalidMessageError: a text of the header cannot be written as UTF-8.
-        """
+    def carry(self, pending: PendingRequest) -> None:
+        """Write a request: a new one, or one that was given to another channel before."""
+        if self._onward is not None:
+            self._onward().carry(pending)
+            return
         self._check_open()
+        fields, body = pending.fields, pending.body
         if self._credentials is not None:
             fields = signed(fields, body, self._credentials)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        frame = encode_request(code, opaque, fields, body, serialization=self._serialization)
-        pending = PendingRequest(self, opaque, timeout, on_answer)
-        self._deadlines.add(pending, deadline)
+        frame = encode_request(pending.code, opaque, fields, body, serialization=self._serialization)
+        pending.channel, pending.opaque = self, opaque
+        pending.turn, pending.place = self.writer.turn, self.writer.next_place
         self._pending[opaque] = pending
         if self._is_one_at_a_time:
             # Who asks for one thing after the other gains nothing from the writer's turn.
@@ -246,32 +169,11 @@ class Connection:
             self.writer.put_alone(frame)
         else:
             self.writer.put(frame)
-        return pending
-
-    async def submit_with_hooks(
-        self,
-        code: int,
-        fields: Mapping[str, str],
-        body: bytes = b"",
-        *,
-        deadline: float,
-        timeout: float,
-        on_answer: Callable[[Answer], None],
-    ) -> None:
-        """As :meth:`submit`, waiting for the hooks before it; those after it run before ``on_answer``."""
-        context = RpcContext(address=self.address, code=code, fields=dict(fields), body=body)
-        await self.hooks.before(context)
-        after = partial(self.hooks.after_soon, context, on_answer)
-        try:
-            self.submit(code, context.fields, body, deadline=deadline, timeout=timeout, on_answer=after)
-        except RocketMQError as error:
-            await self.hooks.after(context, error=error)
-            raise
 
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer; waits only while the buffer is full.
 
-        Raises ConnectionLostError on a closed connection. A cancellation while waiting means: not sent.
+        Raises as :meth:`submit`. A cancellation while waiting means: not sent.
         """
         await self.wait_for_room()
         if not self.hooks.all:
@@ -285,15 +187,18 @@ class Connection:
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer, however full the buffer is. Hooks are not called.
 
-        Raises ConnectionLostError.
+        Raises as :meth:`submit`.
         """
+        if self._onward is not None:
+            self._onward().oneway_nowait(code, fields, body)
+            return
         self._check_open()
-        if self._credentials is not None:
-            fields = signed(fields, body, self._credentials)
+        signed_fields = fields if self._credentials is None else signed(fields, body, self._credentials)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        self.writer.put(
-            encode_request(code, opaque, fields, body, oneway=True, serialization=self._serialization)
+        frame = encode_request(
+            code, opaque, signed_fields, body, oneway=True, serialization=self._serialization
         )
+        self.writer.put_oneway(frame, (code, fields, body))
 
     def respond(
         self,
@@ -316,22 +221,26 @@ class Connection:
         self._check_open()
 
     def _check_open(self) -> None:
-        if self._closed_because is not None:
+        if self._closed_because is not None and self._onward is None:
             raise ConnectionLostError(self.address, self._closed_because, Delivery.NOT_SENT)
 
     # Answers
 
+    def has_written(self, pending: PendingRequest) -> bool:
+        """Whether any byte of the request can have left this process."""
+        return pending.turn < self.writer.turn
+
     def forget(self, pending: PendingRequest) -> None:
         """Stop waiting for the answer of ``pending``, and do not send it if it has not been written yet."""
         if self._pending.pop(pending.opaque, None) is not None:
-            self._deadlines.remove(pending)
-            pending.take_back()
+            self.deadlines.remove(pending)
+            self.writer.take_back(pending.turn, pending.place)
 
     def time_out(self, pending: PendingRequest) -> None:
         """Answer ``pending`` with RequestTimeoutError, and break the connection if it has gone silent."""
         if self._pending.pop(pending.opaque, None) is None:
             return
-        pending.take_back()
+        self.writer.take_back(pending.turn, pending.place)
         pending.on_answer(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
         now = trio.current_time()
         if not self._silent_timeouts:
@@ -342,16 +251,14 @@ class Connection:
 
     def _answered(self, answer: Command) -> None:
         self.peer_version = answer.version
-        if answer.code == ResponseCode.GO_AWAY:
-            self.draining = True
         pending = self._pending.pop(answer.opaque, None)
-        if pending is None:
-            self.late_answers += 1
-            return
-        self._deadlines.remove(pending)
-        pending.on_answer(answer)
+        if answer.code == ResponseCode.GO_AWAY:
+            self._sent_away(answer, pending)
+        elif pending is not None:
+            self.deadlines.remove(pending)
+            pending.on_answer(answer)
         if self.draining and not self._pending:
-            self.close("the peer goes away")
+            self._close_when_written("the peer goes away")
 
     def _asked(self, request: Command) -> None:
         # One request that fails must not end the connection that carries all the others.
@@ -360,6 +267,42 @@ class Connection:
         except Exception as error:
             logger.exception("%s: request %d failed", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    # A peer that goes away
+
+    def _sent_away(self, answer: Command, pending: PendingRequest | None) -> None:
+        """The peer did not do what was asked, nor will it do more: another connection carries that.
+
+        Java: ``NettyRemotingClient.invokeImpl``, which tries once more and no oftener, too.
+        """
+        is_first = not self.draining
+        self.draining = True
+        self._onward = self._successor
+        if pending is not None:
+            if self._onward is None or pending.was_sent_away:
+                self.deadlines.remove(pending)
+                pending.on_answer(answer)
+            else:
+                pending.was_sent_away = True
+                self._hand_over(pending)
+        if is_first and self._onward is not None:
+            # What has not been written need not be refused first; and a oneway request would be lost there.
+            for unwritten in [one for one in self._pending.values() if not self.has_written(one)]:
+                del self._pending[unwritten.opaque]
+                self.writer.take_back(unwritten.turn, unwritten.place)
+                self._hand_over(unwritten)
+            for code, fields, body in self.writer.take_back_oneways():
+                try:
+                    self.oneway_nowait(code, fields, body)
+                except RocketMQError as error:
+                    logger.info("%s goes away; the oneway request %d is lost: %s", self.address, code, error)
+
+    def _hand_over(self, pending: PendingRequest) -> None:
+        try:
+            self.carry(pending)
+        except RocketMQError as error:
+            self.deadlines.remove(pending)
+            pending.on_answer(error)
 
     # Life
 
@@ -370,7 +313,7 @@ class Connection:
         """
         try:
             async with trio.open_nursery() as nursery:
-                self._scope = nursery.cancel_scope
+                self._nursery = nursery
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._read)
         finally:
@@ -385,22 +328,29 @@ class Connection:
         pending_requests = list(self._pending.values())
         self._pending.clear()
         for pending in pending_requests:
-            self._deadlines.remove(pending)
+            self.deadlines.remove(pending)
             pending.on_answer(ConnectionLostError(self.address, reason, pending.delivery))
         self.writer.close()
-        self._scope.cancel()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
 
     def let_go(self) -> None:
         """Give up the socket without a word, in a child process: the connection is its parent's."""
         self._wire.let_go()
 
-    async def aclose(self) -> None:
+    async def aclose(self, reason: str = "closed here") -> None:
         """Write what is buffered, for at most FLUSH_SECONDS, then close. When cancelled, close at once."""
         try:
             with trio.move_on_after(FLUSH_SECONDS):
                 await self.writer.flush()
         finally:
-            self.close()
+            self.close(reason)
+
+    def _close_when_written(self, reason: str) -> None:
+        if self.writer.is_flushed or self._nursery is None:
+            self.close(reason)
+        else:
+            self._nursery.start_soon(self.aclose, reason)
 
     async def _write(self) -> None:
         try:

@@ -2,48 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from rocketmq_py.errors import Delivery, RocketMQError
 from rocketmq_py.protocol.command import Command
 
 if TYPE_CHECKING:
-    from rocketmq_py.remoting.connection import Connection
+    from rocketmq_py.remoting.channel import Channel
 
 Answer: TypeAlias = Command | RocketMQError
 """What comes of a request."""
 
 
 class PendingRequest:
-    """A request that waits for its answer. ``on_answer`` is called exactly once, unless it is forgotten."""
+    """A request that waits for its answer. ``on_answer`` is called exactly once, unless it is forgotten.
 
-    __slots__ = ("connection", "on_answer", "opaque", "place", "tick", "timeout", "turn")
+    Attributes:
+        channel: what carries it at present; a peer that goes away has another connection carry it.
+        was_sent_away: whether a peer has answered GO_AWAY to it already.
+        opaque, turn, place: its number on its connection, and where the writer has its frame.
+    """
+
+    __slots__ = (
+        "body",
+        "channel",
+        "code",
+        "fields",
+        "on_answer",
+        "opaque",
+        "place",
+        "tick",
+        "timeout",
+        "turn",
+        "was_sent_away",
+    )
 
     def __init__(
-        self, connection: Connection, opaque: int, timeout: float, on_answer: Callable[[Answer], None]
+        self,
+        channel: Channel,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes,
+        timeout: float,
+        on_answer: Callable[[Answer], None],
     ) -> None:
-        self.connection = connection
-        self.opaque = opaque
+        self.channel = channel
+        self.code = code
+        self.fields = fields
+        self.body = body
         self.timeout = timeout
         self.on_answer = on_answer
-        self.turn = connection.writer.turn
-        self.place = connection.writer.next_place
+        self.was_sent_away = False
+        self.opaque = 0
+        self.turn = 0
+        self.place = 0
         self.tick = 0
 
     @property
     def delivery(self) -> Delivery:
         """Whether any byte of the request can have left this process."""
-        return Delivery.UNKNOWN if self.turn < self.connection.writer.turn else Delivery.NOT_SENT
-
-    def take_back(self) -> None:
-        """Do not send it any more: what is said to be not sent is tried elsewhere, or given up."""
-        self.connection.writer.take_back(self.turn, self.place)
+        return Delivery.UNKNOWN if self.channel.has_written(self) else Delivery.NOT_SENT
 
     def expire(self) -> None:
         """Answer with a time-out (called by Deadlines)."""
-        self.connection.time_out(self)
+        self.channel.time_out(self)
 
     def forget(self) -> None:
         """Stop waiting: an answer that still comes is dropped."""
-        self.connection.forget(self)
+        self.channel.forget(self)

@@ -5,32 +5,23 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import attrs
 import trio
 
-from rocketmq_py.codes import ResponseCode
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import DEFAULT_MAX_BUFFERED, Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.dial import Dial
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 
 FIRST_BACK_OFF = 0.1
 LONGEST_BACK_OFF = 5.0
-
-
-@attrs.define
-class _Dial:
-    """A dial that is under way or done, and what came of it."""
-
-    done: trio.Event = attrs.field(factory=trio.Event)
-    connection: Connection | None = None
-    kind: type[ConnectError] = ConnectError
-    reason: str = "the client is closed"
 
 
 @attrs.define
@@ -88,7 +79,7 @@ class Connections:
         self._on_open = on_open
         self._deadlines = Deadlines()
         self._connections: dict[str, Connection] = {}
-        self._dials: dict[str, _Dial] = {}
+        self._dials: dict[str, Dial] = {}
         self._failures: dict[str, _Failures] = {}
         self._closed = False
         nursery.start_soon(self._deadlines.run)
@@ -118,44 +109,53 @@ class Connections:
                 a TLSError where no encrypted connection could be agreed on.
             ClosedError: the client is closed.
         """
+        channel = self.channel_nowait(address)
+        if isinstance(channel, Connection):
+            return channel
+        await channel.done.wait()
+        if channel.connection is None:
+            raise channel.error
+        return channel.connection
+
+    def channel_nowait(self, address: str) -> Connection | Dial:
+        """Return the connection to ``address``, or else its dial, which begins now if none is under way.
+
+        Both take requests at once (:meth:`Channel.submit`), in the order in which they are given: nobody
+        who sends to other addresses has to wait for this one.
+
+        Raises: as :meth:`get`, for what is known already.
+        """
         if self._closed:
             raise ClosedError("the client is closed")
         connection = self.get_nowait(address)
         if connection is not None:
             return connection
         dial = self._dials.get(address)
-        if dial is None:
-            failures = self._failures.get(address)
-            if failures is not None and trio.current_time() < failures.retry_at:
-                raise failures.kind(address, failures.reason)
-            dial = _Dial()
-            try:
-                self._nursery.start_soon(self._run_dial, address, dial)
-            except RuntimeError:
-                raise ClosedError("the client is closed") from None  # its nursery has ended
-            self._dials[address] = dial
-        await dial.done.wait()
-        if dial.connection is None:
-            raise dial.kind(address, dial.reason)
-        return dial.connection
+        return dial if dial is not None else self._begin_dial(address)
+
+    def _begin_dial(self, address: str) -> Dial:
+        failures = self._failures.get(address)
+        if failures is not None and trio.current_time() < failures.retry_at:
+            raise failures.kind(address, failures.reason)
+        dial = Dial(address, self._deadlines, self._hooks)
+        try:
+            self._nursery.start_soon(self._run_dial, dial)
+        except RuntimeError:
+            raise ClosedError("the client is closed") from None  # its nursery has ended
+        self._dials[address] = dial
+        return dial
 
     async def request(
         self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float
     ) -> Command:
         """Ask ``address`` and return its answer, whatever its code is.
 
-        The timeout (seconds) covers dialling as well. A peer that answers GO_AWAY is dialled again and
-        asked once more, as it did not do what was asked.
+        The timeout (seconds) covers dialling as well. A peer that answers GO_AWAY did not do what was asked:
+        it is dialled again and asked once more, as with all requests over these connections.
 
-        Raises: as :meth:`get` and :meth:`Connection.request`.
+        Raises: as :meth:`get` and :meth:`Channel.request`.
         """
-        deadline = trio.current_time() + timeout
-        while True:
-            connection = await self.get_before(address, deadline)
-            remaining = max(deadline - trio.current_time(), 0.0)
-            answer = await connection.request(code, fields, body, timeout=remaining)
-            if answer.code != ResponseCode.GO_AWAY or trio.current_time() >= deadline:
-                return answer
+        return await self.channel_nowait(address).request(code, fields, body, timeout=timeout)
 
     async def get_before(self, address: str, deadline: float) -> Connection:
         """As :meth:`get`, but raise RequestTimeoutError when ``deadline`` (trio's time) comes first."""
@@ -185,7 +185,8 @@ class Connections:
             for connection in self._connections.values():
                 nursery.start_soon(connection.aclose)
 
-    async def _run_dial(self, address: str, dial: _Dial) -> None:
+    async def _run_dial(self, dial: Dial) -> None:
+        address = dial.address
         try:
             with trio.fail_after(self._connect_timeout):
                 stream = await self._open_stream(address)
@@ -198,18 +199,16 @@ class Connections:
                 serialization=self._serialization,
                 credentials=self._credentials,
                 hooks=self._hooks,
+                successor=partial(self.channel_nowait, address),
                 max_buffered=self._max_buffered,
             )
         except trio.TooSlowError:
-            dial.reason = f"no connection within {self._connect_timeout:g} s"
-            self._failed(address, dial.reason)
+            self._dial_failed(dial, f"no connection within {self._connect_timeout:g} s")
         except (OSError, ValueError, trio.BrokenResourceError) as error:
             # ValueError: a name server may name what is no address, or a host that nobody could resolve.
-            dial.reason = _reason(error)
-            self._failed(address, dial.reason)
+            self._dial_failed(dial, _reason(error))
         except TLSError as error:
-            dial.kind, dial.reason = TLSError, error.reason
-            self._failed(address, error.reason, TLSError)
+            self._dial_failed(dial, error.reason, TLSError)
         else:
             dial.connection = self._connections[address] = connection
             self._nursery.start_soon(self._keep, connection)
@@ -217,7 +216,11 @@ class Connections:
                 self._on_open(connection)
         finally:
             del self._dials[address]
-            dial.done.set()
+            dial.finish()
+
+    def _dial_failed(self, dial: Dial, reason: str, kind: type[ConnectError] = ConnectError) -> None:
+        dial.fail(reason, kind)
+        self._failed(dial.address, reason, kind)
 
     async def _open_stream(self, address: str) -> trio.abc.Stream:
         host, port = split_address(address)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeAlias
+
 import trio
 
 from rocketmq_py.remoting.wire import Wire
+
+Oneway: TypeAlias = tuple[int, Mapping[str, str], bytes]
+"""What a oneway request is made of: code, fields, body."""
 
 
 class Writer:
@@ -23,6 +29,7 @@ class Writer:
         self._wire = wire
         self._max_buffered = max_buffered
         self._frames: list[bytes] = []
+        self._oneways: dict[int, Oneway] = {}
         self._buffered = 0
         self._is_idle = False
         self._is_writing = False
@@ -36,6 +43,11 @@ class Writer:
     def has_room(self) -> bool:
         """Whether another frame may wait without growing past the bound."""
         return self._buffered < self._max_buffered
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether nothing waits, and nothing is being written."""
+        return not self._frames and not self._is_writing
 
     @property
     def next_place(self) -> int:
@@ -58,6 +70,18 @@ class Writer:
         if written < len(frame):
             self.put(frame[written:] if written else frame)
 
+    def put_oneway(self, frame: bytes, request: Oneway) -> None:
+        """As :meth:`put`, keeping what the frame was made from until it is written."""
+        self._oneways[len(self._frames)] = request
+        self.put(frame)
+
+    def take_back_oneways(self) -> list[Oneway]:
+        """Do not write the oneway requests that wait; return them."""
+        oneways, self._oneways = self._oneways, {}
+        for place in oneways:
+            self.take_back(self.turn, place)
+        return list(oneways.values())
+
     def take_back(self, turn: int, place: int) -> None:
         """Do not write the frame that was put at ``place`` in ``turn``, unless it has been taken."""
         if turn == self.turn and not self._is_closed:
@@ -73,7 +97,7 @@ class Writer:
 
     async def flush(self) -> None:
         """Wait until everything has been written, or it is closed."""
-        while (self._frames or self._is_writing) and not self._is_closed:
+        while not self.is_flushed and not self._is_closed:
             await self._flushed.park()
 
     def close(self) -> None:
@@ -82,6 +106,7 @@ class Writer:
         self._waiting_for_room.unpark_all()
         self._flushed.unpark_all()
         self._frames.clear()
+        self._oneways.clear()
         self._buffered = 0
 
     async def run(self) -> None:
@@ -93,6 +118,7 @@ class Writer:
                 continue
             frames = self._frames
             self._frames = []
+            self._oneways.clear()
             self._buffered = 0
             self.turn += 1
             self._is_writing = True
