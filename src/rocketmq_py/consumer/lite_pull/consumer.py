@@ -75,8 +75,8 @@ class LitePullConsumer(GroupConsumer):
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
-        own, shared = split_options(options, LitePullConsumerConfig, ClientConfig)
-        self.config = LitePullConsumerConfig(group=group, **own)
+        own, shared = split_options(options, LitePullConsumerConfig, ClientConfig, group=group)
+        self.config = LitePullConsumerConfig(**own)
         super().__init__(client, rng, shared, group=group, trace=self.config.trace)
         self.close_timeout = self.config.close_timeout
         self._now_ms = now_ms

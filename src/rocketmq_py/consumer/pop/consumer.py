@@ -83,8 +83,8 @@ class PopConsumer(GroupConsumer):
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
-        own, shared = split_options(options, PopConsumerConfig, ClientConfig)
-        self.config = PopConsumerConfig(group=group, **own)
+        own, shared = split_options(options, PopConsumerConfig, ClientConfig, group=group)
+        self.config = PopConsumerConfig(**own)
         super().__init__(client, rng, shared, group=group, trace=self.config.trace)
         self.close_timeout = self.config.close_timeout
         self._now_ms = now_ms

@@ -56,8 +56,8 @@ class PushConsumer(GroupConsumer):
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
-        own, shared = split_options(options, PushConsumerConfig, ClientConfig)
-        self.config = PushConsumerConfig(group=group, **own)
+        own, shared = split_options(options, PushConsumerConfig, ClientConfig, group=group)
+        self.config = PushConsumerConfig(**own)
         super().__init__(
             client,
             rng,
