@@ -8,6 +8,8 @@ import hypothesis
 import pytest
 import trio.testing
 
+from tests import virtual_time
+
 # The same examples every time; and how long one takes says how busy the machine is, nothing about the code.
 hypothesis.settings.register_profile(
     "rocketmq-py",
@@ -19,10 +21,15 @@ hypothesis.settings.load_profile("rocketmq-py")
 
 
 @pytest.fixture
-def jumping_clock(mock_clock: trio.testing.MockClock) -> trio.testing.MockClock:
-    """Jumps ahead when nothing happens for a moment, so that sockets can answer first."""
-    mock_clock.autojump_threshold = 0.02
-    return mock_clock
+def jumping_clock() -> trio.testing.MockClock:
+    """The clock of a test in virtual time: see :mod:`tests.virtual_time`."""
+    return trio.testing.MockClock(autojump_threshold=0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and "jumping_clock" in item.fixturenames:
+            item.add_marker(pytest.mark.trio(run=virtual_time.run), append=False)
 
 
 def pytest_configure() -> None:

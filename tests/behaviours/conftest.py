@@ -1,11 +1,12 @@
 """One suite for three clusters: what holds here must hold on the embedded broker and on the real ones.
 
-By default it runs on the embedded broker alone; ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0``
-takes real ones.
+By default it runs on the embedded broker alone, in virtual time and on a network in memory unless it is
+marked ``sockets``; ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0`` takes real ones.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ import pytest
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
+from tests import virtual_time
 
 RETRY_DELAYS = "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s"
 """What the clusters of these tests use as messageDelayLevel: a retry should not take 10 s."""
@@ -31,7 +33,15 @@ class ClusterUnderTest:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "cluster_name" in metafunc.fixturenames:
         names = metafunc.config.getoption("--clusters", default="embedded").split(",")
-        metafunc.parametrize("cluster_name", names, scope="session")
+        alone = inspect.iscoroutinefunction(metafunc.function) and not any(
+            metafunc.definition.iter_markers("sockets")
+        )
+        marks = [pytest.mark.trio(run=virtual_time.run)] if alone else []
+        metafunc.parametrize(
+            "cluster_name",
+            [pytest.param(name, marks=marks if name == "embedded" else []) for name in names],
+            scope="session",
+        )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+import pytest
 import trio
 
 from rocketmq_py import Client, Message, MessageQueue, SendResult, blocking
@@ -18,6 +19,8 @@ from tests.behaviours.reading import until_readable
 from tests.behaviours.test_reading import fill_with_a_pause
 
 Result = TypeVar("Result")
+
+pytestmark = pytest.mark.sockets
 
 
 async def in_thread(function: Callable[..., Result], *args: object) -> Result:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import trio
 
 from rocketmq_py import Client
@@ -11,6 +12,8 @@ from tests.behaviours.reading import until_readable
 
 COMMAND = [sys.executable, "-m", "rocketmq_py"]
 COUNT = 100_000
+
+pytestmark = pytest.mark.sockets
 
 
 async def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

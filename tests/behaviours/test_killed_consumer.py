@@ -17,6 +17,8 @@ from tests.behaviours.peers import open_peer
 COUNT = 20_000
 PATIENCE = 120
 
+pytestmark = pytest.mark.sockets
+
 
 class Member:
     """A consuming program, and the bodies that it has printed."""

@@ -94,6 +94,7 @@ async def test_the_context_of_a_span_arrives_with_the_message(client: Client, to
     assert received.user_properties["mine"] == "1"
 
 
+@pytest.mark.sockets
 async def test_statistics_say_what_was_done(client: Client, topic: str) -> None:
     async with client.producer("senders", latency_faults="5.x") as producer:
         await producer.send(Message(topic, b"1"))

@@ -190,6 +190,7 @@ async def test_a_message_is_one_trace_from_its_send_to_what_its_handler_does(
     }
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("kind", ["concurrent", "orderly", "broadcasting"])
 async def test_statistics_say_how_far_a_consumer_is(
     client: Client, topic: str, unique: str, kind: str, tmp_path: Path

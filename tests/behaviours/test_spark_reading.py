@@ -24,6 +24,8 @@ from tests.spark.stored import row_of, rows_of
 
 Rows = list[dict[str, Any]]
 
+pytestmark = pytest.mark.sockets
+
 
 @pytest.fixture
 async def connection(cluster: ClusterUnderTest) -> AsyncIterator[ConnectionOptions]:

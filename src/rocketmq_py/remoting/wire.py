@@ -35,7 +35,8 @@ class Wire:
         transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         assert isinstance(transport, trio.SocketStream)
         self._socket = transport.socket
-        self._is_direct = os.name == "posix" and not self.is_encrypted
+        # A socket of a network in memory (trio.abc.SocketFactory) has no descriptor.
+        self._is_direct = os.name == "posix" and not self.is_encrypted and self._socket.fileno() >= 0
         self.peer_address = format_address(self._socket.getpeername())
         self.local_address = format_address(self._socket.getsockname())
 
