@@ -22,7 +22,7 @@ from rocketmq_py.remoting import Connection, Connections
 logger = logging.getLogger("rocketmq_py.client")
 
 LEAVE_SECONDS = 1.0
-"""How long a broker may take to answer a heartbeat that is under way, and then the leave-taking."""
+"""How long a broker may take to answer a heartbeat that is under way, and then the unregistering."""
 
 
 @attrs.define(eq=False)
@@ -44,7 +44,7 @@ def _failures_logged() -> Iterator[None]:
 
 
 class Heartbeats:
-    """Announces the groups of one client to every broker in use, and takes leave of them.
+    """Announces the groups of one client to every broker in use, and unregisters them again.
 
     Masters hear of all groups; slaves only of consumers, who may pull from them.
 
@@ -112,7 +112,10 @@ class Heartbeats:
             await self._unregister(UnregisterClientRequest(client_id=self._client_id, producer_group=left))
 
     async def remove_consumer(self, group: str) -> None:
-        """Stop announcing a consumer group, and tell the brokers, who tell its other members."""
+        """Stop announcing a consumer group, and tell the brokers, who tell its other members.
+
+        When cancelled, nobody waits for the brokers' answers, but they are told all the same.
+        """
         if self._consumers.pop(group, None) is not None:
             await self._unregister(UnregisterClientRequest(client_id=self._client_id, consumer_group=group))
 
@@ -227,21 +230,36 @@ class Heartbeats:
         return msgspec.structs.replace(consumer, unit_mode=True) if self._unit_mode else consumer
 
     async def _unregister(self, header: UnregisterClientRequest) -> None:
-        header = self._namespace.wrap(header)
-        async with trio.open_nursery() as nursery:
-            # Brokers know members by their connections, and notice by themselves which of those have gone.
-            for connection in list(self._under_way):
-                if not connection.is_closed and not connection.draining:
-                    nursery.start_soon(self._take_leave, connection, header)
+        """Tell all brokers that a group was left. When cancelled, that goes on: they would keep a ghost."""
+        ended = trio.Event()
+        try:
+            self._nursery.start_soon(self._unregister_everywhere, header, ended)
+        except RuntimeError:
+            return  # the client is closed, and its connections with it
+        await ended.wait()
 
-    async def _take_leave(self, connection: Connection, header: UnregisterClientRequest) -> None:
+    async def _unregister_everywhere(self, header: UnregisterClientRequest, ended: trio.Event) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                # Brokers know members by their connections, and notice by themselves which of those have
+                # gone.
+                for connection in list(self._under_way):
+                    if not connection.is_closed and not connection.draining:
+                        nursery.start_soon(self._unregister_on, connection, header)
+        finally:
+            ended.set()
+
+    async def _unregister_on(self, connection: Connection, header: UnregisterClientRequest) -> None:
         patience = min(self._timeout, LEAVE_SECONDS)
         # Brokers have other threads for heartbeats. If one is read first and served second, the group has its
         # member back, and a share of the queues is nobody's for two minutes.
         with trio.move_on_after(patience):
             for heartbeat in list(self._under_way[connection]):
                 await heartbeat.answered.wait()
+        if header.consumer_group in self._consumers or header.producer_group in self._producers:
+            return  # it was joined again meanwhile
         try:
-            await connection.request(header.code, header.to_fields(), timeout=patience)
+            wire = self._namespace.wrap(header)
+            await connection.request(wire.code, wire.to_fields(), timeout=patience)
         except RocketMQError as error:
-            logger.info("no leave taken: %s", error)
+            logger.info("group not unregistered: %s", error)

@@ -17,7 +17,7 @@ from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_condition, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import AssignmentListener, PolledQueues
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
-from rocketmq_py.consumer.lite_pull.membership import LitePullMembership
+from rocketmq_py.consumer.lite_pull.session import LitePullSession
 from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.consumer.push.consumer import HALF_AN_HOUR_MS
 from rocketmq_py.consumer.read.range import first_at
@@ -92,8 +92,8 @@ class LitePullConsumer(GroupConsumer):
             on_assignment=on_assignment,
             statistics=self._statistics,
         )
-        self._member = LitePullMembership(self.client, self.config, self._subscriptions, self._queues)
-        self._subscriptions.on_change = self._member.subscription_changed
+        self._session = LitePullSession(self.client, self.config, self._subscriptions, self._queues)
+        self._subscriptions.on_change = self._session.subscription_changed
         self._assigns = False
         self._ends_with_error = False
         self._until_yield = YIELD_EVERY
@@ -122,7 +122,7 @@ class LitePullConsumer(GroupConsumer):
             raise ConfigurationError("this consumer has queues assigned; it cannot subscribe as well")
         subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
         if self.is_open:
-            self._member.join()
+            self._session.join()
         self._subscriptions.put(subscription)
 
     def unsubscribe(self, topic: str) -> None:
@@ -362,14 +362,14 @@ class LitePullConsumer(GroupConsumer):
     async def _open(self) -> None:
         await super()._open()
         if self._subscriptions.wanted:
-            self._member.join()
-        await self.nursery.start(self._member.run)
+            self._session.join()
+        await self.nursery.start(self._session.run)
 
     async def _close(self) -> None:
         if not self._ends_with_error:
             self._queues.settle()
         self._queues.line.wake()  # whoever polls is told that it is closed
-        await self._member.leave()
+        await self._session.leave()
         await super()._close()
 
     def _abandon(self) -> None:

@@ -15,6 +15,7 @@ from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.lag import ask_lag
+from rocketmq_py.consumer.group.membership import Membership
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, subscription_of
 from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, Places
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
@@ -24,7 +25,7 @@ from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
-from rocketmq_py.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, SubscriptionData
+from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 from rocketmq_py.protocol.subscription import ALL, matches
 
@@ -34,8 +35,6 @@ MAX_MESSAGES = 32
 """Messages that a broker gives at once."""
 LAST_MOMENT_SECONDS = 0.1
 """Brokers answer a little before a pop's time is up; what is left then is not worth asking again."""
-LEAVE_SHARE = 0.6
-"""Part of ``close_timeout`` for taking leave; what is left is for the client, which closes afterwards."""
 
 
 class PopConsumer(GroupConsumer):
@@ -93,7 +92,11 @@ class PopConsumer(GroupConsumer):
         self._subscriptions = Subscriptions(self.client, group)
         self._subscriptions.on_change = self._subscription_changed
         self._places = Places(self.client, group)
-        self._is_member = False
+        self._membership = Membership(
+            self.client, group, self._subscriptions, ConsumeType.POP, self.config.consume_from
+        )
+        self._stopping = trio.Event()
+        self._left = trio.Event()
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Consume a topic from now on, or other messages of it than before.
@@ -348,30 +351,22 @@ class PopConsumer(GroupConsumer):
 
     async def _open(self) -> None:
         await super()._open()
-        group = self.config.group
-        if self.client.heartbeats.has_consumer(group):
-            raise ConfigurationError(
-                f"a consumer of this client is in group {group!r} already: "
-                "give each its own client, by opening it with an address"
-            )
-        self.client.heartbeats.add_consumer(group, self._describe)
-        self._is_member = True
+        await self.nursery.start(self._be_member)
+
+    async def _be_member(self, *, task_status: trio.TaskStatus[None]) -> None:
+        self._membership.join()
+        try:
+            task_status.started()
+            await self._stopping.wait()
+        finally:
+            await self._membership.leave(self.close_timeout)
+            self._left.set()
 
     async def _close(self) -> None:
-        if self._is_member:
-            with trio.move_on_after(self.config.close_timeout * LEAVE_SHARE):
-                await self.client.heartbeats.remove_consumer(self.config.group)
+        self._stopping.set()
+        await self._left.wait()
         await super()._close()
 
     def _subscription_changed(self, _: str) -> None:
-        if self._is_member and self.is_open:
+        if self._membership.joined.is_set() and self.is_open:
             self.client.heartbeats.send_soon()
-
-    def _describe(self) -> ConsumerData:
-        first = self.config.consume_from is ConsumeFrom.FIRST
-        return ConsumerData(
-            group_name=self.config.group,
-            consume_type=ConsumeType.POP,
-            consume_from_where=ConsumeFromWhere.FIRST_OFFSET if first else ConsumeFromWhere.LAST_OFFSET,
-            subscription_data_set=tuple(self._subscriptions.values()),
-        )

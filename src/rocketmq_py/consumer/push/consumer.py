@@ -141,11 +141,6 @@ class PushConsumer(GroupConsumer):
         self._check_open()
         if self._session is not None:
             raise ConfigurationError("this PushConsumer runs already")
-        if self.client.heartbeats.has_consumer(self.config.group):
-            raise ConfigurationError(
-                f"a consumer of this client is in group {self.config.group!r} already: "
-                "give each its own client, by opening it with an address"
-            )
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = self._made_ms - HALF_AN_HOUR_MS

@@ -1,4 +1,4 @@
-"""One stay of a push consumer in its group: from the first heartbeat to the leave-taking."""
+"""One stay of a push consumer in its group: from joining it to leaving it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.local_offset_store import LocalOffsetStore, default_folder, offsets_path
+from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.pop_retry_topics import retries_of
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
@@ -34,26 +35,10 @@ from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.bodies import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    MessageModel,
-)
+from rocketmq_py.protocol.bodies import ConsumeType
 from rocketmq_py.protocol.subscription import subscribe
 
-DRAIN_SHARE = 0.5
-LEAVE_SHARE = 0.3
-"""Parts of ``close_timeout``: for the handlers that are running, and for commits and leave-taking. What
-is left is for the client, which closes after the consumer."""
-
 FIRST_COMMIT_SECONDS = 1.0
-
-CONSUME_FROM_WHERE = {
-    ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
-    ConsumeFrom.FIRST: ConsumeFromWhere.FIRST_OFFSET,
-    ConsumeFrom.TIMESTAMP: ConsumeFromWhere.TIMESTAMP,
-}
 
 
 class Session:
@@ -93,9 +78,6 @@ class Session:
         )
         self._popped = PoppedQueues(client, config, subscriptions, statistics)
         self._handling: Dispatch[Any] | None = None
-        self._stopping = trio.Event()
-        self._checking = trio.CancelScope()
-        self.ended = trio.Event()
         self.rebalancer = Rebalancer(
             client,
             config.group,
@@ -107,6 +89,18 @@ class Session:
             # In order there is no pop: Java's client then takes messages and hands out none of them.
             assign_popped=None if config.orderly else self._assign_popped,
         )
+        self._membership = Membership(
+            client,
+            config.group,
+            subscriptions,
+            ConsumeType.PUSH,
+            config.consume_from,
+            broadcasting=config.broadcasting,
+            members_changed=self.rebalancer.wake,
+        )
+        self._stopping = trio.Event()
+        self._checking = trio.CancelScope()
+        self.ended = trio.Event()
 
     async def run(self) -> None:
         """Consume until :meth:`stop`, or until cancelled; then commit what was handled, and leave the group.
@@ -115,6 +109,7 @@ class Session:
         shielded from the cancellation and takes part of ``close_timeout`` at the most.
         """
         try:
+            self._membership.check_free()
             with self._checking:
                 await self._subscriptions.check()
             await self._offsets.open()
@@ -126,17 +121,13 @@ class Session:
             self.ended.set()
 
     async def _be_member(self) -> None:
-        client, group = self._client, self._config.group
-        client.heartbeats.add_consumer(group, self._describe)
-        client.on_members_changed(group, self.rebalancer.wake)
-        forget_routes = client.on_route(self.rebalancer.route_changed)
+        self._membership.join()
+        forget_routes = self._client.on_route(self.rebalancer.route_changed)
         try:
             await self._consume()
         finally:
             forget_routes()
-            client.on_members_changed(group, None)
-            with trio.move_on_after(self._config.close_timeout * LEAVE_SHARE, shield=True):
-                await self._leave()
+            await self._membership.leave(self._config.close_timeout, self._commit_all)
 
     def stop(self) -> None:
         """Pull no more; :meth:`run` returns when the handlers that are running have ended."""
@@ -201,7 +192,7 @@ class Session:
                 answering = BrokerRequests(
                     self._client,
                     config,
-                    describe=self._describe,
+                    describe=self._membership.describe,
                     started_ms=self._client.now_ms(),
                     queues=self._queues,
                     popped=self._popped,
@@ -258,22 +249,10 @@ class Session:
                 self._subscriptions.put(subscribe(retries, version_ms=self._client.now_ms()))
         self._popped.assign(topic, queues)
 
-    async def _leave(self) -> None:
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._popped.leave)
-                nursery.start_soon(self._queues.leave)
-        finally:
-            await self._client.heartbeats.remove_consumer(self._config.group)
-
-    def _describe(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self._config.group,
-            consume_type=ConsumeType.PUSH,
-            message_model=MessageModel.BROADCASTING if self._config.broadcasting else MessageModel.CLUSTERING,
-            consume_from_where=CONSUME_FROM_WHERE[self._config.consume_from],
-            subscription_data_set=tuple(self._subscriptions.values()),
-        )
+    async def _commit_all(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._popped.leave)
+            nursery.start_soon(self._queues.leave)
 
     async def _begin_at(self, queue: MessageQueue) -> int:
         return await starting_offset(

@@ -1,23 +1,20 @@
-"""A lite pull consumer's part in its group: from the first heartbeat to the leave-taking."""
+"""The background tasks of a lite pull consumer, from its beginning to its end."""
 
 from __future__ import annotations
 
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.lite_pull.assignment import PolledQueues
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
-from rocketmq_py.consumer.push.session import CONSUME_FROM_WHERE
-from rocketmq_py.errors import ConditionRefusedError, ConfigurationError
-from rocketmq_py.protocol.bodies import ConsumerData, ConsumeType, MessageModel
-
-LEAVE_SHARE = 0.8
-"""The part of ``close_timeout`` for commits and leave-taking. What is left is for the client."""
+from rocketmq_py.errors import ConditionRefusedError
+from rocketmq_py.protocol.bodies import ConsumeType
 
 
-class LitePullMembership:
+class LitePullSession:
     """Has the background tasks of a lite pull consumer, and joins its group when something is subscribed.
 
     Args:
@@ -25,6 +22,9 @@ class LitePullMembership:
         config: the consumer's settings.
         subscriptions: what is subscribed, by topic; may change.
         queues: what is shared out.
+
+    Attributes:
+        join: makes it a member of the group, as Membership has it.
     """
 
     def __init__(
@@ -47,7 +47,15 @@ class LitePullMembership:
             assigned=queues.topics,
             assign=queues.assign,
         )
-        self._joined = trio.Event()
+        self._membership = Membership(
+            client,
+            config.group,
+            subscriptions,
+            ConsumeType.PULL,
+            config.consume_from,
+            members_changed=self._rebalancer.wake,
+        )
+        self.join = self._membership.join
         self._stopping = trio.Event()
         self._ended: trio.Event | None = None
 
@@ -70,27 +78,11 @@ class LitePullMembership:
                 nursery.cancel_scope.cancel()
         finally:
             forget_routes()
-            with trio.move_on_after(self._config.close_timeout * LEAVE_SHARE, shield=True):
-                await self._leave()
-            ended.set()
-
-    def join(self) -> None:
-        """Become a member of the group, unless it is one.
-
-        Raises:
-            ConfigurationError: another consumer of the client is.
-        """
-        if self._joined.is_set():
-            return
-        heartbeats, group = self._client.heartbeats, self._config.group
-        if heartbeats.has_consumer(group):
-            raise ConfigurationError(
-                f"a consumer of this client is in group {group!r} already: "
-                "give each its own client, by opening it with an address"
+            # No handlers have to end: commits have their time as well.
+            await self._membership.leave(
+                self._config.close_timeout, self._queues.leave, finish_share=DRAIN_SHARE + COMMIT_SHARE
             )
-        heartbeats.add_consumer(group, self._describe)
-        self._client.on_members_changed(group, self._rebalancer.wake)
-        self._joined.set()
+            ended.set()
 
     def subscription_changed(self, topic: str) -> None:
         """Have brokers told, and queues shared out, at once: the topic is subscribed otherwise."""
@@ -104,7 +96,7 @@ class LitePullMembership:
             await self._ended.wait()
 
     async def _share_out(self) -> None:
-        await self._joined.wait()
+        await self._membership.joined.wait()
         await self._rebalancer.run()
 
     async def _check_conditions(self) -> None:
@@ -113,19 +105,3 @@ class LitePullMembership:
                 await self._subscriptions.keep_checked()
             except ConditionRefusedError:
                 self._queues.line.wake()  # whoever polls is told
-
-    async def _leave(self) -> None:
-        if self._joined.is_set():
-            self._client.on_members_changed(self._config.group, None)
-        await self._queues.leave()
-        if self._joined.is_set():
-            await self._client.heartbeats.remove_consumer(self._config.group)
-
-    def _describe(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self._config.group,
-            consume_type=ConsumeType.PULL,
-            message_model=MessageModel.CLUSTERING,
-            consume_from_where=CONSUME_FROM_WHERE[self._config.consume_from],
-            subscription_data_set=tuple(self._subscriptions.values()),
-        )

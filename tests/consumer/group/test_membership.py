@@ -1,0 +1,185 @@
+"""Whoever has left a group is announced no more, and brokers hear of it: whatever the leaving ran into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer, PopConsumer, PushConsumer
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.bodies import ConsumerList, Heartbeat
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.consumer.received import stored
+from tests.scripted import ScriptedServer, scripted_cluster
+
+KINDS = [LitePullConsumer, PopConsumer, PushConsumer]
+
+
+class Broker:
+    """Has one message, counts those as members that it hears of, and answers what ``mute`` does not name."""
+
+    def __init__(self, *mute: RequestCode) -> None:
+        self.mute = set(mute)
+        self.members: set[str] = set()
+        self.held: list[tuple[Connection, Command]] = []
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        if request.code in self.mute:
+            self.held.append((connection, request))
+        elif request.code == RequestCode.HEART_BEAT:
+            heartbeat = Heartbeat.decode(request.body)
+            if any(data.group_name == "g" for data in heartbeat.consumer_data_set):
+                self.members.add(heartbeat.client_id)
+            connection.respond(request, ResponseCode.SUCCESS)
+        elif request.code == RequestCode.UNREGISTER_CLIENT:
+            self.members.discard(request.fields["clientID"])
+            connection.respond(request, ResponseCode.SUCCESS)
+        elif request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+            body = ConsumerList(consumer_id_list=tuple(sorted(self.members))).encode()
+            connection.respond(request, ResponseCode.SUCCESS, body=body)
+        elif request.code == RequestCode.PULL_MESSAGE:
+            offset = int(request.fields["queueOffset"])
+            numbers = {"nextBeginOffset": "1", "minOffset": "0", "maxOffset": "1"}
+            fields = {**numbers, "suggestWhichBrokerId": "0"}
+            if not offset:
+                connection.respond(request, ResponseCode.SUCCESS, fields, stored(0))
+        elif request.code == RequestCode.POP_MESSAGE:
+            connection.respond(request, ResponseCode.POLLING_TIMEOUT)
+        else:
+            connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
+
+    def answer_held(self) -> None:
+        self.mute.clear()
+        for connection, request in self.held:
+            self(connection, request)
+        self.held.clear()
+
+
+async def consume(consumer: Any, came: trio.Event) -> None:
+    """Have a consumer of the kind be at work, with one message done with but not committed."""
+    if isinstance(consumer, PushConsumer):
+        await consumer.run(setting(came))
+    elif isinstance(consumer, LitePullConsumer):
+        while not await consumer.poll():
+            pass
+        consumer._queues.settle()
+        came.set()
+    else:
+        came.set()
+    await trio.sleep_forever()
+
+
+def setting(came: trio.Event) -> Any:
+    async def handle(_: ReceivedMessage) -> None:
+        came.set()
+
+    return handle
+
+
+def consumer_of(kind: type[Any], client: ClientInstance, **options: Any) -> Any:
+    consumer = kind(client, group="g", consume_from=ConsumeFrom.FIRST, **options)
+    consumer.subscribe("T")
+    return consumer
+
+
+async def until_asked(server: ScriptedServer, code: RequestCode) -> None:
+    with trio.fail_after(60):
+        while not server.asked(code):
+            await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["closed", "its nursery cancelled"])
+async def test_a_group_is_left_although_commits_time_out(
+    kind: type[Lifespan], how: str, jumping_clock: trio.testing.MockClock
+) -> None:
+    broker = Broker(RequestCode.UPDATE_CONSUMER_OFFSET)
+    async with (
+        scripted_cluster(broker, queues=1) as cluster,
+        ClientInstance(cluster.address, request_timeout=30) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.routes.get("T")
+        (server,) = cluster.brokers.values()
+        consumer = consumer_of(kind, client)
+        came = trio.Event()
+        async with trio.open_nursery() as its_nursery:
+            await consumer.start(its_nursery)
+            its_nursery.start_soon(consume, consumer, came)
+            with trio.fail_after(60):
+                await came.wait()
+            await client.heartbeats.send()
+            assert broker.members == {client.client_id}
+            if how == "closed":
+                began = trio.current_time()
+                await consumer.aclose()
+                assert trio.current_time() - began <= consumer.close_timeout
+            its_nursery.cancel_scope.cancel()
+        assert not client.heartbeats.has_consumer("g")
+        assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
+        assert not broker.members
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_group_is_left_when_a_late_heartbeat_is_answered_that_named_it(
+    kind: type[Lifespan], jumping_clock: trio.testing.MockClock
+) -> None:
+    broker = Broker(RequestCode.HEART_BEAT)
+    async with scripted_cluster(broker, queues=1) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        (server,) = cluster.brokers.values()
+        consumer = consumer_of(kind, client, close_timeout=0.01)
+        async with trio.open_nursery() as its_nursery:
+            await consumer.start(its_nursery)
+            if isinstance(consumer, PushConsumer):
+                its_nursery.start_soon(consumer.run, setting(trio.Event()))
+            client.heartbeats.send_soon()
+            await until_asked(server, RequestCode.HEART_BEAT)
+            await consumer.aclose()
+            its_nursery.cancel_scope.cancel()
+        assert not server.asked(RequestCode.UNREGISTER_CLIENT), (
+            "the broker has it to read after the heartbeat"
+        )
+        broker.answer_held()
+        await until_asked(server, RequestCode.UNREGISTER_CLIENT)
+        assert not broker.members
+
+
+async def test_who_has_joined_again_meanwhile_is_not_unregistered(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    broker = Broker(RequestCode.HEART_BEAT)
+    async with scripted_cluster(broker, queues=1) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        (server,) = cluster.brokers.values()
+        async with consumer_of(PopConsumer, client):
+            client.heartbeats.send_soon()
+            await until_asked(server, RequestCode.HEART_BEAT)
+            with trio.move_on_after(0) as scope:
+                await client.heartbeats.remove_consumer("g")
+            assert scope.cancelled_caught
+            async with consumer_of(LitePullConsumer, client):
+                broker.answer_held()
+                await client.heartbeats.send()
+                await trio.sleep(5)
+                assert not server.asked(RequestCode.UNREGISTER_CLIENT)
+                assert broker.members == {client.client_id}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_client_has_one_consumer_of_a_group(kind: type[Lifespan], client: ClientInstance) -> None:
+    async with consumer_of(PopConsumer, client):
+        with pytest.raises(ConfigurationError, match="each its own client"):
+            async with consumer_of(kind, client) as second:
+                await second.run(print)
+        assert client.heartbeats.has_consumer("g"), "the first one's"
+    assert not client.heartbeats.has_consumer("g")
