@@ -330,6 +330,34 @@ async def test_a_correction_backwards_begins_anew(looping: Looping, status: Pull
     assert looping.held.safe_offset == 7
 
 
+async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_once(
+    looping: Looping, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    looping.start = 4
+    looping.puller.answer(*[answered(NO_NEW, place) for place in range(3, -20, -1)])
+    await trio.sleep(28)
+    assert looping.puller.offsets == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert [record.message for record in caplog.records] == [
+        "pulling T/broker-a/0: the broker corrects offset 4 to 3"
+    ]
+
+
+async def test_it_does_not_go_back_to_before_the_queue_begins(looping: Looping) -> None:
+    looping.start = 9
+    looping.puller.answer(attrs.evolve(answered(MOVED, 1), min_offset=5))
+    await settled()
+    assert looping.puller.offsets == [9, 5]
+
+
+async def test_messages_that_come_again_are_not_handed_out_again(
+    looping: Looping, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
+    await trio.sleep(60)
+    assert looping.puller.offsets == [0, *[2] * 6, 3]
+    assert [message.queue_offset for message in iter(looping.held.take, None)] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("offset", [None, 7])
 async def test_beginning_again_forgets_what_is_held(looping: Looping, offset: int | None) -> None:
     await settled()

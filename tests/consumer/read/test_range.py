@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader
+from rocketmq_py.consumer.read.range import first_at
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
@@ -75,15 +77,36 @@ async def offsets_of(
     ("answers", "expected"),
     [
         ([(FOUND, 5, body_of([3, 4])), (FOUND, 12, body_of([8, 9, 10, 11]))], [3, 4, 8, 9]),
-        ([(MOVED, 8, b""), (FOUND, 12, body_of(range(8, 12)))], [8, 9]),
-        ([(NO_MATCHED, 12, b"")], []),
-        ([(NO_NEW, 3, b"")], []),
-        ([(FOUND, 5, body_of([3, 4])), (MOVED, 1, b"")], [3, 4]),
+        ([(MOVED, 8, b""), (MOVED, 8, b""), (FOUND, 12, body_of(range(8, 12)))], [8, 9]),
+        ([(NO_MATCHED, 12, b""), (NO_MATCHED, 12, b"")], []),
+        ([(NO_NEW, 3, b""), (NO_NEW, 3, b"")], []),
+        ([(FOUND, 5, body_of([3, 4])), (MOVED, 1, b""), (MOVED, 1, b"")], [3, 4]),
+        ([(NO_NEW, 3, b""), (FOUND, 12, body_of(range(3, 12)))], [3, 4, 5, 6, 7, 8, 9]),
+        ([(MOVED, 8, b""), (FOUND, 12, body_of(range(3, 12)))], [3, 4, 5, 6, 7, 8, 9]),
+        ([(FOUND, 3, body_of(range(3, 7))), (FOUND, 12, body_of(range(7, 12)))], [3, 4, 5, 6, 7, 8, 9]),
     ],
-    ids=["gap", "deleted", "filtered", "shorter", "lost"],
+    ids=["gap", "deleted", "skipped", "shorter", "lost", "late", "late replica", "place that stands still"],
 )
-async def test_the_end_is_found_over_gaps(answers: list[tuple[int, int, bytes]], expected: list[int]) -> None:
+async def test_the_end_is_found_over_gaps(
+    answers: list[tuple[int, int, bytes]], expected: list[int], jumping_clock: trio.testing.MockClock
+) -> None:
     assert await offsets_of(ScriptedQueue(*answers), 3, 10) == expected
+
+
+async def test_a_filter_leaves_gaps_that_are_no_loss() -> None:
+    queue = ScriptedQueue((NO_MATCHED, 7, b""), (NO_MATCHED, 12, b""))
+    async with scripted_cluster(queue, queues=1) as cluster, Reader(cluster.address) as reader:
+        assert [message async for message in reader.range(QUEUE, 3, 10, tags="A")] == []
+    assert queue.pulled == [3, 7]
+
+
+async def test_one_answer_without_messages_is_not_the_end_of_time(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    """Where a group is set to a time, the end would be committed."""
+    queue = ScriptedQueue((NO_NEW, 4, b""), (FOUND, 20, body_of(range(4, 20))), offset_at=4)
+    async with scripted_cluster(queue, queues=1) as cluster, ClientInstance(cluster.address) as client:
+        assert await first_at(client, "g", QUEUE, 51) == 6
 
 
 async def test_a_range_is_no_wider_than_the_queue() -> None:

@@ -334,15 +334,22 @@ MOVED = ResponseCode.PULL_OFFSET_MOVED
     ("answers", "expected"),
     [
         ([(FOUND, 2, body_of([0, 1])), (FOUND, 10, body_of([7]))], [0, 1, 7]),
-        ([(MOVED, 5, b""), (FOUND, 10, body_of([5, 6]))], [5, 6]),
-        ([(NO_MATCHED, 8, b""), (FOUND, 12, body_of([8, 9, 10, 11]))], [8, 9]),
-        ([(NO_NEW, 4, b""), (FOUND, 12, body_of([4]))], [4]),
-        ([(FOUND, 2, body_of([0, 1])), (NO_NEW, 2, b"")], [0, 1]),
-        ([(FOUND, 2, body_of([0, 1])), (MOVED, 1, b"")], [0, 1]),
+        ([(MOVED, 5, b""), (MOVED, 5, b""), (FOUND, 10, body_of([5, 6]))], [5, 6]),
+        ([(NO_MATCHED, 8, b"")] * 2 + [(FOUND, 12, body_of([8, 9, 10, 11]))], [8, 9]),
+        ([(NO_NEW, 4, b""), (NO_NEW, 4, b""), (FOUND, 12, body_of([4]))], [4]),
+        ([(FOUND, 2, body_of([0, 1])), (NO_NEW, 2, b""), (NO_NEW, 2, b"")], [0, 1]),
+        ([(FOUND, 2, body_of([0, 1])), (MOVED, 1, b""), (MOVED, 1, b"")], [0, 1]),
+        ([(FOUND, 4, body_of(range(4))), (NO_NEW, 4, b""), (FOUND, 10, body_of(range(4, 10)))], [*range(10)]),
+        ([(MOVED, 0, b""), (FOUND, 10, body_of(range(10)))], [*range(10)]),
     ],
-    ids=["gap", "deleted", "filtered and beyond the end", "skipped", "shorter", "lost"],
-)
-async def test_the_end_is_found_over_gaps(answers: list[tuple[int, int, bytes]], expected: list[int]) -> None:
+    ids=[
+        "gap", "deleted", "skipped and beyond the end", "skipped", "shorter", "lost",
+        "a replica that lags behind", "a broker that is being started",
+    ],
+)  # fmt: skip
+async def test_the_end_is_found_over_gaps(
+    answers: list[tuple[int, int, bytes]], expected: list[int], jumping_clock: trio.testing.MockClock
+) -> None:
     async with scripted_reading(ScriptedQueue(10, *answers)) as messages:
         assert [message.queue_offset async for message in messages] == expected
 
@@ -356,6 +363,62 @@ async def test_a_live_reading_follows_a_broker_that_lost_messages(
     async with scripted_reading(queue, stop_at_end=False, start=Start.END) as messages:
         assert await some_of(messages, 3) == [50, 51, 3]
     assert queue.pulled[:4] == [50, 52, 3, 3]
+
+
+async def test_an_answer_that_repeats_messages_is_not_handed_out_twice(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    """As when a broker names the place that was asked for, or one before it, as the next."""
+    again = [(FOUND, 0, body_of([0, 1]))] * 50
+    queue = ScriptedQueue(10, *again, (FOUND, 3, body_of([2])))
+    async with scripted_reading(queue, stop_at_end=False) as messages:
+        assert await some_of(messages, 3) == [0, 1, 2]
+    assert set(queue.pulled[1:51]) == {2}
+
+
+async def test_a_broker_that_goes_back_and_back_is_not_followed_without_pause(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = ScriptedQueue(5, *[(NO_NEW, place, b"") for place in range(4, -20, -1)])
+    async with scripted_reading(queue, stop_at_end=False, start=Start.END) as messages:
+        with trio.move_on_after(29):
+            await anext(messages)
+        assert queue.pulled[:7] == [5, 4, 3, 2, 1, 0, 0]
+        assert 10 <= len(queue.pulled) <= 12
+    assert len(caplog.records) == 1
+
+
+async def test_who_reads_to_the_end_hears_of_a_broker_that_is_away(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    queue = ScriptedQueue(10, (FOUND, 4, body_of(range(4))), *[(ResponseCode.SYSTEM_BUSY, 0, b"")] * 50)
+    async with scripted_reading(queue) as messages:
+        assert await some_of(messages, 4) == [0, 1, 2, 3]
+        with pytest.raises(BrokerError, match="SYSTEM_BUSY"):
+            await anext(messages)
+
+
+@pytest.mark.parametrize("stop_at_end", [False, True])
+async def test_a_queue_that_leaves_the_route_and_comes_back_is_read_on(
+    jumping_clock: trio.testing.MockClock, stop_at_end: bool
+) -> None:
+    """As it is while its broker is started anew."""
+    queue = ScriptedQueue(4, (FOUND, 2, body_of([0, 1])))
+    async with (
+        scripted_cluster(queue, queues=1) as cluster,
+        ClientInstance(cluster.address) as client,
+        Reader(client) as reader,
+        reader.open("T", start=Start.BEGINNING, stop_at_end=stop_at_end) as messages,
+    ):
+        assert await some_of(messages, 2) == [0, 1]
+        cluster.topics["T"] = (0, 0, 6)
+        await client.routes.refresh("T")
+        queue.answers.append((FOUND, 4, body_of([2, 3])))
+        cluster.topics["T"] = (1, 1, 6)
+        await client.routes.refresh("T")
+        assert await some_of(messages, 2) == [2, 3]
+    assert set(queue.pulled) <= {0, 2, 4}
+    assert queue.pulled.count(0) == 1
 
 
 async def test_what_nobody_takes_is_not_pulled_without_end() -> None:

@@ -25,15 +25,20 @@ class FailureLog:
 
     def failed(self, what: str, error: Exception, pause: float) -> None:
         """Note that ``what`` failed; it is tried again after ``pause`` seconds."""
+        if self.warn(f"{what}: {error}; trying again every {pause:g} s"):
+            self._said = True
+
+    def warn(self, text: str) -> bool:
+        """Note what may happen again and again; return whether it was logged."""
         now = trio.current_time()
         if now < self._quiet_until:
             self._not_logged += 1
-            return
+            return False
         others = f" ({self._not_logged} failures since the last line)" if self._not_logged else ""
-        logger.warning("%s: %s; trying again every %g s%s", what, error, pause, others)
+        logger.warning("%s%s", text, others)
         self._quiet_until = now + QUIET_SECONDS
         self._not_logged = 0
-        self._said = True
+        return True
 
     def succeeded(self, what: str) -> None:
         """Note that ``what``, which failed before, has succeeded."""

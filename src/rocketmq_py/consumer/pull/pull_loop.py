@@ -10,15 +10,15 @@ import attrs
 import trio
 
 from rocketmq_py import properties as names
-from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.counters import TopicCounts
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.pop_retry_topics import original_topic
 from rocketmq_py.consumer.group.queue_locks import Lock
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow, FlowLimits, flow_of
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, queue_name
-from rocketmq_py.errors import BrokerError, RocketMQError
+from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller, queue_name
+from rocketmq_py.consumer.pull.retry import PullRetry
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -75,8 +75,13 @@ class PullLoop:
         self._start = start
         self._may_commit = may_commit
         self._deliver = deliver
-        self._spoil_route = spoil_route
         self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
+        self._retry = PullRetry(
+            f"pulling {queue_name(self.queue)}",
+            failure_log,
+            spoil_route,
+            is_quiet=self._is_retry,  # brokers create a group's retry topic when they first hear of the group
+        )
         self._paused = False
         self._counts = counts or TopicCounts()
         self._begin_at: int | None = None
@@ -84,8 +89,6 @@ class PullLoop:
         self._scope = trio.CancelScope()
         self._turn = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
-        self._failure_log = failure_log
-        self._has_failed = False
 
     async def run(self) -> None:
         """Pull until the loop is dropped or this is cancelled."""
@@ -104,11 +107,11 @@ class PullLoop:
                 pulled = await self._pull(held)
                 if held is self.held:
                     self.flow = self._accept(held, pulled)
-                self._succeeded()
+                self._retry.succeeded()
             else:
                 await self._until_changed(held)
         except RocketMQError as error:
-            self.flow = self._failed(error)
+            self.flow = self._retry.failed(error)
         pause = WAIT_SECONDS.get(self.flow)
         if pause is not None:
             await trio.sleep(pause)
@@ -196,43 +199,15 @@ class PullLoop:
     def _accept(self, held: ProcessQueue, pulled: Pulled) -> Flow:
         """Take in what a pull brought and return what the loop does next."""
         asked = held.next_offset
-        if pulled.status is PullStatus.OFFSET_MOVED:
-            logger.warning(
-                "%s: the broker corrects offset %d to %d", queue_name(self.queue), asked, pulled.next_offset
-            )
-        if pulled.next_offset < asked:
-            # The broker has lost messages, or an operator set it back: the offsets that are held here
-            # stand for other messages now.
-            self._hold_from(pulled.next_offset)
-            return Flow.PULLING
-        if pulled.messages:
-            held.put(
-                self._as_sent(pulled.messages) if self._is_retry else pulled.messages, pulled.next_offset
-            )
+        place, flow = self._retry.go_on(asked, self.asked_at, pulled)
+        if place < asked:
+            self._hold_from(place)  # the offsets that are held here stand for other messages now
+        elif pulled.messages and place > asked:
+            held.put(self._as_sent(pulled.messages) if self._is_retry else pulled.messages, place)
             self._deliver(held)
-            return Flow.PULLING
-        held.put((), pulled.next_offset)
-        at_once = trio.current_time() - self.asked_at < WAIT_SECONDS[Flow.STALLED]
-        return Flow.STALLED if at_once and pulled.next_offset == asked else Flow.PULLING
-
-    def _failed(self, error: RocketMQError) -> Flow:
-        if error.spoils_route:
-            self._spoil_route()
-        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
-            return Flow.BUSY
-        what, pause = f"pulling {queue_name(self.queue)}", WAIT_SECONDS[Flow.FAILED]
-        if self._is_retry:
-            # Brokers create a group's retry topic when they first hear of the group.
-            logger.debug("%s: %s; trying again every %g s", what, error, pause)
         else:
-            self._failure_log.failed(what, error, pause)
-            self._has_failed = True
-        return Flow.FAILED
-
-    def _succeeded(self) -> None:
-        if self._has_failed:
-            self._has_failed = False
-            self._failure_log.succeeded(f"pulling {queue_name(self.queue)}")
+            held.put((), place)
+        return flow
 
     async def _until_changed(self, held: ProcessQueue) -> None:
         """Wait until the queue may be pulled from again."""

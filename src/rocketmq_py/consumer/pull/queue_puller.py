@@ -50,7 +50,7 @@ class Pulled:
     Attributes:
         status: what became of it.
         messages: those that the subscription wants, in the order of their offsets.
-        next_offset: where the next pull begins, says the broker.
+        next_offset: where the next pull begins, says the broker; after the last of the messages that it gave.
         min_offset: the queue's first message.
         max_offset: the offset that the queue's next message will get.
     """
@@ -199,17 +199,20 @@ class QueuePuller:
 
     def _decode(self, raw: RawPulled, subscription: SubscriptionData) -> Pulled:
         messages: list[ReceivedMessage] = []
+        next_offset = raw.next_offset
         if raw.status is PullStatus.FOUND:
             messages = self.namespace.unwrap_messages(decode_messages(raw.body, self.queue.broker_name))
             if delta := raw.offset_delta:
                 messages = [
                     attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages
                 ]
+            if messages:  # whatever the broker says: else the same ones might come again
+                next_offset = max(next_offset, messages[-1].queue_offset + 1)
             if subscription.tags_set:
                 # Brokers compare only hashes of the tags.
                 wanted = {tag.encode() for tag in subscription.tags_set}
                 messages = [message for message in messages if tag_in(message.encoded_properties) in wanted]
-        return Pulled(raw.status, messages, raw.next_offset, raw.min_offset, raw.max_offset)
+        return Pulled(raw.status, messages, next_offset, raw.min_offset, raw.max_offset)
 
 
 def queue_name(queue: MessageQueue) -> str:

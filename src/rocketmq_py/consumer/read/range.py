@@ -10,7 +10,8 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.group.subscriptions import check_condition
-from rocketmq_py.consumer.pull.queue_puller import QueuePuller
+from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller
+from rocketmq_py.consumer.pull.retry import LossCheck, is_filtered
 from rocketmq_py.consumer.read.stream import (
     BATCH_SIZE,
     READER_GROUP,
@@ -76,6 +77,7 @@ class QueueRange:
         self._puller = QueuePuller(
             client, group, queue, batch_size=BATCH_SIZE, hold=0.0, timeout=TIMEOUT_SECONDS
         )
+        self._loss = LossCheck(self._puller, has_gaps=is_filtered(subscription))
         self._place: int | None = None
         self.end = 0
         self._messages: Iterator[ReceivedMessage] = iter(())
@@ -115,8 +117,12 @@ class QueueRange:
             if place >= self.end:
                 return ()
             pulled = await self._puller.pull(place, self._subscription)
-            # A broker that has nothing more there has lost it.
-            self._place = pulled.next_offset if pulled.next_offset > place else self.end
+            if pulled.status is PullStatus.FOUND and pulled.next_offset > place:
+                self._loss.found()
+                self._place = pulled.next_offset
+            else:
+                gap = await self._loss.gap(place, self.end, pulled)
+                self._place = place if gap is None else gap.end
             messages = [
                 message
                 for message in pulled.messages

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.failure_log import FailureLog
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller, RawPulled, queue_name
+from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
 from rocketmq_py.consumer.read.chunk_buffer import Buffer, Line
 from rocketmq_py.consumer.read.read_ahead import ReadAhead
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
-from rocketmq_py.errors import (
-    BrokerError,
-    NoQueueError,
-    QueueGoneError,
-    RocketMQError,
-    TopicNotFoundError,
-)
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 RAW_BATCH_SIZE = 1024
@@ -63,24 +56,26 @@ class SpanPull:
         patience: float,
         has_gaps: bool,
     ) -> None:
-        self._client = client
         self._span = span
         self._subscription = subscription
         self._buffer = buffer
         self._line = line
         self._depth = depth
-        self._failure_log = failure_log
-        self._patience = patience
         self._has_gaps = has_gaps
         self._puller = QueuePuller(
             client, group, span.queue, batch_size=RAW_BATCH_SIZE, hold=0.0, timeout=TIMEOUT_SECONDS
         )
         self._ahead = ReadAhead(nursery, self._pull, buffer)
-        self._what = f"pulling {queue_name(span.queue)}"
+        spoil_route = partial(client.routes.spoil, span.queue.topic)
+        self._retry = BoundedRetry(
+            client,
+            self._puller,
+            PullRetry(f"pulling {queue_name(span.queue)}", failure_log, spoil_route),
+            patience=patience,
+            has_gaps=has_gaps,
+        )
         self._offset = span.start
         self._size = FIRST_CHUNK_SIZE
-        self._failing_since: float | None = None
-        self._doubted = False
 
     async def run(self) -> None:
         """Put the span's chunks into the line.
@@ -126,7 +121,7 @@ class SpanPull:
             self._put(chunk, reserved, asked, is_limited=limit < self._span.end)
 
     def _put(self, chunk: PulledChunk, reserved: int, asked: int, *, is_limited: bool) -> None:
-        self._doubted = False
+        self._retry.found()
         if chunk.lost is None:
             self._ahead.learn(asked, chunk.next - chunk.first, is_limited=is_limited)
         self._offset = chunk.next
@@ -148,68 +143,17 @@ class SpanPull:
         try:
             pulled = await self._pull(self._offset, self._offset + asked)
         except RocketMQError as error:
-            return await self._failed(error)
-        if self._failing_since is not None:
-            self._failing_since = None
-            self._failure_log.succeeded(self._what)
+            return self._lose(self._span.end) if await self._retry.is_gone(error) else None
+        self._retry.answered()
         if self._is_found(pulled):
             return self._chunk(pulled, limit)
-        return await self._not_found(pulled)
-
-    async def _not_found(self, pulled: RawPulled) -> PulledChunk | None:
-        """Return the loss, when it is believed."""
-        offset, end = self._offset, self._span.end
-        upto = min(pulled.next_offset, end)
-        if pulled.status is PullStatus.OFFSET_MOVED:
-            upto = min(pulled.min_offset, end)
-        elif self._has_gaps and upto > offset:
-            self._doubted = False
-            self._offset = upto
+        gap = await self._retry.gap(self._offset, self._span.end, pulled)
+        if gap is None:
             return None
-        if self._doubted:
-            return self._lose(upto if upto > offset else end)
-        # A replica may lag behind, and a broker that has just been started may not have read all that it
-        # has: a loss is believed when the master says it, once more.
-        self._doubted = True
-        self._puller.ask_master()
-        if upto <= offset:
-            await trio.sleep(WAIT_SECONDS[Flow.FAILED])
+        if gap.is_lost:
+            return self._lose(gap.end)
+        self._offset = gap.end
         return None
 
     def _lose(self, upto: int) -> PulledChunk:
         return PulledChunk(self._span, b"", self._offset, upto, lost=(self._offset, upto))
-
-    async def _failed(self, error: RocketMQError) -> PulledChunk | None:
-        """Wait before the next try; return the loss where the queue is gone. Raise ``error`` at last."""
-        end = self._span.end
-        if isinstance(error, QueueGoneError):
-            return self._lose(end)
-        if isinstance(error, BrokerError):
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return self._lose(end)
-            if not error.retriable:
-                raise error
-        now = trio.current_time()
-        if self._failing_since is None:
-            self._failing_since = now
-        if isinstance(error, NoQueueError) and await self._is_gone():
-            return self._lose(end)
-        if now - self._failing_since >= self._patience:
-            raise error
-        if error.spoils_route:
-            self._client.routes.spoil(self._span.queue.topic)
-        self._failure_log.failed(self._what, error, WAIT_SECONDS[Flow.FAILED])
-        await trio.sleep(WAIT_SECONDS[Flow.FAILED])
-        return None
-
-    async def _is_gone(self) -> bool:
-        """Whether the queue is known no more, though its broker is there: one that is away may come back."""
-        queue, client = self._span.queue, self._client
-        try:
-            with suppress(TopicNotFoundError):
-                if queue in (await client.routes.refresh(queue.topic)).read_queues:
-                    return False
-            cluster = await client.name_servers.cluster_info()
-        except RocketMQError:
-            return False
-        return queue.broker_name in cluster.broker_addr_table

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Self, TypeAlias
 
 import trio
@@ -15,8 +17,9 @@ from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
 from rocketmq_py.consumer.group.subscriptions import check_condition
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
-from rocketmq_py.consumer.pull.queue_puller import QueuePuller, queue_name
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
+from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, queue_name
+from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
 from rocketmq_py.consumer.read.start import Start, StartKind
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -27,11 +30,16 @@ READER_GROUP = "TOOLS_CONSUMER"
 BATCH_SIZE = 32
 HOLD_SECONDS = 15.0
 TIMEOUT_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
+"""How long a broker that does not answer is waited for by who reads to the end."""
 BUFFERED_ANSWERS = 8
 """Answers that may wait for the reader's user, beside one that each queue's task has at hand."""
 YIELD_EVERY = 64
 
 _Item: TypeAlias = "list[ReceivedMessage] | RocketMQError"
+_Send: TypeAlias = "trio.MemorySendChannel[_Item]"
+
+logger = logging.getLogger("rocketmq_py.consumer")
 
 
 class MessageStream(Lifespan):
@@ -70,6 +78,8 @@ class MessageStream(Lifespan):
         self._opened_ms = opened_ms
         self._failure_log = FailureLog()
         self._scopes: dict[MessageQueue, trio.CancelScope] = {}
+        # Where each queue is read next, also of those whose broker is away.
+        self._places: dict[MessageQueue, int] = {}
         self._messages: Iterator[ReceivedMessage] = iter(())
         self._until_yield = YIELD_EVERY
         self._forget_routes: Callable[[], None] | None = None
@@ -82,6 +92,8 @@ class MessageStream(Lifespan):
 
         Raises:
             BrokerError: a broker refuses to be read from. What can be mended by another try is tried again.
+            NameServerError, ConnectError, ConnectionLostError, RequestTimeoutError, NoQueueError: on the way
+                to the end, a queue was tried again for a minute without an answer.
             ClosedError: it is used outside of its ``async with``.
         """
         self._until_yield -= 1
@@ -119,14 +131,15 @@ class MessageStream(Lifespan):
         queues = route.read_queues
         if not queues:
             raise NoQueueError(f"topic {topic!r} has no queue that may be read")
-        starts = await map_over_brokers(queues, self._begin)
+        self._places = await map_over_brokers(queues, self._begin)
         ends: Mapping[MessageQueue, int] = {}
         if self._stop_at_end:
             ends = await map_over_brokers(queues, client.brokers.max_offset)
         for queue in queues:
-            self._take_up(queue, starts[queue], ends.get(queue))
+            self._start_reading(queue, ends.get(queue))
         if self._stop_at_end:
             self._send.close()  # the last task of a queue to end then ends the iteration
+            return  # a queue whose broker is away comes back, or is found to be gone when it is asked for
         self._forget_routes = client.on_route(self._route_changed)
         self._route_changed(client.routes.get_nowait(topic) or route)  # it may have while brokers were asked
 
@@ -142,12 +155,12 @@ class MessageStream(Lifespan):
         for queue in self._scopes.keys() - set(route.read_queues):
             self._scopes.pop(queue).cancel()
         for queue in route.read_queues:
-            if queue not in self._scopes and not self._stop_at_end:
-                self._take_up(queue, None, None)
+            if queue not in self._scopes:
+                self._start_reading(queue, None)
 
-    def _take_up(self, queue: MessageQueue, offset: int | None, end: int | None) -> None:
+    def _start_reading(self, queue: MessageQueue, end: int | None) -> None:
         self._scopes[queue] = scope = trio.CancelScope()
-        self.nursery.start_soon(self._read, queue, offset, end, scope, self._send.clone())
+        self.nursery.start_soon(self._read, queue, end, scope, self._send.clone())
 
     async def _begin(self, queue: MessageQueue) -> int:
         """Return where to begin in a queue that is there at the beginning."""
@@ -174,12 +187,11 @@ class MessageStream(Lifespan):
     async def _read(
         self,
         queue: MessageQueue,
-        offset: int | None,
         end: int | None,
         scope: trio.CancelScope,
-        send: trio.MemorySendChannel[_Item],
+        send: _Send,
     ) -> None:
-        """Read a queue from ``offset`` (None looks it up) to ``end`` (None never ends)."""
+        """Read a queue to ``end`` (None never ends)."""
         puller = QueuePuller(
             self._client,
             READER_GROUP,
@@ -188,50 +200,74 @@ class MessageStream(Lifespan):
             hold=HOLD_SECONDS if end is None else 0.0,
             timeout=TIMEOUT_SECONDS,
         )
-        what, has_failed = f"reading {queue_name(queue)}", False
+        spoil_route = partial(self._client.routes.spoil, queue.topic)
+        retry = PullRetry(f"reading {queue_name(queue)}", self._failure_log, spoil_route)
+        with scope, send:
+            try:
+                if end is None:
+                    await self._read_on(puller, retry, send)
+                else:
+                    await self._read_to(end, puller, retry, send)
+            except RocketMQError as error:
+                await send.send(error)
+
+    async def _read_on(self, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
+        """Read a queue without end."""
+        queue = puller.queue
+        while True:
+            try:
+                if queue not in self._places:
+                    self._places[queue] = await self._begin_later(queue)
+                asked, asked_at = self._places[queue], trio.current_time()
+                pulled = await puller.pull(asked, self._subscription)
+            except RocketMQError as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                flow = retry.failed(error)
+            else:
+                retry.succeeded()
+                await self._give(send, pulled, asked, sys.maxsize)
+                self._places[queue], flow = retry.go_on(asked, asked_at, pulled)
+            if flow in WAIT_SECONDS:
+                await trio.sleep(WAIT_SECONDS[flow])
+
+    async def _read_to(self, end: int, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
+        """Read a queue to its end, or to what is left of it."""
+        place = self._places[puller.queue]
+        bounded = BoundedRetry(
+            self._client, puller, retry, patience=PATIENCE_SECONDS, has_gaps=is_filtered(self._subscription)
+        )
+        while place < end:
+            try:
+                pulled = await puller.pull(place, self._subscription)
+            except RocketMQError as error:
+                if not await bounded.is_gone(error):
+                    continue
+                gap: Gap | None = Gap(end, is_lost=True)
+            else:
+                bounded.answered()
+                await self._give(send, pulled, place, end)
+                if pulled.status is PullStatus.FOUND and pulled.next_offset > place:
+                    bounded.found()
+                    place = pulled.next_offset
+                    continue
+                gap = await bounded.gap(place, end, pulled)
+            if gap is not None:
+                if gap.is_lost:
+                    name = queue_name(puller.queue)
+                    logger.warning("reading %s: offsets %d to %d are there no more", name, place, gap.end - 1)
+                place = gap.end
+
+    async def _give(self, send: _Send, pulled: Pulled, begin: int, end: int) -> None:
         # What comes first may be from just before the time; see offset_before.
         since_ms = self._start_at.value if self._start_at.kind is StartKind.TIME else 0
-        with scope, send:
-            while end is None or offset is None or offset < end:
-                try:
-                    if offset is None:
-                        offset = await self._begin_later(queue)
-                    asked_at = trio.current_time()
-                    pulled = await puller.pull(offset, self._subscription)
-                except RocketMQError as error:
-                    if isinstance(error, BrokerError) and not error.retriable:
-                        await send.send(error)
-                        return
-                    if error.spoils_route:
-                        self._client.routes.spoil(queue.topic)
-                    self._failure_log.failed(what, error, WAIT_SECONDS[Flow.FAILED])
-                    has_failed = True
-                    await trio.sleep(WAIT_SECONDS[Flow.FAILED])
-                    continue
-                if has_failed:
-                    self._failure_log.succeeded(what)
-                    has_failed = False
-                messages = _between(pulled.messages, offset, end, since_ms)
-                if messages:
-                    await send.send(messages)
-                if pulled.next_offset <= offset:
-                    if end is not None:
-                        return  # what was there has been read, or lost
-                    if trio.current_time() - asked_at < WAIT_SECONDS[Flow.STALLED]:
-                        await trio.sleep(WAIT_SECONDS[Flow.STALLED])
-                offset = pulled.next_offset
-
-
-def _between(
-    messages: Sequence[ReceivedMessage], offset: int, end: int | None, since_ms: int
-) -> list[ReceivedMessage]:
-    if end is None:
-        end = sys.maxsize
-    return [
-        message
-        for message in messages
-        if offset <= message.queue_offset < end and message.store_time_ms >= since_ms
-    ]
+        messages = [
+            message
+            for message in pulled.messages
+            if begin <= message.queue_offset < end and message.store_time_ms >= since_ms
+        ]
+        if messages:
+            await send.send(messages)
 
 
 async def offset_before(brokers: BrokerCalls, queue: MessageQueue, timestamp_ms: int) -> int:

@@ -1,0 +1,221 @@
+"""What follows a pull that failed, or that brought nothing: how long to wait, and what to believe of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+import attrs
+import trio
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.group.failure_log import QUIET_SECONDS, FailureLog
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
+from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, RawPulled
+from rocketmq_py.errors import BrokerError, NoQueueError, QueueGoneError, RocketMQError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import SubscriptionData
+from rocketmq_py.protocol.subscription import SQL92
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+
+class PullRetry:
+    """When to ask a broker again, and for what.
+
+    Args:
+        what: what is done, for the log, such as "pulling T/broker-a/0".
+        failure_log: logs failures; shared by those who ask the same broker.
+        spoil_route: told when an error shows that the topic's route is out of date.
+        is_quiet: whether failures are expected, and no more than a line for who looks for faults.
+    """
+
+    def __init__(
+        self, what: str, failure_log: FailureLog, spoil_route: Callable[[], None], *, is_quiet: bool = False
+    ) -> None:
+        self._what = what
+        self._failure_log = failure_log
+        self._spoil_route = spoil_route
+        self._is_quiet = is_quiet
+        self._has_failed = False
+        self._corrections = FailureLog()
+        self._went_back_at = -math.inf
+
+    def failed(self, error: RocketMQError) -> Flow:
+        """Note a failure; return what to do next, which WAIT_SECONDS gives the time for."""
+        if error.spoils_route:
+            self._spoil_route()
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            return Flow.BUSY
+        pause = WAIT_SECONDS[Flow.FAILED]
+        if self._is_quiet:
+            logger.debug("%s: %s; trying again every %g s", self._what, error, pause)
+        else:
+            self._failure_log.failed(self._what, error, pause)
+            self._has_failed = True
+        return Flow.FAILED
+
+    def succeeded(self) -> None:
+        """Note that there was an answer."""
+        if self._has_failed:
+            self._has_failed = False
+            self._failure_log.succeeded(self._what)
+
+    def go_on(self, asked: int, asked_at: float, pulled: Pulled) -> tuple[int, Flow]:
+        """Return where to go on after an answer, and what to do next.
+
+        It goes back where the broker says that the queue does not reach so far (it has lost messages, or an
+        operator has set it back), but not to before the queue's beginning, and only once without a pause:
+        a broker that says so again and again would have the same messages handed out without end.
+
+        Args:
+            asked: the offset that was asked for.
+            asked_at: when, on trio's clock.
+            pulled: the answer.
+        """
+        place, now = pulled.next_offset, trio.current_time()
+        if pulled.status is PullStatus.OFFSET_MOVED or place < asked:
+            self._corrections.warn(f"{self._what}: the broker corrects offset {asked} to {place}")
+        if place > asked:
+            return place, Flow.PULLING
+        if pulled.status is PullStatus.FOUND:  # nothing that was asked for
+            return asked, Flow.FAILED
+        if place < asked:
+            place = max(place, pulled.min_offset, 0)
+            was_back, self._went_back_at = self._went_back_at, now
+            if place >= asked or now - was_back < QUIET_SECONDS:
+                return min(place, asked), Flow.FAILED
+            return place, Flow.PULLING
+        return asked, Flow.STALLED if now - asked_at < WAIT_SECONDS[Flow.STALLED] else Flow.PULLING
+
+
+@attrs.frozen
+class Gap:
+    """Offsets without a message, up to before ``end``; ``is_lost`` if there were some, or should be."""
+
+    end: int
+    is_lost: bool
+
+
+class LossCheck:
+    """Whether to believe a broker that has nothing where there should be something.
+
+    A replica may lag behind, and a broker that has just been started may not have read all that it has: a
+    loss is believed when the master says it, once more.
+
+    Args:
+        puller: asks the broker.
+        has_gaps: whether a broker may pass over offsets, as it does for a filter.
+    """
+
+    def __init__(self, puller: QueuePuller, *, has_gaps: bool) -> None:
+        self._puller = puller
+        self._has_gaps = has_gaps
+        self._doubted = False
+
+    def found(self) -> None:
+        """Note that there was something."""
+        self._doubted = False
+
+    async def gap(self, asked: int, end: int, pulled: Pulled | RawPulled) -> Gap | None:
+        """Return what the answer says of offsets from ``asked`` on; None: ask for the same again.
+
+        Waits before that if the broker has nothing to go on with. Call it where an answer brought nothing.
+
+        Args:
+            asked: the offset that was asked for.
+            end: where what should be there ends.
+            pulled: the answer.
+        """
+        upto = pulled.next_offset
+        if pulled.status is PullStatus.OFFSET_MOVED:
+            upto = max(upto, pulled.min_offset)
+        elif self._has_gaps and upto > asked:
+            self._doubted = False
+            return Gap(min(upto, end), is_lost=False)
+        if self._doubted:
+            self._doubted = False
+            return Gap(min(upto, end) if upto > asked else end, is_lost=True)
+        self._doubted = True
+        self._puller.ask_master()
+        if upto <= asked:
+            await trio.sleep(WAIT_SECONDS[Flow.FAILED])
+        return None
+
+
+class BoundedRetry:
+    """What one who reads a queue up to an end does about failures and losses.
+
+    Args:
+        client: how brokers are reached.
+        puller: asks the queue's broker.
+        retry: when to ask again.
+        patience: seconds without any answer after which the failure is raised.
+        has_gaps: as LossCheck has it.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        puller: QueuePuller,
+        retry: PullRetry,
+        *,
+        patience: float,
+        has_gaps: bool,
+    ) -> None:
+        self._client = client
+        self._queue = puller.queue
+        self._retry = retry
+        self._patience = patience
+        self._failing_since: float | None = None
+        loss = LossCheck(puller, has_gaps=has_gaps)
+        self.found = loss.found
+        self.gap = loss.gap
+
+    async def is_gone(self, error: RocketMQError) -> bool:
+        """Return whether a failure means that there is no such queue any more; if not, wait for the next try.
+
+        Raises:
+            RocketMQError: ``error``, if no other try mends it, or it has been tried for long enough.
+        """
+        if isinstance(error, QueueGoneError):
+            return True
+        if isinstance(error, BrokerError):
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return True
+            if not error.retriable:
+                raise error
+        now = trio.current_time()
+        if self._failing_since is None:
+            self._failing_since = now
+        if isinstance(error, NoQueueError) and await _is_gone(self._client, self._queue):
+            return True
+        if now - self._failing_since >= self._patience:
+            raise error
+        await trio.sleep(WAIT_SECONDS[self._retry.failed(error)])
+        return False
+
+    def answered(self) -> None:
+        """Note that there was an answer."""
+        self._failing_since = None
+        self._retry.succeeded()
+
+
+async def _is_gone(client: ClientInstance, queue: MessageQueue) -> bool:
+    """Tell whether a queue is known no more, though its broker is there: one that is away may come back."""
+    try:
+        with suppress(TopicNotFoundError):
+            if queue in (await client.routes.refresh(queue.topic)).read_queues:
+                return False
+        cluster = await client.name_servers.cluster_info()
+    except RocketMQError:
+        return False
+    return queue.broker_name in cluster.broker_addr_table
+
+
+def is_filtered(subscription: SubscriptionData) -> bool:
+    """Tell whether a subscription leaves out messages, so that brokers pass over their offsets."""
+    return bool(subscription.tags_set) or subscription.expression_type == SQL92
