@@ -28,13 +28,14 @@ ALLOWED = {
     "client": BOTTOM | {"protocol", "remoting"},
     "producer": BOTTOM | {"protocol", "remoting", "client"},
     "consumer": BOTTOM | {"protocol", "remoting", "client"},
+    "admin": BOTTOM | {"protocol", "remoting", "client"},
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
-    "shared_client": BOTTOM | {"client", "producer", "consumer"},
+    "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
     "blocking": BOTTOM | {"protocol", "client", "producer", "consumer", "shared_client"},
-    "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client"},
+    "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
-    "cli": BOTTOM | {"broker", "remoting", "client", "producer", "consumer", "shared_client", ""},
+    "cli": BOTTOM | {"broker", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
     "__main__": {"cli"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -1,7 +1,7 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
-The names in ``__all__`` are the public ones, with those of ``rocketmq_py.blocking``, ``rocketmq_py.broker``
-and ``rocketmq_py.errors``; everything else may change.
+The names in ``__all__`` are the public ones, with those of ``rocketmq_py.admin``, ``rocketmq_py.blocking``,
+``rocketmq_py.broker`` and ``rocketmq_py.errors``; everything else may change.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketmq_py.admin import Admin
     from rocketmq_py.client import ClientConfig
     from rocketmq_py.consumer import (
         AllocateByBroker,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _NAMES_OF_MODULE = {
+    "rocketmq_py.admin": ("Admin",),
     "rocketmq_py.client": ("ClientConfig",),
     "rocketmq_py.consumer": (
         "AllocateByBroker",
@@ -181,6 +183,7 @@ __all__ = [
     "JAVA_4",
     "JAVA_5",
     "TLS",
+    "Admin",
     "AllocateByBroker",
     "AllocateByConfig",
     "AllocateByMachineRoom",

@@ -173,6 +173,36 @@ class TopicNotFoundError(RocketMQError):
         self.topic = topic
 
 
+class TopicExistsError(RocketMQError):
+    """A topic that was to be created is there already.
+
+    Attributes:
+        topic: its name.
+        brokers: the names of the brokers that have it.
+    """
+
+    def __init__(self, topic: str, brokers: Sequence[str]) -> None:
+        super().__init__(f"topic {topic!r} exists already on {', '.join(brokers)}")
+        self.topic = topic
+        self.brokers = tuple(brokers)
+
+
+class SomeBrokersFailedError(RocketMQError):
+    """Several brokers, or name servers, were to do something, and not all of them did.
+
+    Attributes:
+        done: those that did it, by name or address.
+        failures: the error of each of the others.
+    """
+
+    def __init__(self, what: str, done: Sequence[str], failures: Mapping[str, RocketMQError]) -> None:
+        said = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        others = f"; it is done on {', '.join(done)}" if done else ""
+        super().__init__(f"{what} failed on {len(failures)} of {len(failures) + len(done)}: {said}{others}")
+        self.done = tuple(done)
+        self.failures = dict(failures)
+
+
 class NoQueueError(RocketMQError):
     """The topic has a route, but no queue of it can serve this: no permission, or no broker is up."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from rocketmq_py.admin import Admin
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -83,3 +84,7 @@ class Client(ClientInstance):
     def reader(self) -> Reader:
         """Return a reader of this client, to be used inside ``async with``; see Reader."""
         return Reader(self)
+
+    def admin(self) -> Admin:
+        """Return what administers this client's cluster, to be used inside ``async with``; see Admin."""
+        return Admin(self)

@@ -90,6 +90,7 @@ NAMES = {
     headers.QueryConsumeTimeSpanRequest: "topic! group! bname ns nsd",
     headers.QueryTopicConsumeByWhoRequest: "topic! bname ns nsd",
     headers.GetAllTopicConfigRequest: "bname ns nsd",
+    headers.GetTopicConfigRequest: "topic! bname ns nsd",
     headers.GetBrokerRuntimeInfoRequest: "bname ns nsd",
     headers.GetBrokerConfigRequest: "bname ns nsd",
     headers.UpdateBrokerConfigRequest: "bname ns nsd",

@@ -76,6 +76,11 @@ class NameServers:
                 # Those that were named before go on being used.
                 logger.warning("name servers not looked up again: %s", error)
 
+    async def all_addresses(self) -> Sequence[str]:
+        """Return all addresses, for what each must be told. Raises NameServerError as a request does."""
+        await self._discover()
+        return sorted(self._addresses)
+
     async def request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
         """Return the first answer that any name server gives, whatever its code is.
 

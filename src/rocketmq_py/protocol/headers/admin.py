@@ -127,6 +127,15 @@ class GetAllTopicConfigRequest(Request):
 
 
 @attrs.frozen(kw_only=True)
+class GetTopicConfigRequest(Request):
+    """Ask for the settings of a topic (5.x): a ``TopicConfig``. Java: ``GetTopicConfigRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.GET_TOPIC_CONFIG
+
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
 class GetBrokerRuntimeInfoRequest(Request):
     """Ask a broker how it is doing: a ``KeyValueTable``."""
 

@@ -1,0 +1,421 @@
+"""Topics: what there is of them, and making, changing and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rocketmq_py.admin.asking import ask_each, complete, have_each_do
+from rocketmq_py.admin.calling import call, call_name_server, check_is_5
+from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.topic_values import (
+    TYPE_ATTRIBUTE,
+    MessageType,
+    Permission,
+    TopicDescription,
+    TopicListing,
+    TopicQueue,
+    TopicSettings,
+    TopicSummary,
+)
+from rocketmq_py.errors import (
+    ConfigurationError,
+    RocketMQError,
+    SomeBrokersFailedError,
+    TopicExistsError,
+    TopicNotFoundError,
+    UnsupportedByBrokerError,
+)
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import (
+    DEAD_LETTER_PREFIX,
+    DEFAULT_TOPIC,
+    RETRY_PREFIX,
+    check_topic,
+    is_system_topic,
+    reply_topic,
+)
+from rocketmq_py.protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    TopicConfig,
+    TopicConfigTable,
+    TopicOffset,
+    TopicRoute,
+    TopicStats,
+)
+from rocketmq_py.protocol.headers import (
+    CreateTopicRequest,
+    DeleteKvConfigRequest,
+    DeleteTopicInBrokerRequest,
+    DeleteTopicInNameServerRequest,
+    GetAllTopicConfigRequest,
+    GetTopicConfigRequest,
+    GetTopicStatsInfoRequest,
+    PutKvConfigRequest,
+)
+
+ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
+"""Under which name servers keep the queues of ordered topics. Java: ``NamesrvUtil``."""
+SYSTEM_PREFIX = "RMQ_SYS_"
+"""Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others."""
+
+
+class Topics(Part):
+    """``admin.topics``.
+
+    All methods raise NameServerError if no name server answers. A cancellation leaves what is done by then.
+    """
+
+    async def list(self, *, system: bool = False) -> TopicListing:
+        """Return all topics, with their settings on each broker. Java: ``fetchAllTopicList``.
+
+        Args:
+            system: with RocketMQ's own, and those that groups have for retries and dead letters.
+        """
+        client = self._client
+        brokers = await self._chosen()
+        names = await client.name_servers.topics()
+        answers = await ask_each(brokers, lambda name: self._configs(brokers[name]))
+        if not system:
+            names = self._users(names, await client.name_servers.cluster_info())
+        topics = []
+        for name in names:
+            settings = {
+                broker: TopicSettings.of(table[name])
+                for broker, table in answers.values.items()
+                if name in table
+            }
+            topics.append(TopicSummary(topic=client.namespace.unwrap_topic(name), brokers=settings))
+        topics.sort(key=lambda topic: topic.topic)
+        return TopicListing(topics=tuple(topics), failures=answers.failures)
+
+    async def describe(self, topic: str) -> TopicDescription:
+        """Return where a topic is, its settings and its queues. Java: ``examineTopicRouteInfo`` and others.
+
+        Raises:
+            TopicNotFoundError: name servers know no such topic.
+            SomeBrokersFailedError: no broker answered; of a single one its own error.
+        """
+        route = await self._client.name_servers.route(topic)
+        brokers = {broker.broker_name: broker for broker in route.broker_datas}
+        answers = await ask_each(sorted(brokers), lambda name: self._described(topic, brokers[name]))
+        if not answers.values:
+            complete(answers, f"describing topic {topic!r}")
+        return TopicDescription(
+            topic=topic,
+            brokers={name: settings for name, (settings, _) in answers.values.items()},
+            addresses={name: address for name in brokers if (address := _address(brokers[name]))},
+            queues=tuple(queue for _, queues in answers.values.values() for queue in queues),
+            order_configuration=route.order_topic_conf,
+            failures=answers.failures,
+        )
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permission: Permission = Permission.READ_WRITE,
+        message_type: MessageType = MessageType.NORMAL,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+    ) -> tuple[str, ...]:
+        """Create a topic; return the names of the brokers that have it now. Java: ``updateTopic``.
+
+        Args:
+            topic: its name.
+            queues: queues on each broker.
+            read_queues: queues that consumers read, where that is another number.
+            write_queues: queues that producers write, where that is another number.
+            permission: what clients may do with it.
+            message_type: which kind of messages it takes (5.x).
+            order: whether its queues keep their places when a broker is lost: name servers keep them.
+            attributes: further settings (5.x), such as ``{"cleanup.policy": "COMPACTION"}``.
+            brokers: only on brokers of these names; None for all.
+            cluster: only on brokers of this cluster; None for all.
+
+        Raises:
+            ConfigurationError: the name or a number is not allowed, or there is no such broker or cluster.
+            TopicExistsError: one of these brokers has it; :meth:`alter` changes it.
+            UnsupportedByBrokerError: a broker is older than 5.0, and knows no types and attributes; nothing
+                was created.
+            SomeBrokersFailedError: not all of several brokers created it; of a single one its own error.
+        """
+        _check_name(topic)
+        chosen = await self._chosen(brokers, cluster)
+        wanted = dict(attributes or {})
+        if message_type is not MessageType.NORMAL:
+            wanted[TYPE_ATTRIBUTE] = message_type
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=_checked(queues if read_queues is None else read_queues, "read_queues"),
+            write_queue_nums=_checked(queues if write_queues is None else write_queues, "write_queues"),
+            perm=permission.bits,
+            order=order,
+        )
+        await self._check_is_new(topic, chosen)
+        await self._check_knows_attributes(chosen, wanted)
+        changes = _changes_of(wanted)
+        if order:  # first: brokers are told when they register the topic
+            await self._keep_order(topic, dict.fromkeys(chosen, config.write_queue_nums))
+        try:
+            done = await have_each_do(
+                chosen, lambda name: self._put(chosen[name], config, changes), f"creating topic {topic!r}"
+            )
+        except RocketMQError as error:
+            if order:
+                await self._correct_order(topic, error, config.write_queue_nums)
+            raise
+        return tuple(done)
+
+    async def alter(
+        self,
+        topic: str,
+        *,
+        queues: int | None = None,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permission: Permission | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        brokers: Iterable[str] | None = None,
+    ) -> Mapping[str, TopicSettings]:
+        """Change a topic's settings; return the new ones by broker. What is not given stays as it is.
+
+        Fewer queues: take them from producers first (``write_queues``), from consumers when they are empty.
+
+        Args:
+            topic: its name.
+            queues: queues on each broker, for producers and consumers.
+            read_queues: queues that consumers read.
+            write_queues: queues that producers write.
+            permission: what clients may do with it.
+            order: whether its queues keep their places when a broker is lost.
+            attributes: further settings (5.x); None as a value takes one away.
+            brokers: only on brokers of these names; None for all that have it.
+
+        Raises:
+            ConfigurationError: a number is not allowed, or the topic is on no such broker.
+            TopicNotFoundError: there is no such topic.
+            UnsupportedByBrokerError: a broker is older than 5.0, and knows no attributes; nothing was
+                changed.
+            SomeBrokersFailedError: not all of several brokers changed it; of a single one its own error.
+        """
+        _check_name(topic)
+        chosen = _those_of(topic, await self._client.name_servers.route(topic), brokers)
+        await self._check_knows_attributes(chosen, attributes)
+        read_queues = queues if read_queues is None else read_queues
+        write_queues = queues if write_queues is None else write_queues
+        changed: dict[str, Any] = {}
+        if read_queues is not None:
+            changed["read_queue_nums"] = _checked(read_queues, "read_queues")
+        if write_queues is not None:
+            changed["write_queue_nums"] = _checked(write_queues, "write_queues")
+        if order is not None:
+            changed["order"] = order
+
+        async def change(name: str) -> TopicConfig:
+            old = await self._config(topic, chosen[name])
+            perm = old.perm if permission is None else old.perm & 1 | permission.bits
+            new = msgspec.structs.replace(old, perm=perm, **changed)
+            # A broker takes away only what there is.
+            wanted = {
+                key: value
+                for key, value in (attributes or {}).items()
+                if value is not None or key in old.attributes
+            }
+            await self._put(chosen[name], new, _changes_of(wanted))
+            kept = {key: value for key, value in {**old.attributes, **wanted}.items() if value is not None}
+            return msgspec.structs.replace(new, attributes=kept)
+
+        if order is False:  # first: brokers are told when they register the topic
+            await self._forget_order(topic)
+        elif order:
+            configs = {name: await self._config(topic, broker) for name, broker in chosen.items()}
+            await self._keep_order(
+                topic, {name: write_queues or config.write_queue_nums for name, config in configs.items()}
+            )
+        done = await have_each_do(chosen, change, f"changing topic {topic!r}")
+        return {name: TopicSettings.of(config) for name, config in done.items()}
+
+    async def delete(self, topic: str) -> tuple[str, ...]:
+        """Delete a topic on all brokers that have it, then on all name servers; return those brokers' names.
+
+        Its messages are gone then. Java: ``deleteTopic``.
+
+        Raises:
+            ConfigurationError: the topic is one of RocketMQ's own.
+            TopicNotFoundError: there is no such topic.
+            SomeBrokersFailedError: not all of several brokers or name servers deleted it; of a single one its
+                own error. Name servers are told when all brokers have deleted it.
+        """
+        _check_name(topic)
+        client = self._client
+        route = await client.name_servers.route(topic)
+        chosen = _those_of(topic, route, None)
+        header = DeleteTopicInBrokerRequest(topic=topic)
+        done = await have_each_do(
+            chosen, lambda name: call(client, master_of(chosen[name]), header), f"deleting topic {topic!r}"
+        )
+        if route.order_topic_conf:
+            await self._forget_order(topic)
+        await self._tell_name_servers(
+            DeleteTopicInNameServerRequest(topic=topic), f"deleting topic {topic!r} on name servers"
+        )
+        return tuple(done)
+
+    # One broker
+
+    async def _configs(self, broker: BrokerData) -> Mapping[str, TopicConfig]:
+        answer = await call(self._client, any_of(broker), GetAllTopicConfigRequest())
+        return TopicConfigTable.decode(answer.body).topic_config_table
+
+    async def _config(self, topic: str, broker: BrokerData) -> TopicConfig:
+        """Return a topic's settings."""
+        try:
+            answer = await call(self._client, any_of(broker), GetTopicConfigRequest(topic=topic))
+        except UnsupportedByBrokerError:  # 4.x tells only those of all topics
+            config = (await self._configs(broker)).get(self._client.namespace.wrap_topic(topic))
+            if config is None:
+                raise TopicNotFoundError(
+                    topic, f"broker {broker.broker_name}", self._client.namespace.name
+                ) from None
+        else:
+            config = TopicConfig.decode(answer.body)
+        return msgspec.structs.replace(config, topic_name=topic)
+
+    async def _described(
+        self, topic: str, broker: BrokerData
+    ) -> tuple[TopicSettings, tuple[TopicQueue, ...]]:
+        settings = TopicSettings.of(await self._config(topic, broker))
+        answer = await call(self._client, any_of(broker), GetTopicStatsInfoRequest(topic=topic))
+        table = TopicStats.decode(answer.body).offset_table
+        queues = [_queue(topic, queue, offset) for queue, offset in table.items()]
+        return settings, tuple(sorted(queues, key=lambda one: one.queue.queue_id))
+
+    async def _put(self, broker: BrokerData, config: TopicConfig, changes: str | None) -> None:
+        header = CreateTopicRequest(
+            topic=config.topic_name,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            attributes=changes,
+        )
+        await call(self._client, master_of(broker), header)
+
+    # Before and after
+
+    async def _check_is_new(self, topic: str, brokers: Mapping[str, BrokerData]) -> None:
+        try:
+            route = await self._client.name_servers.route(topic)
+        except TopicNotFoundError:
+            return
+        there = sorted(brokers.keys() & {broker.broker_name for broker in route.broker_datas})
+        if there:
+            raise TopicExistsError(topic, there)
+
+    async def _check_knows_attributes(
+        self, brokers: Mapping[str, BrokerData], attributes: Mapping[str, str | None] | None
+    ) -> None:
+        if not attributes:
+            return
+        what = f"a topic with {', '.join(attributes)}"
+        for broker in brokers.values():
+            await check_is_5(self._client, master_of(broker), what)
+
+    async def _keep_order(self, topic: str, queues: Mapping[str, int]) -> None:
+        value = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
+        key = self._client.namespace.wrap_topic(topic)
+        header = PutKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key, value=value)
+        await self._tell_name_servers(header, f"noting the order of topic {topic!r}")
+
+    async def _correct_order(self, topic: str, error: RocketMQError, write_queues: int) -> None:
+        """Keep the queues of those brokers only that have created the topic in spite of an error."""
+        done = error.done if isinstance(error, SomeBrokersFailedError) else ()
+        if done:
+            await self._keep_order(topic, dict.fromkeys(done, write_queues))
+        else:
+            await self._forget_order(topic)
+
+    async def _forget_order(self, topic: str) -> None:
+        key = self._client.namespace.wrap_topic(topic)
+        header = DeleteKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key)
+        await self._tell_name_servers(header, f"forgetting the order of topic {topic!r}")
+
+    async def _tell_name_servers(
+        self, header: PutKvConfigRequest | DeleteKvConfigRequest | DeleteTopicInNameServerRequest, what: str
+    ) -> None:
+        """Ask all of them: they do not tell each other."""
+        client = self._client
+        addresses = await client.name_servers.all_addresses()
+        await have_each_do(addresses, lambda address: call_name_server(client, address, header), what)
+
+    def _users(self, topics: Iterable[str], info: ClusterInfo) -> Sequence[str]:
+        """Return those that are neither a group's own nor RocketMQ's, and in the namespace."""
+        # Brokers make topics by the names of their cluster and of themselves.
+        own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
+        wrap = self._client.namespace.wrap_topic
+        return [
+            topic
+            for topic in topics
+            if topic not in own
+            and not topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, SYSTEM_PREFIX))
+            and not is_system_topic(topic)
+            and wrap(topic) == topic
+        ]
+
+
+def _check_name(topic: str) -> None:
+    check_topic(topic)
+    if is_system_topic(topic):
+        raise ConfigurationError(f"topic {topic!r} is one of RocketMQ's own")
+
+
+def _checked(queues: int, name: str) -> int:
+    if not 0 < queues <= 65_536:
+        raise ConfigurationError(f"{name} is {queues}; it must be from 1 to 65536")
+    return queues
+
+
+def _changes_of(attributes: Mapping[str, str | None]) -> str | None:
+    """Return changes as brokers read them, such as ``+message.type=FIFO,-cleanup.policy``; None for none."""
+    for name, value in attributes.items():
+        if not name or any(letter in f"{name}{value or ''}" for letter in "+,= \n"):
+            raise ConfigurationError(f"attribute {name}={value} may hold none of + , = and blanks")
+    changes = [f"-{name}" if value is None else f"+{name}={value}" for name, value in attributes.items()]
+    return ",".join(changes) or None
+
+
+def _those_of(topic: str, route: TopicRoute, names: Iterable[str] | None) -> Mapping[str, BrokerData]:
+    """Return the brokers that have a topic: all, or those that are named."""
+    known = {broker.broker_name: broker for broker in route.broker_datas}
+    for name in names or ():
+        if name not in known:
+            raise ConfigurationError(
+                f"topic {topic!r} is not on broker {name!r}: it is on {', '.join(known)}"
+            )
+    return {name: known[name] for name in sorted(known if names is None else set(names))}
+
+
+def _address(broker: BrokerData) -> str | None:
+    return broker.broker_addrs[min(broker.broker_addrs)] if broker.broker_addrs else None
+
+
+def _queue(topic: str, queue: MessageQueue, offset: TopicOffset) -> TopicQueue:
+    return TopicQueue(
+        queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
+        min_offset=offset.min_offset,
+        max_offset=offset.max_offset,
+        last_message_ms=offset.last_update_timestamp or None,
+    )

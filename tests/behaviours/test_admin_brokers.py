@@ -1,0 +1,97 @@
+"""Brokers and name servers say how they are doing, and take other settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rocketmq_py import Admin, Client
+from rocketmq_py.errors import ConfigurationError
+from tests.behaviours.administering import is_4, what_embedded_lacks
+from tests.behaviours.conftest import ClusterUnderTest
+
+
+@pytest.fixture
+async def admin(client: Client) -> AsyncIterator[Admin]:
+    async with client.admin() as admin:
+        yield admin
+
+
+async def test_how_a_broker_is_doing(cluster: ClusterUnderTest, client: Client, admin: Admin) -> None:
+    with what_embedded_lacks(cluster):
+        broker = await admin.brokers.describe("broker-a")
+    info = await client.name_servers.cluster_info()
+    assert (broker.name, broker.broker_id, broker.is_master) == ("broker-a", 0, True)
+    assert broker.address == info.broker_addr_table["broker-a"].broker_addrs[0]
+    assert broker.cluster == "DefaultCluster"
+    assert broker.version == ("5.5.0" if cluster.name == "embedded" else cluster.name)
+    assert broker.started_ms is not None
+    assert 0 < client.now_ms() - broker.started_ms < 24 * 3600 * 1000
+    assert broker.disk_ratio is None or 0 <= broker.disk_ratio <= 1
+    listing = await admin.brokers.list()
+    assert [(one.name, one.address) for one in listing.brokers] == [("broker-a", broker.address)]
+    assert listing.failures == {}
+    assert (await admin.brokers.describe(broker.address)).name == "broker-a"
+
+
+async def test_a_brokers_settings(cluster: ClusterUnderTest, admin: Admin) -> None:
+    with what_embedded_lacks(cluster):
+        settings = await admin.brokers.settings("broker-a")
+    assert settings["brokerName"] == "broker-a"
+    assert list(settings) == sorted(settings)
+    old = settings["fileReservedTime"]
+    with what_embedded_lacks(cluster):
+        await admin.brokers.alter("broker-a", {"fileReservedTime": "47"})
+    assert (await admin.brokers.settings("broker-a"))["fileReservedTime"] == "47"
+    await admin.brokers.alter("broker-a", {"fileReservedTime": old})
+    with pytest.raises(ConfigurationError, match="broker 'broker-a' has no setting fileReservdTime"):
+        await admin.brokers.alter("broker-a", {"fileReservdTime": "1", "fileReservedTime": "1"})
+    assert (await admin.brokers.settings("broker-a"))["fileReservedTime"] == old
+
+
+async def test_the_name_servers_settings(cluster: ClusterUnderTest, admin: Admin) -> None:
+    answers = await admin.name_servers.settings()
+    for error in answers.failures.values():
+        with what_embedded_lacks(cluster):
+            raise error
+    ((address, settings),) = answers.values.items()
+    assert address == cluster.address
+    name = "orderMessageEnable"
+    assert settings[name] == "false"
+    await admin.name_servers.alter({name: "true"})
+    assert (await admin.name_servers.settings()).values[address][name] == "true"
+    await admin.name_servers.alter({name: "false"})
+    with pytest.raises(ConfigurationError, match=f"name server {address} has no setting nothing"):
+        await admin.name_servers.alter({"nothing": "1"})
+
+
+async def test_write_permission_is_wiped_and_added(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str
+) -> None:
+    with what_embedded_lacks(cluster):
+        assert await admin.brokers.wipe_write_permission("broker-a") > 0
+    assert (await client.routes.refresh(topic)).write_queues == ()
+    assert len((await client.routes.refresh(topic)).read_queues) == 4
+    assert await admin.brokers.add_write_permission("broker-a") > 0
+    assert len((await client.routes.refresh(topic)).write_queues) == 4
+
+
+async def test_a_broker_that_is_not_there(admin: Admin) -> None:
+    for ask in (
+        admin.brokers.describe,
+        admin.brokers.settings,
+        admin.brokers.wipe_write_permission,
+        admin.brokers.add_write_permission,
+    ):
+        with pytest.raises(ConfigurationError, match=r"no broker 'broker-x'; there is broker-a \("):
+            await ask("broker-x")
+
+
+async def test_what_a_broker_of_4_does_not_know_names_its_version(
+    cluster: ClusterUnderTest, admin: Admin, topic: str
+) -> None:
+    if not is_4(cluster):
+        pytest.skip("5.x knows all of it")
+    with pytest.raises(Exception, match=r"of version 4\.9\.7; a topic with a needs 5\.0 or newer"):
+        await admin.topics.alter(topic, attributes={"a": "b"})

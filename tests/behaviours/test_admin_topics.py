@@ -1,0 +1,192 @@
+"""Topics are listed, described, created, altered and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from rocketmq_py import Admin, Client, Message
+from rocketmq_py.admin import MessageType, Permission
+from rocketmq_py.errors import (
+    ConfigurationError,
+    NoPermissionError,
+    NoQueueError,
+    TopicExistsError,
+    TopicNotFoundError,
+    UnsupportedByBrokerError,
+)
+from tests.behaviours.administering import is_4, what_embedded_lacks
+from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import until_readable
+
+
+@pytest.fixture
+async def admin(client: Client) -> AsyncIterator[Admin]:
+    async with client.admin() as admin:
+        yield admin
+
+
+async def test_a_topic_is_created_and_described(client: Client, admin: Admin, unique: str) -> None:
+    brokers = await admin.topics.create(unique, queues=3)
+    assert brokers
+    empty = await admin.topics.describe(unique)
+    assert (empty.topic, empty.messages, empty.last_message_ms) == (unique, 0, None)
+    assert [queue.queue.queue_id for queue in empty.queues] == [0, 1, 2] * len(brokers)
+
+    before_ms = client.now_ms()
+    async with client.producer("senders") as producer:
+        results = [await producer.send(Message(unique, b"x")) for _ in range(10)]
+    await until_readable(client, unique, count=10)
+    full = await admin.topics.describe(unique)
+    assert full.failures == {}
+    assert full.messages == 10
+    assert {queue.queue: queue.max_offset for queue in full.queues if queue.messages} == {
+        result.queue: sum(other.queue == result.queue for other in results) for result in results
+    }
+    assert full.last_message_ms is not None
+    assert before_ms - 1000 <= full.last_message_ms <= client.now_ms() + 1000
+    assert full.message_type == "NORMAL"
+    for name in brokers:
+        settings = full.brokers[name]
+        assert (settings.read_queues, settings.write_queues, settings.permission) == (3, 3, "RW")
+        assert full.addresses[name]
+
+
+async def test_by_address_alone(cluster: ClusterUnderTest, unique: str) -> None:
+    async with Admin(cluster.address) as admin:
+        await admin.topics.create(unique, queues=1)
+        assert (await admin.topics.describe(unique)).messages == 0
+        await admin.topics.delete(unique)
+
+
+async def test_a_topic_that_is_there_is_not_created_again(admin: Admin, unique: str) -> None:
+    brokers = await admin.topics.create(unique, queues=2)
+    with pytest.raises(TopicExistsError, match=f"{unique}' exists already on {brokers[0]}"):
+        await admin.topics.create(unique, queues=5)
+    assert {settings.read_queues for settings in (await admin.topics.describe(unique)).brokers.values()} == {
+        2
+    }
+
+
+async def test_a_topic_is_altered_and_keeps_what_is_not_named(
+    client: Client, admin: Admin, unique: str
+) -> None:
+    await admin.topics.create(unique, queues=4, read_queues=6)
+    changed = await admin.topics.alter(unique, write_queues=8)
+    assert {(one.read_queues, one.write_queues, one.permission) for one in changed.values()} == {(6, 8, "RW")}
+    await admin.topics.alter(unique, permission=Permission.READ)
+    described = await admin.topics.describe(unique)
+    assert described.brokers == {
+        name: type(one)(read_queues=6, write_queues=8, permission=Permission.READ)
+        for name, one in changed.items()
+    }
+    async with client.producer("senders", retries=0) as producer:
+        with pytest.raises((NoPermissionError, NoQueueError)):
+            await producer.send(Message(unique, b"x"))
+
+
+async def test_types_and_attributes(cluster: ClusterUnderTest, admin: Admin, unique: str) -> None:
+    if is_4(cluster):
+        with pytest.raises(UnsupportedByBrokerError, match=r"4\.9\.7; a topic with message.type needs 5\.0"):
+            await admin.topics.create(unique, message_type=MessageType.FIFO)
+        with pytest.raises(TopicNotFoundError):
+            await admin.topics.describe(unique)
+        return
+    await admin.topics.create(unique, queues=1, message_type=MessageType.FIFO)
+    assert (await admin.topics.describe(unique)).message_type == "FIFO"
+    await admin.topics.alter(unique, attributes={"message.type": None, "cleanup.policy": None})
+    described = await admin.topics.describe(unique)
+    assert (described.message_type, [one.attributes for one in described.brokers.values()]) == (
+        "NORMAL",
+        [{}],
+    )
+
+
+async def test_an_ordered_topic(cluster: ClusterUnderTest, admin: Admin, unique: str) -> None:
+    with what_embedded_lacks(cluster):
+        await admin.topics.create(unique, queues=2, order=True)
+    assert all(one.order for one in (await admin.topics.describe(unique)).brokers.values())
+    await admin.topics.alter(unique, order=False)
+    assert not any(one.order for one in (await admin.topics.describe(unique)).brokers.values())
+    await admin.topics.alter(unique, order=True)
+    await admin.topics.delete(unique)
+
+
+async def test_the_list_leaves_out_rocketmqs_own(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    await admin.topics.create(unique, queues=2)
+    listing = await admin.topics.list()
+    (topic,) = [topic for topic in listing.topics if topic.topic == unique]
+    names = [topic.topic for topic in listing.topics]
+    assert names == sorted(names)
+    assert not {"TBW102", "SCHEDULE_TOPIC_XXXX", "SELF_TEST_TOPIC"} & set(names)
+    everything = [topic.topic for topic in (await admin.topics.list(system=True)).topics]
+    assert {"TBW102", unique} <= set(everything)
+    for error in listing.failures.values():
+        with what_embedded_lacks(cluster):
+            raise error
+    assert (topic.read_queues, topic.write_queues, topic.permissions) == (2, 2, ("RW",))
+    assert (topic.message_type, len(topic.brokers)) == ("NORMAL", 1)
+
+
+async def test_a_topic_is_deleted_everywhere(admin: Admin, unique: str) -> None:
+    brokers = await admin.topics.create(unique, queues=2)
+    assert await admin.topics.delete(unique) == brokers
+    with pytest.raises(TopicNotFoundError, match=unique):
+        await admin.topics.describe(unique)
+    with pytest.raises(TopicNotFoundError, match=unique):
+        await admin.topics.delete(unique)
+    assert await admin.topics.create(unique, queues=2) == brokers
+
+
+async def test_in_a_namespace_topics_have_their_short_names(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    async with Admin(cluster.address, namespace="tenant-1") as inside:
+        await inside.topics.create(unique, queues=1)
+        described = await inside.topics.describe(unique)
+        assert {queue.queue.topic for queue in described.queues} == {unique}
+        assert [topic.topic for topic in (await inside.topics.list()).topics].count(unique) == 1
+        assert (await admin.topics.describe(f"tenant-1%{unique}")).messages == 0
+        with pytest.raises(TopicNotFoundError):
+            await admin.topics.describe(unique)
+        await inside.topics.delete(unique)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queues": 0}, "read_queues is 0; it must be from 1 to 65536"),
+        ({"write_queues": 100_000}, "write_queues is 100000"),
+        ({"brokers": ["broker-x"]}, "there is no broker 'broker-x'; there is broker-a"),
+        ({"cluster": "Other"}, "there is no cluster 'Other'; there is DefaultCluster"),
+        ({"attributes": {"a b": "c"}}, "attribute a b=c may hold none of"),
+    ],
+)
+async def test_what_cannot_be_created_is_refused_at_the_door(
+    cluster: ClusterUnderTest, admin: Admin, unique: str, options: dict[str, object], words: str
+) -> None:
+    if "attributes" in options and is_4(cluster):
+        pytest.skip("brokers of 4.x know no attributes at all")
+    with pytest.raises(ConfigurationError, match=words):
+        await admin.topics.create(unique, **options)  # type: ignore[arg-type]
+    with pytest.raises(TopicNotFoundError):
+        await admin.topics.describe(unique)
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "a b", ""])
+async def test_rocketmqs_own_topics_and_bad_names_are_left_alone(admin: Admin, topic: str) -> None:
+    with pytest.raises(ConfigurationError):
+        await admin.topics.create(topic)
+    with pytest.raises(ConfigurationError):
+        await admin.topics.delete(topic)
+
+
+async def test_a_cancelled_creation_leaves_nothing_parked(admin: Admin, unique: str) -> None:
+    with trio.move_on_after(0):
+        await admin.topics.create(unique, queues=1)
+    with pytest.raises(TopicNotFoundError):
+        await admin.topics.describe(unique)
