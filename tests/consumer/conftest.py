@@ -20,7 +20,7 @@ def now_ms() -> int:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[EmbeddedBroker]:
+async def broker(jumping_clock: object) -> AsyncIterator[EmbeddedBroker]:
     async with EmbeddedBroker(message_delay_level="1s 2s 3s 4s", now_ms=now_ms) as broker:
         yield broker
 
