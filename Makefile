@@ -8,7 +8,8 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check lint types unit real interoperation behaviours million spark-matrix java bench format clean
+.PHONY: help demo test check check-spark lint types unit real interoperation behaviours million spark-matrix java \
+	bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -27,9 +28,9 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: check real  ## All tests, with real brokers wherever they can be had
+test: check check-spark real  ## All tests, with real brokers wherever they can be had
 
-check: lint types unit  ## Lint, types, unit and embedded-broker tests
+check: lint types unit  ## Lint, types, unit and embedded-broker tests: a minute
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -38,8 +39,14 @@ lint: .venv/installed
 types: .venv/installed
 	$(BIN)/mypy
 
-unit: java
-	$(BIN)/python -m pytest -q -n auto --dist loadgroup tests
+CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
+PYTEST = -m pytest -q -n auto --dist loadgroup
+
+unit: .venv/installed
+	$(BIN)/python $(PYTEST) tests $(CHECK_SPARK:%=--ignore=%)
+
+check-spark: java  ## The tests of the format rocketmq of Spark, on the embedded broker
+	$(BIN)/python $(PYTEST) $(CHECK_SPARK)
 
 real: java  ## The behaviours on real brokers, and what else needs them
 	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:
