@@ -92,6 +92,10 @@ class ClosedError(RocketMQError):
     """The object was used after it was closed, or before it was opened."""
 
 
+class OutsideTrioError(RocketMQError, RuntimeError):
+    """It was used where no trio runs, or in another ``trio.run`` than it was opened in."""
+
+
 class ProtocolError(RocketMQError):
     """The peer sent bytes that are not RocketMQ's protocol; the connection is closed."""
 

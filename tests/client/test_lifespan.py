@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.errors import ClosedError, ConfigurationError, OutsideTrioError
 
 
 class Sample(Lifespan):
@@ -38,6 +39,9 @@ class Sample(Lifespan):
     def _abandon(self) -> None:
         self.events.append("abandoned")
 
+    def use(self) -> None:
+        self._check_open()
+
 
 ALL = ["open", "closed gracefully", "background ended", "abandoned"]
 
@@ -65,6 +69,27 @@ async def test_a_cancellation_still_closes_gracefully(autojump_clock: trio.testi
             await trio.sleep_forever()
     assert scope.cancelled_caught
     assert sample.events == ALL
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
+async def test_what_closing_raises_comes_out_and_nothing_stays_behind(kind: type[BaseException]) -> None:
+    class Failing(Sample):
+        async def _close(self) -> None:
+            await trio.lowlevel.checkpoint()
+            raise kind("while closing")
+
+    sample = Failing()
+    with pytest.raises(kind, match="while closing"):
+        async with sample:
+            pass
+    assert sample.events == ["open", "background ended", "abandoned"]
+    async with trio.open_nursery() as nursery:
+        sample = Failing()
+        await sample.start(nursery)
+        with pytest.raises(kind, match="while closing"):
+            await sample.aclose()
+        assert sample.events == ["open", "background ended", "abandoned"]
+        await sample.aclose()  # once more does nothing
 
 
 async def test_closing_is_bounded(autojump_clock: trio.testing.MockClock) -> None:
@@ -129,9 +154,46 @@ async def test_it_opens_once() -> None:
     with pytest.raises(ClosedError, match="not open"):
         _ = sample.nursery
     await sample.aclose()  # never opened: nothing to do
+    with pytest.raises(ClosedError, match="this Sample is not open: use it inside `async with Sample"):
+        sample.use()
     async with sample:
         with pytest.raises(ClosedError, match="opened before"):
             await sample.__aenter__()
     with pytest.raises(ClosedError, match="opened before"):
         async with sample:
             pytest.fail("not reached")
+
+
+async def test_afterwards_it_is_closed() -> None:
+    async with Sample() as sample:
+        sample.use()
+    with pytest.raises(ClosedError, match="this Sample is closed"):
+        sample.use()
+
+
+def test_without_trio_it_says_what_to_use() -> None:
+    async def open_one() -> None:
+        async with Sample():
+            pytest.fail("not reached")
+
+    with pytest.raises(OutsideTrioError, match=r"Sample runs on trio: .*trio\.run.* rocketmq_py\.blocking"):
+        asyncio.run(open_one())
+
+
+async def test_another_run_in_another_thread_is_told_so_and_disturbs_nothing() -> None:
+    errors: list[str] = []
+
+    async def use_in_each_way(sample: Sample) -> None:
+        with pytest.raises(OutsideTrioError) as caught:
+            sample.use()
+        errors.append(str(caught.value))
+        with pytest.raises(OutsideTrioError):
+            await sample.aclose()
+
+    async with Sample() as sample:
+        await trio.to_thread.run_sync(trio.run, use_in_each_way, sample)
+        sample.use()
+    assert sample.events == ALL
+    (error,) = errors
+    assert "this Sample belongs to the trio.run that it was opened in" in error
+    assert "rocketmq_py.blocking" in error

@@ -20,6 +20,7 @@ from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.remoting import Connection, serve
 from rocketmq_py.remoting.address import format_address, split_address
+from rocketmq_py.remoting.running import check_inside_trio
 
 
 class EmbeddedBroker:
@@ -91,6 +92,7 @@ class EmbeddedBroker:
         return self._broker_address
 
     async def __aenter__(self) -> Self:
+        check_inside_trio(type(self).__name__)
         if self._nursery is not None:
             raise ClosedError("an EmbeddedBroker is entered once; make a new one")
         self._nursery_manager = trio.open_nursery()

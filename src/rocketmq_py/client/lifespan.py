@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import threading
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
 import trio
 
-from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.errors import ClosedError, OutsideTrioError, RocketMQError
+from rocketmq_py.remoting.running import check_inside_trio
 
 
 class Lifespan:
@@ -17,7 +19,8 @@ class Lifespan:
 
     Leaving the ``async with`` first closes gracefully (what that means is the subclass's affair), within
     ``close_timeout`` seconds and even when the leaving is due to a cancellation, then cancels every
-    background task that is left. An exception of the user's own code passes through unchanged.
+    background task that is left. An exception of the user's own code passes through unchanged, and so does
+    one of closing, a KeyboardInterrupt for example.
 
     For lifespans that an ``async with`` does not fit, :meth:`start` takes a nursery of the caller's
     instead, and :meth:`aclose` ends it; cancelling that nursery ends it without grace.
@@ -30,8 +33,11 @@ class Lifespan:
         self._own_nursery: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._ended = trio.Event()
         self._closing = False
+        self._thread: int | None = None  # that of the trio.run that it is open in
 
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
+        check_inside_trio(type(self).__name__)
         manager = trio.open_nursery()
         nursery = await manager.__aenter__()
         try:
@@ -47,6 +53,7 @@ class Lifespan:
         self._own_nursery = manager
         return self
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -58,33 +65,50 @@ class Lifespan:
         finally:
             await manager.__aexit__(None, None, None)
 
+    @trio.lowlevel.enable_ki_protection
     async def start(self, nursery: trio.Nursery) -> None:
         """Open it with its tasks in ``nursery``, until :meth:`aclose`. Raises what the opening raises."""
+        check_inside_trio(type(self).__name__)
         if self._nursery is not None:
             raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
         await nursery.start(self._run)
 
+    @trio.lowlevel.enable_ki_protection
     async def aclose(self) -> None:
         """Close gracefully within ``close_timeout`` seconds, then cancel what is left. Repeatable."""
         if self._nursery is None:
             return
-        if not self._closing:
-            self._closing = True
+        if self._thread is not None:
+            self._check_open()
+        try:
+            if not self._closing:
+                self._closing = True
+                self._thread = None
+                await self._close_within_timeout(self._nursery)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+
+    async def _close_within_timeout(self, nursery: trio.Nursery) -> None:
+        try:
             with trio.move_on_after(self.close_timeout, shield=True):
                 await self._close()
-            self._nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            await self._ended.wait()
+        finally:
+            nursery.cancel_scope.cancel()
 
     @property
     def is_open(self) -> bool:
         """Whether it is between its beginning and the start of its end."""
-        return self._nursery is not None and not self._closing and not self._ended.is_set()
+        return self._thread is not None
 
     def _check_open(self) -> None:
-        """Raise ClosedError unless it is open: what users call begins with this."""
-        if not self.is_open:
-            raise self._not_open()
+        """Raise ClosedError unless it is open: what users call begins with this.
+
+        Raises OutsideTrioError in another thread than that of its ``trio.run``: what waits for something of
+        trio's there would break it.
+        """
+        if self._thread != threading.get_ident():
+            raise self._not_open() if self._thread is None else self._elsewhere()
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -95,13 +119,22 @@ class Lifespan:
 
     def _not_open(self) -> ClosedError:
         name = type(self).__name__
+        if self._nursery is not None:
+            return ClosedError(f"this {name} is closed")
         return ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
+
+    def _elsewhere(self) -> OutsideTrioError:
+        return OutsideTrioError(
+            f"this {type(self).__name__} belongs to the trio.run that it was opened in, in another thread: "
+            "open one in each, or use rocketmq_py.blocking, which all threads may share"
+        )
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         failure: RocketMQError | None = None
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._thread = threading.get_ident()
                 try:
                     await self._open()
                 except RocketMQError as error:
@@ -111,6 +144,7 @@ class Lifespan:
                     task_status.started()
                 await trio.sleep(math.inf)
         finally:
+            self._thread = None
             self._ended.set()
             self._abandon()
         if failure is not None:
