@@ -222,6 +222,41 @@ def test_route_is_written_as_standard_json() -> None:
     assert TopicRoute.decode(ROUTE.encode()) == ROUTE
 
 
+def queues(read: int, write: int, brokers: int = 1) -> str:
+    entry = f'{{"brokerName":"b","perm":6,"readQueueNums":{read},"writeQueueNums":{write},"topicSysFlag":0}}'
+    return ",".join([entry] * brokers)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (queues(2**31 - 1, 1), 2**31 - 1),
+        (queues(1, 10_000_000), 10_000_000),
+        (queues(65_537, 65_537), 65_537),
+        (queues(64, 64, 1025), 65_600),
+        (queues(1, 1), 300_000_000),
+        (queues(1, 1), 80_000),
+    ],
+)
+def test_a_route_of_too_many_queues_is_refused_before_they_are_made(text: str, count: int) -> None:
+    conf = {300_000_000: "b:300000000", 80_000: ";".join(["b:8000"] * 10)}.get(count, "")
+    data = f'{{"queueDatas":[{text}],"brokerDatas":[],"orderTopicConf":"{conf}"}}'.encode()
+    with pytest.raises(ProtocolError, match=f"a topic of {count} queues; at most 65536"):
+        TopicRoute.decode(data)
+
+
+@pytest.mark.parametrize("conf", ["b", "b:", "b:²", "b:x", "b:-1", "b:" + "9" * 4300, "b:1:2", "a:1;b:٣"])
+def test_an_order_configuration_that_is_none(conf: str) -> None:
+    with pytest.raises(ProtocolError, match="where broker:count should be"):
+        TopicRoute.decode(json.dumps({"orderTopicConf": conf}).encode())
+
+
+def test_an_order_configuration() -> None:
+    assert TopicRoute(order_topic_conf="b:1;a:2;").ordered_queues() == [("b", 1), ("a", 2)]
+    assert TopicRoute(order_topic_conf="").ordered_queues() == TopicRoute().ordered_queues() == []
+    assert TopicRoute.decode(f'{{"queueDatas":[{queues(64, 64, 1024)}]}}'.encode()).queue_datas
+
+
 def test_null_counts_as_missing() -> None:
     text = '{"orderTopicConf":null,"filterServerTable":null,"queueDatas":null,"brokerDatas":null}'
     assert TopicRoute.decode(text.encode()) == TopicRoute()

@@ -50,7 +50,11 @@ class Route:
             for queue_id in range(queue.write_queue_nums)
         ]
         if wire.order_topic_conf:
-            write_queues = _ordered_queues(topic, wire.order_topic_conf)
+            write_queues = [
+                MessageQueue(topic, broker_name, queue_id)
+                for broker_name, count in wire.ordered_queues()
+                for queue_id in range(count)
+            ]
         read_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
             for queue in queues
@@ -70,16 +74,6 @@ class Route:
             for queue_id in range(min(most_queues, queue.read_queue_nums))
         ]
         return cls(topic, tuple(write_queues), (), brokers, is_default=True)
-
-
-def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:
-    """Read "broker-a:4;broker-b:2", which a name server may hold for a globally ordered topic."""
-    queues = []
-    for piece in configuration.split(";"):
-        broker_name, _, count = piece.partition(":")
-        if count.isdigit():
-            queues += [MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count))]
-    return queues
 
 
 class Routes:

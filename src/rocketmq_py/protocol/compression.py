@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rocketmq_py.errors import ConfigurationError, ProtocolError
+from rocketmq_py.protocol.decoding import decoder
 
 MAX_UNCOMPRESSED_SIZE = 64 * 1024 * 1024
 """Bytes of a body that are unpacked at most."""
@@ -70,6 +71,7 @@ def compress(data: bytes, kind: CompressionType = CompressionType.ZLIB, level: i
     return codec(kind).compress(data, DEFAULT_LEVELS[kind] if level is None else level)
 
 
+@decoder("a compressed body")
 def decompress(data: bytes, kind: CompressionType, limit: int = MAX_UNCOMPRESSED_SIZE) -> bytes:
     """Return the bytes that were compressed. What follows their end is left alone, as Java does.
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
+from rocketmq_py.protocol.decoding import decoder
 
 MAX_DEPTH = 64
 """How deep objects and arrays may be nested; RocketMQ's own bodies need six."""
@@ -23,6 +24,7 @@ _number = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII).match
 _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 
+@decoder("a body of JSON")
 def loads(data: bytes) -> Any:
     """Return the value that ``data`` holds, as ``json.loads`` would.
 
@@ -31,21 +33,40 @@ def loads(data: bytes) -> Any:
     again. One that is an array becomes a tuple. Inside of such a key it goes on so.
 
     Raises:
-        ProtocolError: ``data`` is neither, is no UTF-8, or is nested deeper than 64.
+        ProtocolError: ``data`` is neither, is no UTF-8, holds half a surrogate pair, or is nested deeper
+            than 64.
     """
     try:
-        return msgspec.json.decode(data)
+        value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # what is wrong with it is found, and said, below
-    try:
-        text = data.decode()
-        value, end = _read(text, _after_blanks(text, 0), 0)
-        end = _after_blanks(text, end)
-    except ValueError as error:
-        raise ProtocolError(f"a body cannot be read as JSON: {error}") from error
+    else:
+        _check_depth(value)
+        return value
+    text = data.decode()
+    value, end = _read(text, _after_blanks(text, 0), 0)
+    end = _after_blanks(text, end)
     if end != len(text):
         raise _unexpected(text, end, "the end")
     return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> ProtocolError:
+    return ProtocolError(f"a body cannot be read as JSON: it is nested deeper than {MAX_DEPTH}")
 
 
 def _after_blanks(text: str, position: int) -> int:
@@ -62,10 +83,12 @@ def _unexpected(text: str, position: int, wanted: str) -> ProtocolError:
 def _read(text: str, position: int, depth: int) -> tuple[Any, int]:
     """Return the value at ``position``, and the position after it."""
     if depth > MAX_DEPTH:
-        raise ProtocolError(f"a body cannot be read as JSON: it is nested deeper than {MAX_DEPTH}")
+        raise _too_deep()
     first = text[position : position + 1]
     if string := _string(text, position):
-        return json.loads(string[0], strict=False), string.end()
+        content = json.loads(string[0], strict=False)
+        content.encode()  # half a surrogate pair is no text: it could never be written again
+        return content, string.end()
     if first == "{":
         return _read_object(text, position + 1, depth + 1)
     if first == "[":

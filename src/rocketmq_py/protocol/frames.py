@@ -6,6 +6,7 @@ import struct
 
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import Command, decode_command
+from rocketmq_py.protocol.decoding import decoder
 
 MAX_FRAME_SIZE = 16_777_216
 """Bytes of a frame with its length field. Java: ``com.rocketmq.remoting.frameMaxLength``."""
@@ -55,6 +56,7 @@ class FrameDecoder:
             self._broken = str(error)
             raise
 
+    @decoder("a frame")
     def _cut(self, data: bytes) -> list[Command]:
         commands = []
         position = 0

@@ -10,6 +10,7 @@ from typing import Protocol
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.decoding import decoder, shown
 
 _ADDRESS_SIZES = (4, 16)
 
@@ -91,6 +92,7 @@ class UniqueIdGenerator:
         return f"{self._prefix}{now - self._month_start_ms:08X}"
 
 
+@decoder("a unique message id")
 def unique_id_time_ms(unique_id: str, now_ms: int, time_zone: tzinfo | None = None) -> int:
     """Return when a unique id was made, epoch milliseconds.
 
@@ -147,6 +149,7 @@ class OffsetMessageId:
         return (self.address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
     @classmethod
+    @decoder("an offset message id")
     def parse(cls, text: str) -> OffsetMessageId:
         """Return what an id says.
 
@@ -163,5 +166,5 @@ def _unhex(text: str, what: str) -> bytes:
     except ValueError:
         data = b""
     if len(text) != 2 * len(data) or len(data) - 12 not in _ADDRESS_SIZES:
-        raise ConfigurationError(f"{text!r} is no {what}, which has 32 or 56 hex digits")
+        raise ConfigurationError(f"{shown(repr(text))} is no {what}, which has 32 or 56 hex digits")
     return data

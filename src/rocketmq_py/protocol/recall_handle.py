@@ -12,6 +12,7 @@ from typing import Self
 import attrs
 
 from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.protocol.decoding import decoder
 
 _VERSION = "v1"
 _PARTS = 5
@@ -39,6 +40,7 @@ class RecallHandle:
         return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
     @classmethod
+    @decoder("a recall handle")
     def decode(cls, text: str) -> Self:
         """Return what a sender's text says. Raises InvalidMessageError if it is no handle."""
         try:

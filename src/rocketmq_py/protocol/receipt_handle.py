@@ -13,6 +13,7 @@ import attrs
 
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.protocol.decoding import decoder, shown, unreadable
 
 ORDERED_REVIVE_QUEUE = 999
 """Stands for the revive queue of what was popped in order. Java: ``KeyBuilder.POP_ORDER_REVIVE_QUEUE``."""
@@ -89,6 +90,7 @@ class ReceiptHandle:
         return _SEPARATOR.join([str(part) for part in parts if part is not None])
 
     @classmethod
+    @decoder("a receipt handle")
     def parse(cls, text: str) -> Self:
         """Return the handle that ``text`` holds.
 
@@ -109,7 +111,7 @@ class ReceiptHandle:
                 offset=int(more[0]) if more else None,
             )
         except ValueError as error:
-            raise ProtocolError(f"{text!r} is no receipt handle: {error}") from error
+            raise ProtocolError(f"{shown(repr(text))} is no receipt handle: {shown(str(error))}") from error
 
 
 QueueMark: TypeAlias = tuple[TopicMark, int]
@@ -133,6 +135,7 @@ class PoppedOffsets:
     counts: Mapping[tuple[QueueMark, int], int] = attrs.field(factory=dict)
 
     @classmethod
+    @decoder("the answer to a pop")
     def parse(
         cls,
         start_offset_info: str | None,
@@ -199,7 +202,7 @@ def _parse(
                 raise ValueError(f"{key} is there twice")
             table[place] = read_value(value)
         except ValueError as error:
-            raise ProtocolError(f"{text!r} in the answer to a pop cannot be read: {error}") from error
+            raise unreadable(f"{shown(repr(text))} in the answer to a pop", error) from error
     return table
 
 

@@ -7,12 +7,14 @@ import zlib
 
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.properties import ARRIVE_TIME
+from rocketmq_py.protocol.decoding import decoder
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, unpack_body
 
 _UNKNOWN_ADDRESS = bytes(8)
 
 
+@decoder("a reply")
 def reply_message(header: PushReplyMessageRequest, body: bytes, arrived_ms: int) -> ReceivedMessage:
     """Return the reply in a broker's PUSH_REPLY_MESSAGE_TO_CLIENT.
 

@@ -13,6 +13,7 @@ import attrs
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.properties import MAX_ENCODED_SIZE
+from rocketmq_py.protocol.decoding import decoder
 
 _HEAD = struct.Struct(">iiiii")  # size, magic, CRC, flag, length of the body
 _pack_head = _HEAD.pack
@@ -58,6 +59,7 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
     return b"".join([encode_batched(message.flag, message.body, message.properties) for message in messages])
 
 
+@decoder("a batch")
 def decode_batch(data: bytes) -> list[BatchedMessage]:
     """Return the messages of a batch's body.
 

@@ -16,6 +16,7 @@ import attrs
 from rocketmq_py.errors import InvalidMessageError, ProtocolError, RocketMQError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.compression import CompressionType, decompress
+from rocketmq_py.protocol.decoding import decoder
 from rocketmq_py.protocol.send_body import decode_batch
 
 MAGIC = -626843481
@@ -57,6 +58,7 @@ _V6_ADDRESS_SIZE = 20
 _pack_short = struct.Struct(">h").pack
 
 
+@decoder("a stored message")
 def decode_messages(data: bytes, broker_name: str) -> list[ReceivedMessage]:
     """Return the messages that a broker sent, in their order.
 

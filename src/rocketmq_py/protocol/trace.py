@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import attrs
 
+from rocketmq_py.protocol.decoding import decoder
+
 _FIELD_END = "\x01"
 _RECORD_END = "\x02"
 _NO_KEYS = "null"
@@ -239,6 +241,7 @@ def keys_of(records: Iterable[TraceRecord]) -> Sequence[str]:
     return list(keys)
 
 
+@decoder("a trace")
 def read_records(body: bytes) -> list[list[str]]:
     """Return the fields of each record in the body of a message of the trace topic; the first is its kind."""
     return [record.split(_FIELD_END) for record in body.decode(errors="replace").split(_RECORD_END) if record]

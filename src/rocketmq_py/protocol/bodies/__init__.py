@@ -61,6 +61,7 @@ from rocketmq_py.protocol.bodies.progress import (
 )
 from rocketmq_py.protocol.bodies.route import (
     MASTER_ID,
+    MAX_QUEUES,
     READABLE,
     WRITABLE,
     BrokerData,
@@ -73,6 +74,7 @@ from rocketmq_py.protocol.bodies.route import (
 __all__ = [
     "ALL_QUEUES",
     "MASTER_ID",
+    "MAX_QUEUES",
     "READABLE",
     "WRITABLE",
     "AssignmentQuery",

@@ -10,6 +10,7 @@ import msgspec
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
+from rocketmq_py.protocol.decoding import decoder, shown
 
 T = TypeVar("T")
 
@@ -22,6 +23,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return msgspec.json.encode(_without_none(msgspec.to_builtins(self)))
 
     @classmethod
+    @decoder("a body")
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds: standard JSON, or fastjson's dialect.
 
@@ -36,6 +38,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             return convert(fastjson.loads(data), cls)
 
 
+@decoder("a body")
 def convert(value: Any, kind: type[T]) -> T:
     """Return what ``fastjson.loads`` returned as ``kind``.
 
@@ -79,6 +82,7 @@ def body_queues(queues: Iterable[MessageQueue]) -> tuple[BodyQueue, ...]:
     return tuple([BodyQueue.of(queue) for queue in queues])
 
 
+@decoder("a table of queues")
 def read_queue_table(table: object, kind: type[T]) -> dict[MessageQueue, T]:
     """Return a table whose keys are queues, of what ``fastjson.loads`` made of it.
 
@@ -92,7 +96,9 @@ def read_queue_table(table: object, kind: type[T]) -> dict[MessageQueue, T]:
         try:
             members = dict(key)
         except (TypeError, ValueError) as error:
-            raise ProtocolError(f"a table of queues has the key {key!r}, which is no queue") from error
+            raise ProtocolError(
+                f"a table of queues has the key {shown(repr(key))}, which is no queue"
+            ) from error
         queues[convert(members, BodyQueue).queue] = convert(value, kind)
     return queues
 

@@ -13,6 +13,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
 from rocketmq_py.protocol.bodies.body import Body, BodyQueue, convert, read_queue_table, write_queue_table
 from rocketmq_py.protocol.bodies.group import SubscriptionData
+from rocketmq_py.protocol.decoding import decoder
 
 
 class TopicOffset(Body, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class TopicStats:
         return msgspec.json.encode({"offsetTable": table, "topicPutTps": self.topic_put_tps})
 
     @classmethod
+    @decoder("a body")
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
         members = _members(data)
@@ -89,6 +91,7 @@ class ConsumeStats:
         return msgspec.json.encode({"consumeTps": self.consume_tps, "offsetTable": table})
 
     @classmethod
+    @decoder("a body")
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
         members = _members(data)
@@ -121,6 +124,7 @@ class ResetOffsets:
         return msgspec.json.encode({"offsetTable": entries})
 
     @classmethod
+    @decoder("a body")
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds in any of its forms, or raise ProtocolError.
 
@@ -169,6 +173,7 @@ class ConsumerOffsets:
         )
 
     @classmethod
+    @decoder("a body")
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
         members = _members(data)
@@ -314,6 +319,7 @@ class ConsumerRunningInfo:
         return msgspec.json.encode(members)
 
     @classmethod
+    @decoder("a body")
     def decode(cls, data: bytes) -> Self:
         """Return the body that ``data`` holds, or raise ProtocolError."""
         members = _members(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from rocketmq_py.protocol.bodies.body import Body
@@ -12,6 +14,15 @@ MASTER_ID = 0
 READABLE = 4
 WRITABLE = 2
 """Bits of ``QueueData.perm``. Java: ``PermName``."""
+
+MAX_QUEUES = 65_536
+"""How many queues a topic may have on all its brokers together. Java has no bound, and no cluster comes near.
+
+Clients and brokers make an object of each queue: a number that is a slip, or an attack, would take all
+memory and stop everything else meanwhile.
+"""
+
+_ORDERED = re.compile(r"([^:;]*):([0-9]{1,9})", re.ASCII).fullmatch
 
 
 class QueueData(Body, frozen=True, kw_only=True):
@@ -58,12 +69,33 @@ class TopicRoute(Body, frozen=True, kw_only=True):
         broker_datas: the brokers' addresses.
         order_topic_conf: of an ordered topic: ``broker:count;broker:count``, which replaces the queues.
         filter_server_table: of brokers that filter with classes, which is left over from 4.x.
+
+    Raises:
+        ValueError: the order configuration cannot be read, or the topic has more than MAX_QUEUES queues.
+            Where it is decoded, this is a ProtocolError, like all else.
     """
 
     queue_datas: tuple[QueueData, ...] = ()
     broker_datas: tuple[BrokerData, ...] = ()
     order_topic_conf: str | None = None
     filter_server_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = sum([max(queues.read_queue_nums, queues.write_queue_nums, 0) for queues in self.queue_datas])
+        count = max(count, sum([count for _, count in self.ordered_queues()]))
+        if count > MAX_QUEUES:
+            raise ValueError(f"a topic of {count} queues; at most {MAX_QUEUES} are allowed")
+
+    def ordered_queues(self) -> list[tuple[str, int]]:
+        """Return what ``order_topic_conf`` says: names of brokers, each with its number of queues."""
+        ordered = []
+        for piece in (self.order_topic_conf or "").rstrip(";").split(";"):
+            if piece:
+                match = _ORDERED(piece)
+                if match is None:
+                    raise ValueError(f"orderTopicConf has {piece[:80]!r} where broker:count should be")
+                ordered.append((match[1], int(match[2])))
+        return ordered
 
 
 class ClusterInfo(Body, frozen=True, kw_only=True):

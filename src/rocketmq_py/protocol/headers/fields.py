@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Self
 import attrs
 
 from rocketmq_py.errors import ProtocolError
+from rocketmq_py.protocol.decoding import decoder, unreadable
 
 Int32 = Annotated[int, 32]
 """A number with the range of Java's ``Integer``."""
@@ -100,6 +101,7 @@ class Header:
         return fields
 
     @classmethod
+    @decoder("a header")
     def from_fields(cls, fields: Mapping[str, str]) -> Self:
         """Return the header that a command's ext fields hold. Fields that it does not know are left alone.
 
@@ -116,7 +118,7 @@ class Header:
                 elif required:
                     raise ProtocolError(f"{cls.__name__}: field {name!r} is missing")
         except ValueError as error:
-            raise ProtocolError(f"{cls.__name__}: field {name!r}: {error}") from error
+            raise unreadable(f"{cls.__name__}: field {name!r}", error) from error
         return cls(**values)
 
 
