@@ -126,17 +126,33 @@ class OfflineClient:
 
     # What a test calls
 
-    def hand_in(self, code: int, fields: Mapping[str, str], body: bytes = b"", *, version: int = 513) -> int:
+    def hand_in(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        version: int = 513,
+        language: int = 0,
+    ) -> int:
         """Hand in a request, which may be answered later."""
         opaque = next(self._opaques)
-        request = Command(code, opaque, 0, dict(fields), body, language=0, version=version)
+        request = Command(code, opaque, 0, dict(fields), body, language=language, version=version)
         self._to.broker.dispatch(cast(Connection, self), request)
         return opaque
 
-    def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"", *, version: int = 513) -> Answer:
+    def ask(
+        self,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        version: int = 513,
+        language: int = 0,
+    ) -> Answer:
         """Return the answer to a request, which must come at once."""
         before = len(self.answers)
-        self.hand_in(code, fields, body, version=version)
+        self.hand_in(code, fields, body, version=version, language=language)
         (answer,) = self.answers[before:]
         return answer
 

@@ -85,6 +85,26 @@ async def test_a_topics_settings_can_be_seen(client: OfflineClient) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["readQueueNums", "writeQueueNums"])
+async def test_a_topic_has_a_bounded_number_of_queues(client: OfflineClient, name: str) -> None:
+    answer = create(client, **{name: "2147483647"})
+    assert (answer.code, answer.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "The topic[t] would have 2147483647 queues; this broker lets it have 65536.",
+    )
+    assert route(client).code == ResponseCode.TOPIC_NOT_EXIST
+    assert create(client, **{name: "65536"}).code == ResponseCode.SUCCESS
+
+
+async def test_a_retry_topic_has_a_bounded_number_of_queues(client: OfflineClient) -> None:
+    body = {"groupName": "g", "retryQueueNums": 65537}
+    answer = client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(body).encode())
+    assert (answer.code, answer.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "The retry topic of group[g] would have 65537 queues; this broker lets it have 65536.",
+    )
+
+
 async def test_a_deleted_topic_is_gone(client: OfflineClient) -> None:
     client.send("t")
     offset = {"consumerGroup": "readers", "topic": "t", "queueId": "0"}
@@ -132,6 +152,14 @@ async def test_how_far_a_group_has_come(client: OfflineClient) -> None:
     assert stats() == stats(topic="t") == stats(topicList="t;unknown") == expected
     assert stats(topic="u")[("u", 0)] == (1, 0, 0)
     assert stats(consumerGroup="nobody") == {}
+
+
+async def test_members_in_a_language_that_is_not_known(client: OfflineClient) -> None:
+    heartbeat = {"clientID": "c", "consumerDataSet": [{"groupName": "g"}]}
+    client.ask(RequestCode.HEART_BEAT, {}, json.dumps(heartbeat).encode(), language=77)
+    answer = client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
+    (connection,) = json.loads(answer.body)["connectionSet"]
+    assert connection["language"] == "OTHER"
 
 
 async def test_queues_are_locked(client: OfflineClient) -> None:

@@ -30,6 +30,7 @@ def test_delay_levels_know_days() -> None:
         {"broker_name": ""},
         {"cluster_name": "a b"},
         {"default_topic_queue_nums": 0},
+        {"default_topic_queue_nums": 65_537},
         {"max_message_size": 0},
         {"max_store_bytes": 0},
         {"channel_expired_timeout": 0},

@@ -169,7 +169,7 @@ async def test_an_answer_without_what_it_must_have_is_not_a_success(
         producer_of(cluster.address, **ONE_TRY) as producer,
     ):
         for error in await send_both_ways(producer):
-            assert "without a usable 'queueId'" in str(error)
+            assert "answered a send: field 'msgId' is missing" in str(error)
 
 
 async def test_a_topic_that_does_not_exist_goes_where_it_would_be_created() -> None:

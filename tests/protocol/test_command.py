@@ -229,3 +229,13 @@ def test_name_too_long_for_the_binary_header_is_not_written() -> None:
 def test_number_too_large_for_the_binary_header_is_not_written() -> None:
     with pytest.raises(InvalidMessageError):
         encode_request(1, 2**31, {}, serialization=Serialization.ROCKETMQ)
+
+
+def test_no_secret_is_shown() -> None:
+    fields = {"AccessKey": "me", "Signature": "c2lnbmVk", "SecurityToken": "token-1", "topic": "T"}
+    shown = repr(Command(1, 1, fields=fields, body=b'{"password":"12345678"}'))
+    assert "'AccessKey': 'me'" in shown
+    assert "'topic': 'T'" in shown
+    assert "body=<23 bytes>" in shown
+    for secret in ("c2lnbmVk", "token-1", "12345678"):
+        assert secret not in shown

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.properties import MAX_ENCODED_SIZE, decode_properties
-from rocketmq_py.protocol.headers import SendBatchMessageRequest, SendMessageRequest, SendMessageRequestV2
+from rocketmq_py.protocol.headers import (
+    SendBatchMessageRequest,
+    SendMessageRequest,
+    SendMessageRequestV2,
+    stored_place,
+)
 from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch, encode_batch
 from rocketmq_py.protocol.send_request import (
     batch_fields,
@@ -148,3 +153,29 @@ def test_garbage_is_read_or_is_a_protocol_error(data: bytes) -> None:
 def test_properties_in_a_batch_are_bounded() -> None:
     with pytest.raises(InvalidMessageError, match="at most 32767"):
         encode_batch([BatchedMessage(0, b"", bytes(32_768))])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"queueId": "-1"}, "queueId '-1' and queueOffset '5' are no place in a queue"),
+        ({"queueOffset": str(2**63)}, "queueOffset '9223372036854775808' are no place"),
+        ({"queueId": str(2**31)}, "no place"),
+        ({"queueId": "²"}, "no place"),
+        ({"queueOffset": "9" * 5000}, r"999… \(5002 characters\) are no place"),
+        ({"queueOffset": ""}, "no place"),
+    ],
+)
+def test_what_is_no_place_in_a_queue_is_no_answer_to_a_send(changes: dict[str, str], text: str) -> None:
+    fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
+    assert stored_place(fields) == ("id", 3, 5)
+    with pytest.raises(ProtocolError, match=text):
+        stored_place(fields | changes)
+
+
+@pytest.mark.parametrize("name", ["msgId", "queueId", "queueOffset"])
+def test_an_answer_to_a_send_says_where_it_is(name: str) -> None:
+    fields = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
+    del fields[name]
+    with pytest.raises(ProtocolError, match=f"field '{name}' is missing"):
+        stored_place(fields)

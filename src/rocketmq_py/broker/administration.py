@@ -15,9 +15,7 @@ from rocketmq_py.broker.topics import TopicConfig, TopicTable, group_fault, topi
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
-    Connection as ConnectionBody,
-)
-from rocketmq_py.protocol.bodies import (
+    MAX_QUEUES,
     ConsumerConnection,
     ConsumeStats,
     GroupOffset,
@@ -27,6 +25,9 @@ from rocketmq_py.protocol.bodies import (
     TopicOffset,
     TopicStats,
 )
+from rocketmq_py.protocol.bodies import (
+    Connection as ConnectionBody,
+)
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     CreateTopicRequest,
@@ -34,7 +35,7 @@ from rocketmq_py.protocol.headers import (
     GetConsumeStatsRequest,
     GetTopicStatsInfoRequest,
 )
-from rocketmq_py.protocol.json_header import LANGUAGE_NAMES
+from rocketmq_py.protocol.json_header import language_name
 from rocketmq_py.remoting import Connection
 
 NOT_SET = "not set any response code"
@@ -83,6 +84,7 @@ class Administration:
         fault = topic_fault(header.topic) or self._conflict(header.topic)
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        _check_queues(f"topic[{header.topic}]", max(header.read_queue_nums, header.write_queue_nums))
         old = self._topics.get(header.topic)
         topic = TopicConfig(
             header.topic,
@@ -125,6 +127,7 @@ class Administration:
             fault = group_fault(group.group_name)
             if fault is not None:
                 raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
+            _check_queues(f"retry topic of group[{group.group_name}]", group.retry_queue_nums)
             self._subscription_groups.put(group)
         connection.respond(request, ResponseCode.SUCCESS)
 
@@ -208,7 +211,7 @@ class Administration:
             ConnectionBody(
                 client_id=member.client_id,
                 client_addr=of_member.address,
-                language=LANGUAGE_NAMES[member.language],
+                language=language_name(member.language),
                 version=member.version,
             )
             for of_member, member in group.members.items()
@@ -221,6 +224,15 @@ class Administration:
             consume_from_where=group.data.consume_from_where,
         )
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+
+def _check_queues(what: str, count: int) -> None:
+    """Refuse what real brokers, which have no bound, would take as well as they can."""
+    if count > MAX_QUEUES:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"The {what} would have {count} queues; this broker lets it have {MAX_QUEUES}.",
+        )
 
 
 def change_attributes(attributes: Mapping[str, str], changes: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import attrs
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_topic
-from rocketmq_py.protocol.bodies import RequestMode
+from rocketmq_py.protocol.bodies import MAX_QUEUES, RequestMode
 
 _SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -20,6 +20,11 @@ def _at_least(smallest: float) -> Callable[[object, attrs.Attribute[Any], Any], 
             raise ConfigurationError(f"{attribute.name} is {value}; at least {smallest} is needed")
 
     return check
+
+
+def _queue_count(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if not 1 <= value <= MAX_QUEUES:
+        raise ConfigurationError(f"{attribute.name} is {value}; 1 to {MAX_QUEUES} are possible")
 
 
 def _name(_: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -129,7 +134,7 @@ class BrokerConfig:
     broker_name: str = attrs.field(default="broker-a", validator=_name)
     cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
     broker_ip1: str = ""
-    default_topic_queue_nums: int = attrs.field(default=8, validator=_at_least(1))
+    default_topic_queue_nums: int = attrs.field(default=8, validator=_queue_count)
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     broker_permission: int = attrs.field(default=6, validator=_permission)

@@ -12,6 +12,7 @@ from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQErr
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import stored_place
 from rocketmq_py.protocol.send_request import long_named
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 
@@ -161,22 +162,20 @@ class Sending:
         fields, queue = answer.fields, self.queue
         assert queue is not None
         try:
-            queue_id = int(fields["queueId"])
-            result = SendResult(
-                status,
-                self.message_id,
-                fields["msgId"],
-                queue
-                if queue_id == queue.queue_id
-                else MessageQueue(queue.topic, queue.broker_name, queue_id),
-                int(fields["queueOffset"]),
-                fields.get("transactionId"),
-                fields.get("recallHandle"),
-                fields.get("MSG_REGION") or DEFAULT_REGION,
-                fields.get("TRACE_ON") != "false",
-            )
-        except (KeyError, ValueError) as error:
-            raise ProtocolError(f"{self.address} answered a send without a usable {error}") from error
+            offset_message_id, queue_id, offset = stored_place(fields)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.address} answered a send: {error}") from error
+        result = SendResult(
+            status,
+            self.message_id,
+            offset_message_id,
+            queue if queue_id == queue.queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id),
+            offset,
+            fields.get("transactionId"),
+            fields.get("recallHandle"),
+            fields.get("MSG_REGION") or DEFAULT_REGION,
+            fields.get("TRACE_ON") != "false",
+        )
         if self.wants_store_ok and status is not SendStatus.SEND_OK:
             self.stored = result
             raise NotStoreOKError(f"{self.address} stored it with {status.name}")

@@ -13,6 +13,7 @@ import attrs
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol import binary_header, json_header
+from rocketmq_py.protocol.signature import SECURITY_TOKEN, SIGNATURE
 
 LANGUAGE_JAVA = 0
 LANGUAGE_PYTHON = 3
@@ -24,6 +25,7 @@ ONEWAY_FLAG = 2
 MAX_HEADER_SIZE = 2**24 - 1
 """Bytes of a header: its length has 24 bits."""
 
+_SECRET_FIELDS = frozenset({SIGNATURE, SECURITY_TOKEN})
 _NO_FIELDS: Mapping[str, str] = {}
 _pack_lengths = struct.Struct(">II").pack
 
@@ -40,11 +42,19 @@ _JSON = Serialization.JSON
 _ROCKETMQ = Serialization.ROCKETMQ
 
 
+def _show_fields(fields: Mapping[str, str]) -> str:
+    return repr({name: "***" if name in _SECRET_FIELDS else value for name, value in fields.items()})
+
+
+def _show_size(body: bytes) -> str:
+    return f"<{len(body)} bytes>"  # a password may be in it
+
+
 # Not slotted: a frozen class with a __dict__ is built in 0.6 of a slotted one's time, and one is built for
 # every answer.
 @attrs.frozen(slots=False)
 class Command:
-    """A request, a oneway request or an answer, as it came from a peer.
+    """A request, a oneway request or an answer, as it came from a peer. Its ``repr`` shows no secret.
 
     Attributes:
         code: a request code; in an answer, a response code.
@@ -61,8 +71,8 @@ class Command:
     code: int
     opaque: int
     flag: int = 0
-    fields: dict[str, str] = attrs.field(factory=dict)
-    body: bytes = b""
+    fields: dict[str, str] = attrs.field(factory=dict, repr=_show_fields)
+    body: bytes = attrs.field(default=b"", repr=_show_size)
     remark: str | None = None
     language: int = LANGUAGE_PYTHON
     version: int = VERSION

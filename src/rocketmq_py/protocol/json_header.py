@@ -39,6 +39,11 @@ _to_json = msgspec.json.Encoder().encode
 _to_header = msgspec.json.Decoder(_Header).decode
 
 
+def language_name(code: int) -> str:
+    """Return the name of a language code, OTHER for one that has none here."""
+    return LANGUAGE_NAMES[code] if 0 <= code < len(LANGUAGE_NAMES) else "OTHER"
+
+
 def encode(
     code: int,
     language: int,
@@ -57,7 +62,7 @@ def encode(
         "code": code,
         "extFields": fields,
         "flag": flag,
-        "language": LANGUAGE_NAMES[language] if 0 <= language < len(LANGUAGE_NAMES) else "OTHER",
+        "language": language_name(language),
         "opaque": opaque,
         "serializeTypeCurrentRPC": "JSON",
         "version": version,

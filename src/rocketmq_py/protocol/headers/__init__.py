@@ -90,6 +90,7 @@ from rocketmq_py.protocol.headers.send import (
     SendMessageAnswer,
     SendMessageRequest,
     SendMessageRequestV2,
+    stored_place,
 )
 
 __all__ = [
@@ -169,5 +170,6 @@ __all__ = [
     "ViewMessageRequest",
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
+    "stored_place",
     "wire",
 ]

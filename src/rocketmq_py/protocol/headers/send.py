@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
 
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.errors import ProtocolError
+from rocketmq_py.protocol.decoding import decoder, shown
 from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
 
 
@@ -104,6 +107,32 @@ class SendMessageAnswer(Header):
     recall_handle: str | None = None
     region: str | None = attrs.field(default=None, metadata=wire("MSG_REGION"))
     trace_on: bool | None = attrs.field(default=None, metadata=wire("TRACE_ON"))
+
+
+_MOST_QUEUE_ID, _MOST_OFFSET = 2**31 - 1, 2**63 - 1
+
+
+@decoder("the answer to a send")
+def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
+    """Return the ``msg_id``, ``queue_id`` and ``queue_offset`` of a :class:`SendMessageAnswer`.
+
+    What runs for each message: without an object, and checked all the same.
+
+    Raises:
+        ProtocolError: one of them is missing, is no number, or is none that a queue can have.
+    """
+    try:
+        message_id, queue_id, offset = fields["msgId"], int(fields["queueId"]), int(fields["queueOffset"])
+    except KeyError as error:
+        raise ProtocolError(f"field {error} is missing") from None
+    except ValueError:
+        queue_id = offset = -1
+    if not 0 <= queue_id <= _MOST_QUEUE_ID or not 0 <= offset <= _MOST_OFFSET:
+        raise ProtocolError(
+            f"queueId {shown(repr(fields['queueId']))} and queueOffset {shown(repr(fields['queueOffset']))} "
+            "are no place in a queue"
+        )
+    return message_id, queue_id, offset
 
 
 @attrs.frozen(kw_only=True)
