@@ -121,9 +121,28 @@ class QueryTopicConsumeByWhoRequest(Request):
 
 @attrs.frozen(kw_only=True)
 class GetAllTopicConfigRequest(Request):
-    """Ask for the settings of all topics: a ``TopicConfigTable``."""
+    """Ask for the settings of all topics: a ``TopicConfigTable``. Java: ``GetAllTopicConfigRequestHeader``.
+
+    Without fields a broker gives all; with them, brokers of 5.x give a part.
+
+    Attributes:
+        topic_seq: the place of the first topic of the part.
+        data_version: that of the first part, as JSON; if it is out of date, a broker starts again.
+        max_topic_num: how many topics a part has at most.
+    """
 
     code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_CONFIG
+
+    topic_seq: Int32 | None = None
+    data_version: str | None = None
+    max_topic_num: Int32 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetAllTopicConfigAnswer(Header):
+    """How many topics there are in all parts (5.x). Java: ``GetAllTopicConfigResponseHeader``."""
+
+    total_topic_num: Int32 | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -255,10 +274,21 @@ class PutSubscriptionGroupRequest(Request):
 class GetAllSubscriptionGroupRequest(Request):
     """Ask for the settings of all groups: a ``SubscriptionGroupTable``.
 
-    Java: ``GetAllSubscriptionGroupRequestHeader``.
+    Java: ``GetAllSubscriptionGroupRequestHeader``. The parts are those of :class:`GetAllTopicConfigRequest`.
     """
 
     code: ClassVar[int] = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+
+    group_seq: Int32 | None = None
+    data_version: str | None = None
+    max_group_num: Int32 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetAllSubscriptionGroupAnswer(Header):
+    """How many groups there are in all parts (5.x). Java: ``GetAllSubscriptionGroupResponseHeader``."""
+
+    total_group_num: Int32 | None = None
 
 
 @attrs.frozen(kw_only=True)
