@@ -11,6 +11,7 @@ from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
 from rocketmq_py.consumer.group.consistent_hash import AllocateConsistentHash
 from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
 from rocketmq_py.consumer.group.machine_rooms import AllocateByMachineRoom, AllocateMachineRoomNearby
+from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.consumer.group.statistics import ConsumerStatistics, QueueStatistics, TopicStatistics
 from rocketmq_py.consumer.lite_pull.assignment import AssignmentListener
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
@@ -20,7 +21,6 @@ from rocketmq_py.consumer.pop.consumer import PopConsumer
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pull.flow_control import Flow
 from rocketmq_py.consumer.push.consumer import PushConsumer
-from rocketmq_py.consumer.push.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.reader import Reader, Start
 

@@ -110,10 +110,9 @@ def held_of(handling: ConcurrentDispatch | OrderlyDispatch, count: int) -> Proce
 async def test_hooks_are_called_around_a_call(
     open_handling: Open, notes: type[Notes], jumping_clock: trio.testing.MockClock
 ) -> None:
-    async def handle(message: ReceivedMessage) -> str:
+    async def handle(message: ReceivedMessage) -> None:
         hook.calls.append("handle")
         await trio.sleep(2)
-        return "answer"
 
     hook = notes()
     handling = open_handling(handle, hooks_of(hook))
@@ -125,7 +124,7 @@ async def test_hooks_are_called_around_a_call(
     assert (context.consumer_group, context.client_id) == ("g", "client")
     assert (context.mode, context.queue, context.started_ms) == (ConsumeMode.HANDLED, QUEUE, 7)
     assert [one.queue_offset for one in context.messages] == [0]
-    assert (context.result, context.error, context.seconds) == ("answer", None, 2)
+    assert (context.result, context.error, context.seconds) == (None, None, 2)
     assert (context.returned, context.success) == (ConsumeReturn.SUCCESS, True)
     assert held.safe_offset == 1
 
@@ -161,7 +160,8 @@ async def test_hooks_see_what_the_handler_raised(open_handling: Open) -> None:
         (ConsumeLater(), ConsumeReturn.FAILED),
         (Suspend(), ConsumeReturn.FAILED),
         (Commit(), ConsumeReturn.SUCCESS),
-        ("anything", ConsumeReturn.SUCCESS),
+        (None, ConsumeReturn.SUCCESS),
+        ("anything", ConsumeReturn.FAILED),
     ],
 )
 async def test_hooks_see_what_the_handler_returned(result: object, returned: ConsumeReturn) -> None:

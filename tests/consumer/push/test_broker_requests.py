@@ -357,7 +357,6 @@ async def message_id(client: ClientInstance, offset: int) -> str:
     ("result", "code", "options"),
     [
         (None, "CR_SUCCESS", {}),
-        ("whatever", "CR_SUCCESS", {}),
         (ConsumeLater(), "CR_LATER", {}),
         (None, "CR_SUCCESS", {"batch_size": 4}),
         (Suspend(), "CR_LATER", {"orderly": True}),
@@ -398,26 +397,39 @@ async def test_an_operator_has_one_message_handled(
     )
 
 
+def not_twice() -> None:
+    raise ValueError("not twice")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [(not_twice, "ValueError: not twice"), (lambda: "ok", "ConfigurationError: the handler returned 'ok'")],
+)
 async def test_the_operator_hears_of_a_failure(
     address: str,
     client: ClientInstance,
     operator: Operator,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
+    outcome: Callable[[], object],
+    text: str,
 ) -> None:
     await fill("T", 1)
     calls = 0
 
-    async def handle(_: ReceivedMessage) -> None:
+    async def handle(_: ReceivedMessage) -> object:
         nonlocal calls
         calls += 1
         if calls == 2:
-            raise ValueError("not twice")
+            return outcome()
+        return None
 
     async with running(consumer_of(address), handle) as consumer:
         answer = await operator.consume(consumer, await message_id(client, 0))
         await trio.sleep(60)
-    assert (answer.consume_result, answer.remark) == ("CR_THROW_EXCEPTION", "ValueError: not twice")
+    assert answer.consume_result == "CR_THROW_EXCEPTION"
+    assert answer.remark is not None
+    assert answer.remark.startswith(text)
     assert calls == 2, "that is no reason to deliver it again"
 
 

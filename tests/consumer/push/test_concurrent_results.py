@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.consumer.group.results import ConsumeLater, ConsumeResult
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.results import ConsumeLater, ConsumeResult
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.handing import Backs, handling_in, holding, settled
 from tests.consumer.received import QUEUE, received, several
@@ -47,20 +47,6 @@ async def test_later_with_the_only_message_done_is_done(nursery: trio.Nursery) -
     await settled()
     assert backs.offsets == []
     assert held.safe_offset == 1
-
-
-@pytest.mark.parametrize("value", ["anything", 0, False, object()])
-async def test_whatever_else_a_handler_returns_means_done(nursery: trio.Nursery, value: object) -> None:
-    backs = Backs()
-
-    async def handle(_: ReceivedMessage) -> object:
-        return value
-
-    held = holding(2)
-    handling_in(nursery, handle, backs=backs).offer(held)
-    await settled()
-    assert backs.offsets == []
-    assert held.safe_offset == 2
 
 
 async def test_a_result_that_belongs_to_other_consumers_is_a_failure(

@@ -50,6 +50,14 @@ def test_a_wrong_subscription_is_refused() -> None:
         consumer.subscribe("T", " || ")
     with pytest.raises(ConfigurationError, match="topic 'a b'"):
         consumer.subscribe("a b")
+    with pytest.raises(ConfigurationError, match="topic is a text, not list"):
+        consumer.subscribe(["a"])  # type: ignore[arg-type]  # that is the test
+    with pytest.raises(ConfigurationError, match="subscribing to 'T': tags is \\['A'\\]; it must be a text"):
+        consumer.subscribe("T", ["A"])  # type: ignore[arg-type]  # and this
+    with pytest.raises(ConfigurationError, match="sql is 5; it must be a text"):
+        consumer.subscribe("T", sql=5)  # type: ignore[arg-type]  # and this
+    with pytest.raises(ConfigurationError, match="group is a text, not int"):
+        PushConsumer(group=5)  # type: ignore[arg-type]  # and this
 
 
 async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.testing.MockClock) -> None:
@@ -58,7 +66,7 @@ async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.t
         await consumer.run(never)
     async with consumer:
         pass
-    with pytest.raises(ClosedError, match="use it inside"):
+    with pytest.raises(ClosedError, match=r"PushConsumer is (closed|not open)"):
         await consumer.run(never)
 
 

@@ -10,10 +10,10 @@ import trio
 import trio.testing
 
 from rocketmq_py.consumer.group.queue_locks import LOCK_LIFE, Lock
+from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
-from rocketmq_py.consumer.push.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.handing import settled

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import attrs
 import trio
 
-from rocketmq_py.consumer.push.results import Commit, ConsumeResult
+from rocketmq_py.consumer.group.results import Commit
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturn
 from rocketmq_py.remoting.rpc_hooks import call_hook
@@ -210,4 +210,4 @@ async def _after(hooks: list[ConsumerHook], context: ConsumeContext) -> None:
 
 
 def _is_failure(result: object) -> bool:
-    return isinstance(result, ConsumeResult) and not isinstance(result, Commit)
+    return result is not None and not isinstance(result, Commit)

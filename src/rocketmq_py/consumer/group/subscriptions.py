@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
@@ -27,6 +28,8 @@ FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 20.0
 """Between two tries to find a broker that says whether it accepts a condition: doubled each time."""
 
+_SEPARATOR = re.compile(r"[,;|\s]")
+"""What stands in one tag when its author meant several."""
 _NOT_ENABLED = "does not support consumer to filter"
 """What brokers without ``enablePropertyFilter`` say, with a code that says nothing."""
 
@@ -35,9 +38,17 @@ def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) 
     """Return a subscription to the messages of some tags or, if ``sql`` is given, to those it is true of.
 
     Raises:
-        ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or both are given.
+        ConfigurationError: ``tags`` names no tag, ``sql`` is empty, both are given, or one is no text.
     """
+    for name, value in (("tags", tags), ("sql", "" if sql is None else sql)):
+        if not isinstance(value, str):
+            raise ConfigurationError(f"subscribing to {topic!r}: {name} is {value!r}; it must be a text")
     if sql is None:
+        if odd := [tag for tag in tags.split("||") if _SEPARATOR.search(tag.strip())]:
+            logger.warning(
+                "topic %s is subscribed with the tag %r: it is one tag; several have || between them",
+                topic, odd[0].strip(),
+            )  # fmt: skip
         return subscribe(topic, tags, version_ms=version_ms)
     if tags.strip() != ALL:
         raise ConfigurationError(

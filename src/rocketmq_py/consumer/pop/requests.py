@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.group.results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
     batch_acks,
@@ -17,7 +18,6 @@ from rocketmq_py.consumer.pop.messages import (
     read_popped,
     with_new_time,
 )
-from rocketmq_py.consumer.push.results import DEAD_LETTER
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAck, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.headers import (

@@ -18,11 +18,18 @@ from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.counters import Statistics, epoch_ms
+from rocketmq_py.consumer.group.results import (
+    Commit,
+    ConsumeLater,
+    ConsumeResult,
+    Rollback,
+    Suspend,
+    check_result,
+)
 from rocketmq_py.consumer.pop.push_queues import PoppedQueues
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.consumer.push.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import (
     ConsumerData,
@@ -246,6 +253,7 @@ class BrokerRequests:
         try:
             item: Any = message if self._config.batch_size is None else (message,)
             result = await self._caller.call(item)
+            check_result(result)
         except Exception as error:
             logger.exception("handling message %s, as an operator wished, failed", message.message_id)
             code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.results import ConsumeLater, check_result
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.dispatch import (
     YIELD_EVERY,
@@ -20,7 +21,6 @@ from rocketmq_py.consumer.push.dispatch import (
     unreadable,
 )
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.consumer.push.results import ConsumeLater, ConsumeResult
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
@@ -133,7 +133,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             except BaseExceptionGroup as group:
                 raise_without_failures(group, _describe(held, item))
             else:
-                if result is not None and isinstance(result, ConsumeResult):
+                if result is not None:
                     await self._returned(place, item, result)
                 elif one_by_one:
                     held.remove(item)
@@ -167,8 +167,9 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 return readable
         return None
 
-    async def _returned(self, place: _Place, item: Any, result: ConsumeResult) -> None:
+    async def _returned(self, place: _Place, item: Any, result: object) -> None:
         """See to what a handler has returned, other than that all is done with."""
+        check_result(result)
         if not isinstance(result, ConsumeLater):
             logger.error(
                 "handling %s failed: the handler returned %r, which says nothing to this consumer",

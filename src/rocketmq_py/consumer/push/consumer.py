@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from typing import Unpack
@@ -11,12 +12,14 @@ from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, subscription_of
-from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.consumer.push.session import Session
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
 from rocketmq_py.protocol.subscription import ALL, subscribe
+
+logger = logging.getLogger("rocketmq_py.consumer")
 
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 
@@ -119,7 +122,8 @@ class PushConsumer(GroupConsumer):
         Args:
             handle: called with a ReceivedMessage, or with a list of them if ``batch_size`` is set. An async
                 function runs as a task; any other callable in a worker thread. When it returns, the messages
-                are done with, unless it returns a ConsumeLater or, in order, a Suspend or Rollback. When it
+                are done with, unless it returns a ConsumeLater or, in order, a Suspend or Rollback; whatever
+                else it returns but None ends the run with a ConfigurationError, and they come again. When it
                 raises an Exception, that is logged, and they are given back to the broker, which delivers
                 them to the group again later; in order they are tried again in place after
                 ``suspend_current_queue``. After ``max_reconsume_times`` of that they go to the group's dead
@@ -127,8 +131,9 @@ class PushConsumer(GroupConsumer):
 
         Raises:
             ClosedError: the consumer is not open.
-            ConfigurationError: it runs already, or another consumer of this client is in the group, or uses
-                the same file for the offsets of a broadcasting group.
+            ConfigurationError: ``handle`` cannot be called with what it would get, or returned what says
+                nothing (True, False, a text); it runs already; another consumer of this client is in the
+                group, or uses the same file for the offsets of a broadcasting group.
             LocalOffsetsError: that file cannot be read.
             ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed: before the
                 group is joined or, if it was subscribed later, while this runs.
@@ -141,6 +146,12 @@ class PushConsumer(GroupConsumer):
         self._check_open()
         if self._session is not None:
             raise ConfigurationError("this PushConsumer runs already")
+        check_handler(handle, in_lists=self.config.batch_size is not None)
+        if self._subscriptions.wanted in ([], [retry_topic(self.config.group)]):
+            logger.warning(
+                "group %s runs with nothing subscribed: no message comes until subscribe() is called",
+                self.config.group,
+            )
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = self._made_ms - HALF_AN_HOUR_MS

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import trio
 
 from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 
 Handler: TypeAlias = Callable[[ReceivedMessage], Any] | Callable[[list[ReceivedMessage]], Any]
@@ -15,6 +17,27 @@ Handler: TypeAlias = Callable[[ReceivedMessage], Any] | Callable[[list[ReceivedM
 
 It takes one message, or a list of them if ``batch_size`` is set. When it returns, they are done with, unless
 it returns a ConsumeResult; when it raises an Exception, they are delivered again."""
+
+
+def check_handler(handle: object, *, in_lists: bool) -> None:
+    """Raise ConfigurationError unless a handler can be called with messages, as far as that can be told."""
+    what = "a list of messages" if in_lists else "a message"
+    if inspect.iscoroutine(handle):
+        handle.close()
+        raise ConfigurationError("the handler is a coroutine: give the function itself, and do not call it")
+    if not callable(handle):
+        raise ConfigurationError(f"the handler is {handle!r}; it must be a function that takes {what}")
+    name = getattr(handle, "__qualname__", repr(handle))
+    if inspect.isgeneratorfunction(handle) or inspect.isasyncgenfunction(handle):
+        raise ConfigurationError(f"the handler {name} has a yield in it: calling it would do nothing")
+    try:
+        signature = inspect.signature(handle)
+    except (TypeError, ValueError):
+        return  # some built-in functions do not tell
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigurationError(f"the handler {name} cannot be called with {what}: {error}") from None
 
 
 class Invoker:

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
+from rocketmq_py.consumer.group.results import Commit, Rollback, Suspend, check_result
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.dispatch import (
     YIELD_EVERY,
@@ -20,7 +21,6 @@ from rocketmq_py.consumer.push.dispatch import (
     unreadable,
 )
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.consumer.push.results import Commit, ConsumeResult, Rollback, Suspend
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
@@ -105,7 +105,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             except BaseExceptionGroup as group:
                 raise_without_failures(group, describe(held, *messages))
             else:
-                if result is not None and isinstance(result, ConsumeResult):
+                if result is not None:
                     pause = await self._returned(held, messages, result)
                 else:
                     self._succeeded(held, messages)
@@ -150,9 +150,10 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             held.uncommitted += messages
 
     async def _returned(
-        self, held: ProcessQueue, messages: Sequence[ReceivedMessage], result: ConsumeResult
+        self, held: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
     ) -> float | None:
         """See to what a handler has returned, other than that all is well; return how long to rest."""
+        check_result(result)
         match result:
             case Suspend():
                 return await self._failed(held, messages, result.seconds)

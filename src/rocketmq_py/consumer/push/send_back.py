@@ -8,7 +8,7 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.consumer.push.results import DEAD_LETTER
+from rocketmq_py.consumer.group.results import DEAD_LETTER
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic

@@ -19,6 +19,7 @@ from rocketmq_py.consumer.group.membership import DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.pop_retry_topics import retries_of
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
+from rocketmq_py.consumer.group.results import DEAD_LETTER
 from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -30,7 +31,6 @@ from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.dispatch import Dispatch
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
-from rocketmq_py.consumer.push.results import DEAD_LETTER
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage

@@ -24,7 +24,10 @@ def _delay_level(_: object, attribute: attrs.Attribute[Any], value: int) -> None
 
 @attrs.frozen
 class ConsumeResult:
-    """The root of what a handler may return. Whatever else it returns, None above all, means: done with."""
+    """The root of what a handler may return instead of None, which means: done with.
+
+    Anything else is a mistake: it ends the run with a ConfigurationError, and the messages come again.
+    """
 
 
 @attrs.frozen
@@ -89,3 +92,12 @@ class Rollback(ConsumeResult):
     """
 
     seconds: float | None = attrs.field(default=None, validator=_seconds)
+
+
+def check_result(result: object) -> None:
+    """Raise ConfigurationError for what a handler returned and nobody can have meant: True, False, a text."""
+    if result is not None and not isinstance(result, ConsumeResult):
+        raise ConfigurationError(
+            f"the handler returned {result!r}: return None when the messages are done with, a ConsumeResult "
+            "such as ConsumeLater() when they are not, or raise; these messages come again"
+        )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_py.consumer.push.results import ConsumeLater
+from rocketmq_py.consumer.group.results import ConsumeLater
 from rocketmq_py.errors import ConfigurationError
 
 

@@ -1,0 +1,161 @@
+"""What may be a handler, and what it may return: mistakes are found when a run begins, or end it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.client.user_calls import is_async
+from rocketmq_py.consumer import PushConsumer
+from rocketmq_py.consumer.push.invoker import check_handler
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import ReceivedMessage
+from tests.consumer.conftest import Fill
+from tests.consumer.pushing import QUEUE, consumer_of
+
+
+async def handle(message: object) -> None:
+    pass
+
+
+def plain(message: object, *, retry: bool = True) -> None:
+    pass
+
+
+async def two(message: object, more: object) -> None:
+    pass
+
+
+class Handles:
+    async def __call__(self, message: object) -> None:
+        pass
+
+    async def method(self, message: object) -> None:
+        pass
+
+    def plain_method(self, message: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("handler", "runs_as_task"),
+    [
+        (handle, True),
+        (plain, False),
+        (Handles(), True),
+        (Handles().method, True),
+        (Handles().plain_method, False),
+        (functools.partial(two, "more"), True),
+        (functools.partial(Handles()), True),
+        (functools.partial(plain, retry=False), False),
+        (functools.partial(functools.partial(two), more=1), True),
+        ([].append, False),
+        (print, False),
+        (lambda _: None, False),
+    ],
+)
+def test_what_can_be_called_with_a_message_is_a_handler(
+    handler: Callable[..., Any], runs_as_task: bool
+) -> None:
+    check_handler(handler, in_lists=False)
+    assert is_async(handler) is runs_as_task
+
+
+async def no_parameter() -> None:
+    pass
+
+
+async def yields(message: object) -> AsyncIterator[object]:
+    yield message
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        (None, "the handler is None; it must be a function that takes a message"),
+        ("handle", "the handler is 'handle'; it must be"),
+        (no_parameter, "no_parameter cannot be called with a message: too many positional arguments"),
+        (two, "two cannot be called with a message: missing a required argument: 'more'"),
+        (functools.partial(plain, "m"), "cannot be called with a message: too many"),
+        (yields, "yields has a yield in it"),
+    ],
+)
+async def test_what_cannot_be_one_is_refused_when_the_run_begins(
+    client: ClientInstance, handler: Any, text: str
+) -> None:
+    async with consumer_of(client) as consumer:
+        with pytest.raises(ConfigurationError, match=text):
+            await consumer.run(handler)
+        assert not client.heartbeats.has_consumer("g")
+
+
+async def test_a_coroutine_is_a_handler_that_was_called(client: ClientInstance) -> None:
+    async with consumer_of(client, batch_size=3) as consumer:
+        with pytest.raises(ConfigurationError, match="give the function itself"):
+            await consumer.run(handle(None))  # type: ignore[arg-type]  # that is the test
+        with pytest.raises(ConfigurationError, match="takes a list of messages"):
+            await consumer.run(3)  # type: ignore[arg-type]  # and this
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("returned", [False, True, "ok", 0])
+async def test_an_unknown_result_ends_the_run_and_its_message_comes_again(
+    client: ClientInstance,
+    fill: Fill,
+    orderly: bool,
+    returned: object,
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    await fill("T", 5)
+
+    async def odd(message: ReceivedMessage) -> object:
+        return returned if message.queue_offset == 2 else None
+
+    async with consumer_of(client, orderly=orderly, concurrency=1) as consumer:
+        with pytest.raises(ConfigurationError, match=f"the handler returned {returned!r}: return None when"):
+            await consumer.run(odd)
+        assert await client.brokers.committed_offset("g", QUEUE) == 2
+        assert not client.heartbeats.has_consumer("g")
+        numbers = []
+
+        async def keep(message: ReceivedMessage) -> None:
+            numbers.append(int(message.body))
+            if len(numbers) == 3:
+                consumer.stop()
+
+        await consumer.run(keep)
+        assert numbers == [2, 3, 4]
+
+
+@pytest.mark.parametrize("broadcasting", [False, True])
+async def test_a_run_with_nothing_subscribed_says_so(
+    client: ClientInstance, broadcasting: bool, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    caplog.set_level(logging.WARNING, "rocketmq_py.consumer")
+    options: dict[str, Any] = {"broadcasting": broadcasting, "local_offsets": tmp_path}
+    async with PushConsumer(client, group="g", **options) as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.run, handle)
+        await trio.testing.wait_all_tasks_blocked()
+        consumer.stop()
+    assert "group g runs with nothing subscribed" in caplog.text
+
+
+@pytest.mark.parametrize("tags", ["A,B", "A || B;C", "A|B", "A B"])
+def test_what_was_meant_to_be_several_tags_is_one_and_said(
+    tags: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    PushConsumer(group="g").subscribe("T", tags)
+    assert "it is one tag; several have || between them" in caplog.text
+
+
+@pytest.mark.parametrize("tags", ["A", "A||B", " A || B ", "*", "", "a-b_c.d"])
+def test_nothing_is_said_about_tags_that_are_well(tags: str, caplog: pytest.LogCaptureFixture) -> None:
+    PushConsumer(group="g").subscribe("T", tags)
+    assert not caplog.records
