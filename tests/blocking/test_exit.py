@@ -70,16 +70,71 @@ def test_the_end_of_a_worker_of_multiprocessing(address: str, client: Client) ->
     assert count(client, "T") == 302
 
 
+LATE = """
+    import socket, sys, threading
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import BatchingProducer, Producer, trio_thread
+
+    # A name server that accepts connections and says nothing, until the end of the process has begun.
+    host, port = sys.argv[1].split(":")
+    silent = socket.create_server(("127.0.0.1", 0))
+    ending = threading.Event()
+
+    def copy(source, target):
+        while data := source.recv(65536):
+            target.sendall(data)
+
+    def serve(client):
+        ending.wait()
+        threading.Event().wait(0.5)  # far longer than close_timeout
+        server = socket.create_connection((host, int(port)))
+        threading.Thread(target=copy, args=(client, server), daemon=True).start()
+        copy(server, client)
+
+    def accept():
+        while True:
+            threading.Thread(target=serve, args=(silent.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    address = f"127.0.0.1:{silent.getsockname()[1]}"
+    options = dict(group="g", request_timeout=60, send_timeout=60)
+    producers = Producer(address, **options), BatchingProducer(address, linger=10_000.0, **options)
+    for producer in producers:
+        producer._behind.close_timeout = 0.01
+        for _ in range(10):
+            producer.send_soon(Message("T", b"x"))
+
+    close_all = trio_thread.TrioThread.close_all
+
+    def end(thread):
+        ending.set()
+        close_all(thread)
+
+    trio_thread.TrioThread.close_all = end
+"""
+
+
+def test_the_end_of_a_process_waits_longer_than_a_close(address: str, client: Client) -> None:
+    assert run_program(LATE, address) == ""
+    assert count(client, "T") == 20
+
+
 def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
     program = """
         import socket
         from rocketmq_py import Message
-        from rocketmq_py.blocking import Producer
+        from rocketmq_py.blocking import BatchingProducer, Producer, trio_thread
 
+        trio_thread.EXIT_SECONDS = 1.5
         # Somebody who accepts connections and never says a word.
         silent = socket.create_server(("127.0.0.1", 0))
-        producer = Producer(f"127.0.0.1:{silent.getsockname()[1]}", group="g", request_timeout=60)
-        futures = [producer.send_soon(Message("T", b"x"), timeout=60) for _ in range(10)]
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        print(address)
+        options = dict(group="g", request_timeout=60, send_timeout=60)
+        producer, batching = Producer(address, **options), BatchingProducer(address, **options)
+        for number in range(10):
+            producer.send_soon(Message("T" if number < 7 else "U", b"x"))
+            batching.send_soon(Message("V", b"x"))
     """
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
@@ -87,4 +142,11 @@ def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
     )  # fmt: skip
     assert ended.returncode == 0
     # Had it waited for the sends' own minute, each would have failed by itself.
-    assert "10 messages were not sent before their producer was closed" in ended.stderr
+    one, other = sorted(ended.stderr.splitlines())
+    where = f"name servers {ended.stdout.strip()}"
+    assert one.startswith(
+        "10 messages were not sent before their producer was closed "
+        f"(7 to topic 'T', 3 to topic 'U'; {where}): the producer was closed before"
+    )
+    assert "(10 to topic 'V'; " in other
+    assert where in other

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from itertools import repeat
 
 import attrs
 import pytest
 
+import rocketmq_py
 from rocketmq_py import Message, MessageQueue, SelectByHash, SendResult
 from rocketmq_py.blocking import BatchingProducer, Client, Producer, Reader
 from rocketmq_py.errors import (
@@ -214,8 +215,54 @@ def test_a_callback_may_send_but_not_wait(client: Client) -> None:
     assert count(client, "T") == 2
 
 
+def test_nothing_waits_in_the_thread_that_would_have_to_wake_it(address: str, client: Client) -> None:
+    with (
+        client.producer("g") as producer,
+        client.batching_producer("g") as batching,
+        client.reader() as reader,
+    ):
+        batch = [Message("T", b"x")]
+        pending: list[Future[SendResult]] = []
+        waits: dict[str, Callable[[], object]] = {
+            "flush": producer.flush,
+            "result": lambda: pending[0].result(),
+            "result in time": lambda: pending[0].result(timeout=60),
+            "exception": lambda: pending[0].exception(),
+            "send": lambda: producer.send(Message("T", b"x")),
+            "send_batch": lambda: producer.send_batch(batch),
+            "queues": lambda: producer.queues("T"),
+            "batching flush": batching.flush,
+            "send_all": lambda: batching.send_all(batch),
+            "topics": reader.topics,
+            "range": lambda: next(reader.range(MessageQueue("T", "broker-a", 0))),
+            "open": lambda: Producer(address),
+            "client's": lambda: client.reader(),
+        }
+        refused: dict[str, str] = {}
+        done = threading.Event()
+
+        def call_all(_: object) -> None:
+            pending.append(producer.send_soon(Message("T", b"under way")))
+            for name, wait in waits.items():
+                try:
+                    wait()
+                except RuntimeError as error:
+                    refused[name] = str(error)
+            with pytest.raises(TimeoutError):
+                pending[0].result(timeout=0)
+            done.set()
+
+        producer.send_soon(Message("T", b"x")).add_done_callback(call_all)
+        done.wait()
+        assert refused.keys() == waits.keys()
+        assert len(set(refused.values())) == 1
+        assert "use send_soon, or do it in another thread" in refused["flush"]
+        assert pending[0].result().message_id
+
+
 def test_closing_finishes_what_is_under_way(client: Client) -> None:
-    producer = client.producer("g")
+    producer = client.producer("g", send_timeout=60.0)
+    producer._behind.close_timeout = 60.0  # however busy the machine is
     futures = [producer.send_soon(Message("T", b"x")) for _ in range(2000)]
     producer.close()
     assert all(future.done() for future in futures)
@@ -236,8 +283,47 @@ def test_closing_the_client_closes_what_is_opened_from_it(address: str) -> None:
     assert len({future.result().message_id for future in futures}) == 200
     with pytest.raises(ClosedError):
         reader.topics()
-    with pytest.raises(ClosedError, match="is not open"):
+    with pytest.raises(ClosedError, match="this Client is closed"):
         client.producer("g")
+
+
+def test_what_is_closed_says_so(address: str) -> None:
+    client = Client(address)
+    producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()
+    message = Message("T", b"x")
+    alone = Producer(address)
+    alone.close()
+    client.close()
+    uses: list[Callable[[], object]] = [
+        lambda: alone.send(message),
+        lambda: alone.send_soon(message),
+        lambda: alone.flush(),
+        lambda: producer.send_batch([message]),
+        lambda: producer.queues("T"),
+        lambda: batching.send(message),
+        lambda: batching.send_soon(message),
+        lambda: batching.flush(),
+        lambda: reader.topics(),
+        lambda: reader.open("T"),
+        lambda: client.reader(),
+    ]
+    for use in uses:
+        with pytest.raises(ClosedError, match=r"^this \w+ is closed; open a new one$"):
+            use()
+
+
+def test_wrong_types_are_named_at_the_door(client: Client) -> None:
+    with client.producer("g") as producer, client.batching_producer("g") as batching:
+        for one in (producer, batching):
+            with pytest.raises(InvalidMessageError, match="message is a Message, not bytes"):
+                one.send_soon(b"x")  # type: ignore[arg-type]
+            assert one.statistics.in_flight == 0
+        for door in (Producer, BatchingProducer, Reader):
+            for wrong in (5, ["127.0.0.1:1"], producer, rocketmq_py.Client("127.0.0.1:1")):
+                with pytest.raises(
+                    ConfigurationError, match=r"address .* or a rocketmq_py\.blocking\.Client"
+                ):
+                    door(wrong)  # type: ignore[arg-type]
 
 
 def test_clients_of_their_own(address: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
@@ -13,6 +14,7 @@ import trio
 from rocketmq_py.blocking.trio_thread import TrioThread, trio_thread
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.errors import ClosedError, ConfigurationError
 
 logger = logging.getLogger("rocketmq_py.blocking")
 
@@ -31,6 +33,8 @@ class Door(Generic[Behind]):
     """
 
     def __init__(self, behind: Behind, within: Door[Lifespan] | None = None) -> None:
+        if within is not None:
+            within._check_open()
         self._thread: TrioThread = trio_thread() if within is None else within._thread
         self._behind = behind
         self._members: dict[Door[Lifespan], None] = {}
@@ -38,7 +42,7 @@ class Door(Generic[Behind]):
         self._closing = trio.Event()
         self._closed = trio.Event()
         self._prepare()
-        self._call(self._thread.start_task, self._live)
+        self._thread.call(partial(self._thread.start_task, self._live))
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +68,7 @@ class Door(Generic[Behind]):
         if self._thread.is_current:
             self._close_soon()
         else:
-            self._call(self.aclose)
+            self._thread.call(self.aclose)
 
     def _close_soon(self) -> None:
         """Close it without waiting: finalizers run anywhere."""
@@ -75,7 +79,14 @@ class Door(Generic[Behind]):
         """Make what is needed beside the object, before it is opened."""
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+        self._check_open()
         return self._thread.call(partial(function, *args, **kwargs))
+
+    def _check_open(self) -> None:
+        """Raise ClosedError where nothing can be called any more."""
+        self._thread.check()
+        if self._closing.is_set() or self._closed.is_set():
+            raise ClosedError(f"this {type(self).__name__} is closed; open a new one")
 
     def let_go(self) -> None:
         """Give up the sockets, in a forked child (what TrioThread calls)."""
@@ -117,14 +128,34 @@ class Door(Generic[Behind]):
         if self._within is not None:
             self._within._members.pop(self, None)
 
-    async def aclose(self) -> None:
-        """Close it, in the thread that runs trio."""
+    async def aclose(self, deadline: float = math.inf) -> None:
+        """Close it, in the thread that runs trio; from ``deadline`` on, trio's time, without grace."""
         if not self._closed.is_set():
-            for member in reversed(list(self._members)):
-                await member.aclose()
-            await self._finish()
+            async with trio.open_nursery() as nursery:
+                for member in self._members:
+                    nursery.start_soon(member.aclose, deadline)
+            deadline = min(deadline, await self._finish(deadline))
+            left = max(deadline - trio.current_time(), 0.0)
+            self._behind.close_timeout = min(self._behind.close_timeout, left)
             self._closing.set()
         await self._closed.wait()
 
-    async def _finish(self) -> None:
-        """Hand over what has not crossed yet."""
+    async def _finish(self, deadline: float) -> float:
+        """Hand over what has not crossed yet; return until when the rest of the closing has grace."""
+        return deadline
+
+
+def shared_client(client: object) -> tuple[ClientInstance | str | None, Door[Lifespan] | None]:
+    """Return what a trio object is made with where its door was given this, and what it is opened from.
+
+    Raises ConfigurationError unless it is an address, None, or a blocking Client.
+    """
+    if client is None or isinstance(client, str):
+        return client, None
+    if isinstance(client, Door) and isinstance(client._behind, ClientInstance):
+        return client._behind, client
+    kind = type(client)
+    raise ConfigurationError(
+        "client is an address (host:port;host:port) or a rocketmq_py.blocking.Client, "
+        f"not {kind.__name__} of {kind.__module__}"
+    )

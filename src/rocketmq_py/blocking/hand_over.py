@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from rocketmq_py.blocking.trio_thread import TrioThread
-from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.pending import PendingSend
 
@@ -24,6 +24,32 @@ OVERHEAD = 112
 
 WAKE_SECONDS = 0.001
 """How long threads that wait for room are left waiting until a quarter of it is free."""
+
+
+class LostMessages:
+    """What failed while a producer was closed: by topic, and the last error."""
+
+    def __init__(self) -> None:
+        self._topics: dict[Delivery, Counter[str]] = {}
+        self._errors: dict[Delivery, BaseException] = {}
+
+    def add(self, message: Message, error: BaseException) -> None:
+        """Count a message."""
+        delivery = error.delivery if isinstance(error, RocketMQError) else Delivery.NOT_SENT
+        self._topics.setdefault(delivery, Counter())[message.topic] += 1
+        self._errors[delivery] = error
+
+    def report(self, name_servers: Callable[[], str]) -> None:
+        """Write a line to the log for each thing that is known of them."""
+        for delivery, topics in self._topics.items():
+            logger.error(
+                "%d messages were not sent before their producer was closed%s (%s; name servers %s): %s",
+                topics.total(),
+                "; they may have been stored" if delivery is Delivery.UNKNOWN else "",
+                ", ".join([f"{count} to topic {topic!r}" for topic, count in topics.most_common()]),
+                name_servers(),
+                self._errors[delivery],
+            )
 
 
 class SendFuture(Future[SendResult]):
@@ -47,15 +73,21 @@ class SendFuture(Future[SendResult]):
         self._hand_over = hand_over
 
     def result(self, timeout: float | None = None) -> SendResult:
-        """Return the result when it is there, or raise its error; TimeoutError after ``timeout`` seconds."""
-        self._check()
+        """Return the result when it is there, or raise its error; TimeoutError after ``timeout`` seconds.
+
+        RuntimeError in a callback or hook if it is not there yet: they run where it would come from.
+        """
+        self._check(timeout)
         pending: Any = super().result(timeout)
         result: SendResult = pending.result()  # made when it is asked for
         return result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error when it is there, or None if it succeeded; TimeoutError after ``timeout``."""
-        self._check()
+        """Return the error when it is there, or None if it succeeded; TimeoutError after ``timeout``.
+
+        RuntimeError as for :meth:`result`.
+        """
+        self._check(timeout)
         error = super().exception(timeout)
         if error is not None:
             return error
@@ -66,19 +98,25 @@ class SendFuture(Future[SendResult]):
     def resolve(self, pending: PendingSend) -> None:
         """Set what became of it."""
         self._hand_over.leave(self)
+        if pending.error is not None:
+            self._hand_over.note_failure(self.message, pending.error)
         self.set_result(pending)  # type: ignore[arg-type]  # what `result` makes the result of
         self.message = None
 
     def fail(self, error: BaseException) -> None:
         """Set that it failed before it was under way."""
+        self._hand_over.note_failure(self.message, error)
         self.set_exception(error)
         self.message = None
 
-    def _check(self) -> None:
-        if self.message is not None and self._hand_over.thread.is_left_behind:
+    def _check(self, timeout: float | None) -> None:
+        thread = self._hand_over.thread
+        if self.message is not None and thread.is_left_behind:
             error = ClosedError("this was sent in the parent process, which has the result")
             error.delivery = Delivery.UNKNOWN
             raise error
+        if thread.is_current and not self.done() and (timeout is None or timeout > 0):
+            thread.check_may_wait()
 
 
 class HandOver:
@@ -89,6 +127,7 @@ class HandOver:
     Args:
         thread: where the producer lives; an attribute too.
         send_soon: the producer's.
+        name_servers: returns where it sends to, for the log.
         most: messages. most_bytes: bytes of their bodies, and what is added for each.
     """
 
@@ -97,10 +136,12 @@ class HandOver:
         thread: TrioThread,
         send_soon: Callable[..., Awaitable[PendingSend]],
         *,
+        name_servers: Callable[[], str],
         most: int,
         most_bytes: int,
     ) -> None:
         self.thread = thread
+        self._name_servers = name_servers
         self._send_soon = send_soon
         self._most = most
         self._most_bytes = most_bytes
@@ -117,7 +158,9 @@ class HandOver:
         self._under_way: dict[SendFuture, None] = {}
         self._is_called = False
         self._asleep = trio.lowlevel.ParkingLot()
+        self._all_left = trio.lowlevel.ParkingLot()
         self._scope = trio.CancelScope()
+        self._lost = LostMessages()
 
     # In any thread
 
@@ -125,15 +168,20 @@ class HandOver:
         return len(self._under_way)
 
     def add(self, message: Message, options: Mapping[str, Any]) -> SendFuture:
-        """Take a message, waiting for room. Raises ClosedError; an interruption takes nothing."""
+        """Take a message, waiting for room; an interruption takes nothing.
+
+        Raises InvalidMessageError for what is no message, and ClosedError.
+        """
         self.thread.check()
+        if not isinstance(message, Message):
+            raise InvalidMessageError(f"message is a Message, not {type(message).__name__}")
         size = len(message.body) + OVERHEAD
         future = SendFuture(self, message, options, size)
         with self._lock:
             if not self._fits(size):
                 self._wait_for_room(size)
             if self._is_closed:
-                raise ClosedError("the producer is closed")
+                raise ClosedError("this producer is closed; open a new one")
             self._count += 1
             self._bytes += size
             self._under_way[future] = None
@@ -148,8 +196,8 @@ class HandOver:
         return future
 
     def flush(self) -> None:
-        """Wait until all that was taken until now has its outcome."""
-        self.thread.check()
+        """Wait until all that was taken until now has its outcome. Raises as TrioThread.check_may_wait."""
+        self.thread.check_may_wait()
         wait(list(self._under_way))
         self.thread.call(trio.lowlevel.checkpoint)  # one that left a moment ago has its outcome after this
 
@@ -203,6 +251,8 @@ class HandOver:
     def leave(self, one: SendFuture) -> None:
         """Have the room that one took."""
         self._under_way.pop(one, None)
+        if self._all_left and not self._under_way:
+            self._all_left.unpark_all()
         with self._lock:
             self._count -= 1
             self._bytes -= one.size
@@ -233,19 +283,28 @@ class HandOver:
         self._asleep.unpark_all()
         await event.wait()
 
+    async def all_left(self) -> None:
+        """Return when nothing that was taken is without an outcome."""
+        while self._under_way:
+            await self._all_left.park()
+
     def close(self) -> None:
         """Take no more."""
         with self._lock:
             self._is_closed = True
             self._room.notify_all()
 
+    def note_failure(self, message: Message | None, error: BaseException) -> None:
+        """Remember what failed after the closing began: its sender may look at no future any more."""
+        if self._is_closed and message is not None:
+            self._lost.add(message, error)
+
     def abandon(self) -> None:
-        """Fail what was never given to the producer; it has seen to the others."""
+        """Fail what was never given to the producer; it has seen to the others. The log says what is lost."""
         self.close()
         left = list(self._under_way)
         self._under_way.clear()
         for one in left:
             if one.running() or one.set_running_or_notify_cancel():
                 one.fail(ClosedError("the producer was closed before the message could be sent"))
-        if left:
-            logger.error("%d messages were not sent before their producer was closed", len(left))
+        self._lost.report(self._name_servers)

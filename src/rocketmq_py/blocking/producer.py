@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import trio
 
 from rocketmq_py import producer
-from rocketmq_py.blocking.door import Behind, Door
+from rocketmq_py.blocking.door import Behind, Door, shared_client
 from rocketmq_py.blocking.hand_over import HandOver
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance
@@ -22,6 +23,12 @@ from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.sending import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
+
+if TYPE_CHECKING:
+    from rocketmq_py.blocking.client import Client
+
+LEAVE_SECONDS = 1.0
+"""What a producer has for taking leave of brokers when time is up for what it sends."""
 
 
 class _Sends(Door[Behind]):
@@ -37,11 +44,20 @@ class _Sends(Door[Behind]):
         super()._forget()
         self._hand_over.abandon()
 
-    async def _finish(self) -> None:
+    async def _finish(self, deadline: float) -> float:
+        # At the end of a process, what is pending has all the time that there is; else close_timeout.
+        if deadline == math.inf:
+            deadline = trio.current_time() + self._behind.close_timeout + LEAVE_SECONDS
         self._hand_over.close()
-        with trio.move_on_after(self._behind.close_timeout):
+        with trio.move_on_at(deadline - LEAVE_SECONDS):
             await self._hand_over.all_given()
+            await self._settle()
         self._hand_over.stop()  # what still waits for a route, say, shall not hold up the closing
+        return deadline
+
+    async def _settle(self) -> None:
+        """Wait until all that was handed over has its outcome."""
+        await self._hand_over.all_left()
 
 
 class Producer(_Sends[producer.Producer]):
@@ -69,20 +85,20 @@ class Producer(_Sends[producer.Producer]):
 
     def __init__(
         self,
-        client: Door[ClientInstance] | str | None = None,
+        client: Client | str | None = None,
         *configs: ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        within = client if isinstance(client, Door) else None
-        shared = client._behind if isinstance(client, Door) else client
+        shared, within = shared_client(client)
         super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), within)
 
     def _prepare(self) -> None:
         self._hand_over = HandOver(
             self._thread,
             self._behind.send_soon,
+            name_servers=lambda: self._client.name_servers.addresses,
             most=self.config.max_in_flight,
             most_bytes=self.config.max_in_flight_bytes,
         )
@@ -142,6 +158,7 @@ class Producer(_Sends[producer.Producer]):
 
     def flush(self) -> None:
         """Wait until every message that was given to :meth:`send_soon` until now has its outcome."""
+        self._check_open()
         self._hand_over.flush()
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
@@ -181,20 +198,20 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
 
     def __init__(
         self,
-        client: Door[ClientInstance] | str | None = None,
+        client: Client | str | None = None,
         *configs: BatchingConfig | ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
-        within = client if isinstance(client, Door) else None
-        shared = client._behind if isinstance(client, Door) else client
+        shared, within = shared_client(client)
         super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), within)
 
     def _prepare(self) -> None:
         self._hand_over = HandOver(
             self._thread,
             self._behind.send_soon,
+            name_servers=lambda: self._client.name_servers.addresses,
             most=sys.maxsize,
             most_bytes=self.config.max_buffered_bytes,
         )
@@ -235,6 +252,9 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
 
     async def _flush(self) -> None:
         await self._hand_over.all_given()
+        await self._behind.flush()
+
+    async def _settle(self) -> None:
         await self._behind.flush()
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:

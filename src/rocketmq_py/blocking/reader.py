@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from rocketmq_py import consumer
-from rocketmq_py.blocking.door import Door
+from rocketmq_py.blocking.door import Door, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan
@@ -28,6 +28,9 @@ from rocketmq_py.consumer.read.start import Start
 from rocketmq_py.consumer.read.stream import READER_GROUP, MessageStream
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
+
+if TYPE_CHECKING:
+    from rocketmq_py.blocking.client import Client
 
 Item = TypeVar("Item")
 
@@ -47,13 +50,9 @@ class Reader(Door[consumer.Reader]):
         ClosedError: the client is closed, or was opened in the parent of this process.
     """
 
-    def __init__(
-        self, client: Door[ClientInstance] | str | None = None, **options: Unpack[ClientOptions]
-    ) -> None:
-        if isinstance(client, Door):
-            super().__init__(consumer.Reader(client._behind, **options), client)
-        else:
-            super().__init__(consumer.Reader(client, **options))
+    def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
+        shared, within = shared_client(client)
+        super().__init__(consumer.Reader(shared, **options), within)
 
     @property
     def _client(self) -> ClientInstance:
@@ -72,6 +71,7 @@ class Reader(Door[consumer.Reader]):
 
         Opened at once; arguments and errors are those of the trio Reader's ``open``.
         """
+        self._check_open()
         reading = self._behind.open(topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
         return Messages(reading, self)
 
@@ -87,6 +87,7 @@ class Reader(Door[consumer.Reader]):
         sql: str | None = None,
     ) -> Iterator[ReceivedMessage]:
         """Return the messages of one queue between two places; see the trio Reader's ``range``."""
+        self._check_open()
         found = self._behind.range(
             queue, start_offset, end_offset, begin_ms=begin_ms, end_ms=end_ms, tags=tags, sql=sql
         )
@@ -129,6 +130,7 @@ class Reader(Door[consumer.Reader]):
         Pulling begins at once. It ends at the end of the iteration, or when what is returned is closed, by
         ``close()`` or ``with``. Arguments and errors are those of the trio Reader's ``pull``.
         """
+        self._check_open()
         pulling = self._behind.pull(
             spans,
             tags=tags,

@@ -23,6 +23,8 @@ logger = logging.getLogger("rocketmq_py.blocking")
 
 EXIT_SECONDS = 15.0
 """How long the end of a process waits, at the most, until everything that is open is closed."""
+EXIT_MARGIN = 2.0
+"""Seconds after that in which what has no more grace ends. More would mean that the thread itself hangs."""
 LONGEST_WAIT = 1.0
 """Seconds after which a thread that waits looks whether it is to go on waiting."""
 
@@ -32,8 +34,8 @@ Result = TypeVar("Result")
 class Opened(Protocol):
     """Something that lives in the thread until it is closed."""
 
-    async def aclose(self) -> None:
-        """Close it (in the thread)."""
+    async def aclose(self, deadline: float) -> None:
+        """Close it (in the thread); from ``deadline`` on, trio's time, without grace."""
 
     def let_go(self) -> None:
         """Give up its descriptors, in a child process: what they belong to is the parent's."""
@@ -89,6 +91,18 @@ class TrioThread:
         if self._has_ended:
             raise ClosedError("the thread that this lives in has ended; open it again")
 
+    def check_may_wait(self) -> None:
+        """Raise ClosedError where calls cannot cross, RuntimeError in the thread itself: none could wake it.
+
+        Whatever makes the caller wait for what happens in the thread begins with this.
+        """
+        self.check()
+        if self.is_current:
+            raise RuntimeError(
+                "callbacks and hooks run in the thread that serves all calls and cannot wait for one: "
+                "use send_soon, or do it in another thread"
+            )
+
     def post(self, function: Callable[[], object]) -> None:
         """Have a function called in the thread, after all that was posted before. It must not block.
 
@@ -117,12 +131,7 @@ class TrioThread:
             TimeoutError: it took longer than ``timeout`` seconds; it goes on.
             RuntimeError: the caller is the thread itself.
         """
-        self.check()
-        if self.is_current:
-            raise RuntimeError(
-                "callbacks and hooks run in the thread that serves all calls and cannot wait for one: "
-                "use send_soon, or do it in another thread"
-            )
+        self.check_may_wait()
         call = Call(function)
         self._calls.add(call)
         try:
@@ -183,14 +192,15 @@ class TrioThread:
         if not (self.open and self.is_usable):
             return
         try:
-            self.call(self._close_all, timeout=EXIT_SECONDS)
+            self.call(self._close_all, timeout=EXIT_SECONDS + EXIT_MARGIN)
         except (TimeoutError, ClosedError) as error:
             logger.error("not everything was closed before the process ended: %s", error)
 
     async def _close_all(self) -> None:
+        deadline = trio.current_time() + EXIT_SECONDS
         async with trio.open_nursery() as nursery:
             for opened in list(self.open):
-                nursery.start_soon(opened.aclose)
+                nursery.start_soon(opened.aclose, deadline)
 
     # A forked child
 
