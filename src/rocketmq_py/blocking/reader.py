@@ -71,8 +71,9 @@ class Reader(Door[consumer.Reader]):
 
         Opened at once; arguments and errors are those of the trio Reader's ``open``.
         """
-        self._check_open()
-        reading = self._behind.open(topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
+        reading = self._call_sync(
+            self._behind.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql
+        )
         return Messages(reading, self)
 
     def range(
@@ -87,9 +88,15 @@ class Reader(Door[consumer.Reader]):
         sql: str | None = None,
     ) -> Iterator[ReceivedMessage]:
         """Return the messages of one queue between two places; see the trio Reader's ``range``."""
-        self._check_open()
-        found = self._behind.range(
-            queue, start_offset, end_offset, begin_ms=begin_ms, end_ms=end_ms, tags=tags, sql=sql
+        found = self._call_sync(
+            self._behind.range,
+            queue,
+            start_offset,
+            end_offset,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            tags=tags,
+            sql=sql,
         )
         return _Flattened(self, found.some)
 
@@ -130,8 +137,8 @@ class Reader(Door[consumer.Reader]):
         Pulling begins at once. It ends at the end of the iteration, or when what is returned is closed, by
         ``close()`` or ``with``. Arguments and errors are those of the trio Reader's ``pull``.
         """
-        self._check_open()
-        pulling = self._behind.pull(
+        pulling = self._call_sync(
+            self._behind.pull,
             spans,
             tags=tags,
             sql=sql,
