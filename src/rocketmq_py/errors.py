@@ -191,6 +191,29 @@ class TopicExistsError(RocketMQError):
         self.brokers = tuple(brokers)
 
 
+class GroupExistsError(RocketMQError):
+    """A group that was to be created is there already.
+
+    Attributes:
+        group: its name.
+        brokers: the names of the brokers that have it.
+    """
+
+    def __init__(self, group: str, brokers: Sequence[str]) -> None:
+        super().__init__(f"group {group!r} exists already on {', '.join(brokers)}")
+        self.group = group
+        self.brokers = tuple(brokers)
+
+
+class GroupNotFoundError(RocketMQError):
+    """No broker that was asked knows the group."""
+
+    def __init__(self, group: str, asked: str, namespace: str = "") -> None:
+        where = f" in namespace {namespace!r}" if namespace else ""
+        super().__init__(f"group {group!r} does not exist{where} (asked {asked})")
+        self.group = group
+
+
 class SomeBrokersFailedError(RocketMQError):
     """Several brokers, or name servers, were to do something, and not all of them did.
 

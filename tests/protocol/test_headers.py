@@ -89,6 +89,7 @@ NAMES = {
     headers.GetConsumeStatsRequest: "consumerGroup! topic topicList bname ns nsd",
     headers.QueryConsumeTimeSpanRequest: "topic! group! bname ns nsd",
     headers.QueryTopicConsumeByWhoRequest: "topic! bname ns nsd",
+    headers.InvokeBrokerToResetOffsetRequest: "topic! group! timestamp! isForce! queueId offset bname ns nsd",
     headers.GetTopicConfigRequest: "topic! bname ns nsd",
     headers.GetAllTopicConfigRequest: "topicSeq dataVersion maxTopicNum bname ns nsd",
     headers.GetAllTopicConfigAnswer: "totalTopicNum",
@@ -106,7 +107,7 @@ NAMES = {
     headers.PutSubscriptionGroupRequest: "bname ns nsd",
     headers.GetAllSubscriptionGroupRequest: "groupSeq dataVersion maxGroupNum bname ns nsd",
     headers.GetAllSubscriptionGroupAnswer: "totalGroupNum",
-    headers.DeleteSubscriptionGroupRequest: "groupName! cleanOffset bname ns nsd",
+    headers.DeleteSubscriptionGroupRequest: "groupName! cleanOffset removeOffset bname ns nsd",
     headers.GetAllProducerInfoRequest: "bname ns nsd",
     headers.PopMessageRequest: "consumerGroup! topic! queueId! maxMsgNums! invisibleTime! pollTime! bornTime!"
     " initMode! expType exp order attemptId bname ns nsd",

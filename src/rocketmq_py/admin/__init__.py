@@ -4,7 +4,20 @@ from rocketmq_py.admin.admin import Admin
 from rocketmq_py.admin.asking import Answers
 from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
 from rocketmq_py.admin.brokers import Brokers
+from rocketmq_py.admin.group_values import (
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupSettings,
+    GroupSummary,
+    QueueLag,
+    Subscription,
+    SubscriptionConflict,
+    TopicLag,
+)
+from rocketmq_py.admin.groups import Groups
 from rocketmq_py.admin.name_servers import NameServers
+from rocketmq_py.admin.offsets import OffsetMove, Offsets, ResetTo
 from rocketmq_py.admin.topic_values import (
     MessageType,
     Permission,
@@ -22,10 +35,23 @@ __all__ = [
     "BrokerListing",
     "BrokerStatus",
     "Brokers",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupSettings",
+    "GroupSummary",
+    "Groups",
     "MessageType",
     "NameServers",
+    "OffsetMove",
+    "Offsets",
     "Permission",
+    "QueueLag",
+    "ResetTo",
+    "Subscription",
+    "SubscriptionConflict",
     "TopicDescription",
+    "TopicLag",
     "TopicListing",
     "TopicQueue",
     "TopicSettings",

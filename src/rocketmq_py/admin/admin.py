@@ -6,7 +6,9 @@ import random
 from typing import Unpack
 
 from rocketmq_py.admin.brokers import Brokers
+from rocketmq_py.admin.groups import Groups
 from rocketmq_py.admin.name_servers import NameServers
+from rocketmq_py.admin.offsets import Offsets
 from rocketmq_py.admin.topics import Topics
 from rocketmq_py.client import ClientInstance, ClientOptions
 from rocketmq_py.client.member import Member
@@ -39,6 +41,8 @@ class Admin(Member):
 
     Attributes:
         topics: what there is of topics, and making, changing and deleting them.
+        groups: who is in groups and how far they have come, and making, changing and deleting them.
+        offsets: where groups go on.
         brokers: how brokers are doing, their settings, and whether producers send to them.
         name_servers: their settings.
     """
@@ -52,6 +56,8 @@ class Admin(Member):
     ) -> None:
         super().__init__(client, rng, dict(options))
         self.topics = Topics(self._opened)
+        self.groups = Groups(self._opened)
+        self.offsets = Offsets(self._opened)
         self.brokers = Brokers(self._opened)
         self.name_servers = NameServers(self._opened)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.admin.asking import ask_each, have_each_do
+from rocketmq_py.admin.asking import ask_each
 from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
-from rocketmq_py.admin.calling import call, call_name_server
+from rocketmq_py.admin.calling import call, tell_name_servers
 from rocketmq_py.admin.part import Part
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import MASTER_ID, KeyValueTable, read_properties, write_properties
@@ -85,9 +85,12 @@ class Brokers(Part):
             SomeBrokersFailedError: not all of several name servers did it; of a single one its own error.
         """
         place = await self._place(broker)
-        answers = await self._tell(WipeWritePermissionRequest(broker=place.name), f"closing {place.name}")
-        counts = [WipeWritePermissionAnswer.from_fields(fields).wipe_topic_count for fields in answers]
-        return max(counts)
+        header = WipeWritePermissionRequest(broker=place.name)
+        answers = await tell_name_servers(self._client, header, f"closing {place.name} to producers")
+        return max(
+            WipeWritePermissionAnswer.from_fields(answer.fields).wipe_topic_count
+            for answer in answers.values()
+        )
 
     async def add_write_permission(self, broker: str) -> int:
         """Undo :meth:`wipe_write_permission`; return how many topics that changed. Java: ``addWritePerm``.
@@ -96,18 +99,11 @@ class Brokers(Part):
             SomeBrokersFailedError: not all of several name servers did it; of a single one its own error.
         """
         place = await self._place(broker)
-        answers = await self._tell(AddWritePermissionRequest(broker=place.name), f"opening {place.name}")
-        return max(AddWritePermissionAnswer.from_fields(fields).add_topic_count for fields in answers)
-
-    async def _tell(
-        self, header: WipeWritePermissionRequest | AddWritePermissionRequest, what: str
-    ) -> tuple[Mapping[str, str], ...]:
-        client = self._client
-        addresses = await client.name_servers.all_addresses()
-        answers = await have_each_do(
-            addresses, lambda address: call_name_server(client, address, header), what
+        header = AddWritePermissionRequest(broker=place.name)
+        answers = await tell_name_servers(self._client, header, f"opening {place.name} to producers")
+        return max(
+            AddWritePermissionAnswer.from_fields(answer.fields).add_topic_count for answer in answers.values()
         )
-        return tuple(answer.fields for answer in answers.values())
 
     async def _status(self, place: _Place) -> BrokerStatus:
         answer = await call(self._client, place.address, GetBrokerRuntimeInfoRequest())

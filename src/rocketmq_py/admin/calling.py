@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
+from rocketmq_py.admin.asking import have_each_do
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
@@ -53,6 +55,21 @@ async def call_name_server(
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError.from_answer(answer.code, answer.remark, address)
     return answer
+
+
+async def tell_name_servers(
+    client: ClientInstance, header: Request, what: str, body: bytes = b""
+) -> Mapping[str, Command]:
+    """Ask all name servers, which do not tell each other; return their answers by address.
+
+    Raises:
+        SomeBrokersFailedError: not all of several did it; of a single one its own error.
+    """
+    return await have_each_do(
+        await client.name_servers.all_addresses(),
+        lambda address: call_name_server(client, address, header, body),
+        what,
+    )
 
 
 async def version_at(client: ClientInstance, address: str) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketmq_py.admin.asking import Answers, ask_each, have_each_do
-from rocketmq_py.admin.calling import call_name_server
+from rocketmq_py.admin.asking import Answers, ask_each
+from rocketmq_py.admin.calling import call_name_server, tell_name_servers
 from rocketmq_py.admin.part import Part
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import read_properties, write_properties
@@ -32,13 +32,9 @@ class NameServers(Part):
             ConfigurationError: they have no such setting, or a value cannot be written. Nothing was changed.
             SomeBrokersFailedError: not all of several did it; of a single one its own error.
         """
-        client = self._client
         body = write_properties(settings)
         for address, known in (await self.settings()).values.items():
             if unknown := sorted(settings.keys() - known.keys()):
                 raise ConfigurationError(f"name server {address} has no setting {', '.join(unknown)}")
-        await have_each_do(
-            await client.name_servers.all_addresses(),
-            lambda address: call_name_server(client, address, UpdateNameServerConfigRequest(), body),
-            "changing settings of name servers",
-        )
+        header = UpdateNameServerConfigRequest()
+        await tell_name_servers(self._client, header, "changing settings of name servers", body)

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from rocketmq_py.admin.asking import ask_each, complete, have_each_do
-from rocketmq_py.admin.calling import call, call_name_server, check_is_5
+from rocketmq_py.admin.calling import call, check_is_5, tell_name_servers
+from rocketmq_py.admin.order import correct_order, forget_order, keep_order
 from rocketmq_py.admin.part import Part, any_of, master_of
 from rocketmq_py.admin.topic_values import (
     TYPE_ATTRIBUTE,
@@ -23,7 +24,6 @@ from rocketmq_py.admin.topic_values import (
 from rocketmq_py.errors import (
     ConfigurationError,
     RocketMQError,
-    SomeBrokersFailedError,
     TopicExistsError,
     TopicNotFoundError,
     UnsupportedByBrokerError,
@@ -48,17 +48,13 @@ from rocketmq_py.protocol.bodies import (
 )
 from rocketmq_py.protocol.headers import (
     CreateTopicRequest,
-    DeleteKvConfigRequest,
     DeleteTopicInBrokerRequest,
     DeleteTopicInNameServerRequest,
     GetAllTopicConfigRequest,
     GetTopicConfigRequest,
     GetTopicStatsInfoRequest,
-    PutKvConfigRequest,
 )
 
-ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
-"""Under which name servers keep the queues of ordered topics. Java: ``NamesrvUtil``."""
 SYSTEM_PREFIX = "RMQ_SYS_"
 """Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others."""
 
@@ -164,14 +160,14 @@ class Topics(Part):
         await self._check_knows_attributes(chosen, wanted)
         changes = _changes_of(wanted)
         if order:  # first: brokers are told when they register the topic
-            await self._keep_order(topic, dict.fromkeys(chosen, config.write_queue_nums))
+            await keep_order(self._client, topic, dict.fromkeys(chosen, config.write_queue_nums))
         try:
             done = await have_each_do(
                 chosen, lambda name: self._put(chosen[name], config, changes), f"creating topic {topic!r}"
             )
         except RocketMQError as error:
             if order:
-                await self._correct_order(topic, error, config.write_queue_nums)
+                await correct_order(self._client, topic, error, config.write_queue_nums)
             raise
         return tuple(done)
 
@@ -236,11 +232,13 @@ class Topics(Part):
             return msgspec.structs.replace(new, attributes=kept)
 
         if order is False:  # first: brokers are told when they register the topic
-            await self._forget_order(topic)
+            await forget_order(self._client, topic)
         elif order:
             configs = {name: await self._config(topic, broker) for name, broker in chosen.items()}
-            await self._keep_order(
-                topic, {name: write_queues or config.write_queue_nums for name, config in configs.items()}
+            await keep_order(
+                self._client,
+                topic,
+                {name: write_queues or config.write_queue_nums for name, config in configs.items()},
             )
         done = await have_each_do(chosen, change, f"changing topic {topic!r}")
         return {name: TopicSettings.of(config) for name, config in done.items()}
@@ -265,9 +263,9 @@ class Topics(Part):
             chosen, lambda name: call(client, master_of(chosen[name]), header), f"deleting topic {topic!r}"
         )
         if route.order_topic_conf:
-            await self._forget_order(topic)
-        await self._tell_name_servers(
-            DeleteTopicInNameServerRequest(topic=topic), f"deleting topic {topic!r} on name servers"
+            await forget_order(self._client, topic)
+        await tell_name_servers(
+            client, DeleteTopicInNameServerRequest(topic=topic), f"deleting topic {topic!r} on name servers"
         )
         return tuple(done)
 
@@ -333,33 +331,6 @@ class Topics(Part):
         what = f"a topic with {', '.join(attributes)}"
         for broker in brokers.values():
             await check_is_5(self._client, master_of(broker), what)
-
-    async def _keep_order(self, topic: str, queues: Mapping[str, int]) -> None:
-        value = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
-        key = self._client.namespace.wrap_topic(topic)
-        header = PutKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key, value=value)
-        await self._tell_name_servers(header, f"noting the order of topic {topic!r}")
-
-    async def _correct_order(self, topic: str, error: RocketMQError, write_queues: int) -> None:
-        """Keep the queues of those brokers only that have created the topic in spite of an error."""
-        done = error.done if isinstance(error, SomeBrokersFailedError) else ()
-        if done:
-            await self._keep_order(topic, dict.fromkeys(done, write_queues))
-        else:
-            await self._forget_order(topic)
-
-    async def _forget_order(self, topic: str) -> None:
-        key = self._client.namespace.wrap_topic(topic)
-        header = DeleteKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key)
-        await self._tell_name_servers(header, f"forgetting the order of topic {topic!r}")
-
-    async def _tell_name_servers(
-        self, header: PutKvConfigRequest | DeleteKvConfigRequest | DeleteTopicInNameServerRequest, what: str
-    ) -> None:
-        """Ask all of them: they do not tell each other."""
-        client = self._client
-        addresses = await client.name_servers.all_addresses()
-        await have_each_do(addresses, lambda address: call_name_server(client, address, header), what)
 
     def _users(self, topics: Iterable[str], info: ClusterInfo) -> Sequence[str]:
         """Return those that are neither a group's own nor RocketMQ's, and in the namespace."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 import attrs
 
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.client import ResetOffsetRequest
 from rocketmq_py.protocol.headers.fields import Header, Int32, Request, wire
 
 
@@ -297,13 +298,15 @@ class DeleteSubscriptionGroupRequest(Request):
 
     Attributes:
         group: the group.
-        clean_offset: whether its offsets are forgotten too.
+        clean_offset: whether its offsets are forgotten too (5.x).
+        remove_offset: what 4.x calls that.
     """
 
     code: ClassVar[int] = RequestCode.DELETE_SUBSCRIPTIONGROUP
 
     group: str = attrs.field(metadata=wire("groupName"))
     clean_offset: bool = False
+    remove_offset: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -311,3 +314,10 @@ class GetAllProducerInfoRequest(Request):
     """Ask for all producers that are connected to a broker: a ``ProducerTable``."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_PRODUCER_INFO
+
+
+@attrs.frozen(kw_only=True)
+class InvokeBrokerToResetOffsetRequest(ResetOffsetRequest):
+    """Have a broker set where a group goes on. Java: ``ResetOffsetRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET

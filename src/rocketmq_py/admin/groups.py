@@ -1,0 +1,298 @@
+"""Consumer groups: who is in them and how far they have come, and making, changing and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from rocketmq_py.admin.asking import ask_each, complete, have_each_do
+from rocketmq_py.admin.calling import call, tell_name_servers
+from rocketmq_py.admin.group_state import (
+    configs_at,
+    conflicts_of,
+    connections_at,
+    group_at,
+    lag_of,
+    members_of,
+    stats_at,
+    subscriptions,
+)
+from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
+from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.errors import (
+    ConfigurationError,
+    GroupExistsError,
+    GroupNotFoundError,
+    RocketMQError,
+    TopicNotFoundError,
+)
+from rocketmq_py.names import check_group, dead_letter_topic, retry_topic
+from rocketmq_py.protocol.bodies import BrokerData, SubscriptionGroupConfig
+from rocketmq_py.protocol.headers import (
+    DeleteSubscriptionGroupRequest,
+    DeleteTopicInBrokerRequest,
+    DeleteTopicInNameServerRequest,
+    PutSubscriptionGroupRequest,
+)
+
+SYSTEM_GROUPS = frozenset(
+    {
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_PULL",
+        "CID_ONS-HTTP-PROXY",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "TOOLS_CONSUMER",
+        "__MONITOR_CONSUMER",
+    }
+)
+"""Groups that every broker has from the beginning. Java: ``MixAll.isSysConsumerGroup``."""
+SYSTEM_PREFIX = "CID_RMQ_SYS_"
+
+
+class Groups(Part):
+    """``admin.groups``.
+
+    All methods raise NameServerError if no name server answers. A cancellation leaves what is done by then.
+    """
+
+    async def list(self, *, system: bool = False) -> GroupListing:
+        """Return all groups, with their members and lag. Java: ``consumerProgress``.
+
+        Args:
+            system: with RocketMQ's own.
+        """
+        client = self._client
+        brokers = await self._chosen()
+        tables = await ask_each(brokers, lambda name: configs_at(client, any_of(brokers[name])))
+        known: dict[str, list[str]] = {}
+        for name, table in tables.values.items():
+            for wire_group in table:
+                group = client.namespace.unwrap_group(wire_group)
+                if client.namespace.wrap_group(group) == wire_group and (system or not _is_system(group)):
+                    known.setdefault(group, []).append(name)
+        failures: dict[str, RocketMQError] = dict(tables.failures)
+
+        async def summarize(group: str) -> GroupSummary:
+            async def ask(name: str) -> tuple[Any, Any]:
+                address = any_of(brokers[name])
+                return await stats_at(client, address, group), await connections_at(client, address, group)
+
+            answers = await ask_each(known[group], ask)
+            failures.update(answers.failures)
+            online = [connections for _, connections in answers.values.values() if connections]
+            return GroupSummary(
+                group=group,
+                brokers=tuple(sorted(known[group])),
+                members=len({one.client_id for each in online for one in each.connection_set}),
+                lag=sum(topic.lag for topic in lag_of(client, [s for s, _ in answers.values.values()], ())),
+                rate=sum(stats.consume_tps for stats, _ in answers.values.values()),
+                consume_type=online[0].consume_type if online else None,
+                message_model=online[0].message_model if online else None,
+            )
+
+        summaries = await ask_each(sorted(known), summarize)
+        return GroupListing(groups=tuple(summaries.values.values()), failures=failures)
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Return a group's settings, members, subscriptions and lag.
+
+        Each member is asked for its subscriptions and queues. Java: ``examineConsumeStats``,
+        ``examineConsumerConnectionInfo``, ``getConsumerRunningInfo``.
+
+        Raises:
+            GroupNotFoundError: no broker knows the group.
+            SomeBrokersFailedError: no broker answered; of a single one its own error.
+        """
+        check_group(group)
+        client = self._client
+        brokers = await self._chosen()
+        answers = await ask_each(brokers, lambda name: group_at(client, any_of(brokers[name]), group))
+        if not answers.values:
+            complete(answers, f"describing group {group!r}")
+        on_brokers = answers.values
+        if not answers.failures and not any(one.is_known for one in on_brokers.values()):
+            raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
+        members = await members_of(client, group, on_brokers)
+        online = [one.connections for one in on_brokers.values() if one.connections]
+        held = {topic: data for one in online for topic, data in one.subscription_table.items()}
+        return GroupDescription(
+            group=group,
+            settings={name: GroupSettings.of(one.config) for name, one in on_brokers.items() if one.config},
+            topics=lag_of(client, [one.stats for one in on_brokers.values()], members),
+            rate=sum(one.stats.consume_tps for one in on_brokers.values()),
+            members=members,
+            consume_type=online[0].consume_type if online else None,
+            message_model=online[0].message_model if online else None,
+            consume_from=online[0].consume_from_where if online else None,
+            subscriptions=subscriptions(client, held.values()),
+            conflicts=conflicts_of(members),
+            failures=answers.failures,
+        )
+
+    async def create(
+        self,
+        group: str,
+        *,
+        consume_enable: bool = True,
+        broadcast_enable: bool = True,
+        orderly: bool = False,
+        retries: int = 16,
+        retry_queues: int = 1,
+        attributes: Mapping[str, str] | None = None,
+        brokers: Iterable[str] | None = None,
+        cluster: str | None = None,
+    ) -> tuple[str, ...]:
+        """Create a group; return the names of the brokers that have it now. Java: ``updateSubGroup``.
+
+        Args:
+            group: its name.
+            consume_enable: whether it may consume.
+            broadcast_enable: whether it may consume by broadcasting.
+            orderly: whether it consumes in order (5.x; brokers of 4.x leave that to the members).
+            retries: failures until a message goes to the dead letters.
+            retry_queues: queues of its retry topic.
+            attributes: further settings (5.x).
+            brokers: only on brokers of these names; None for all.
+            cluster: only on brokers of this cluster; None for all.
+
+        Raises:
+            ConfigurationError: the name or a number is not allowed, or there is no such broker or cluster.
+            GroupExistsError: one of these brokers has it; :meth:`alter` changes it.
+            SomeBrokersFailedError: not all of several brokers created it; of a single one its own error.
+        """
+        check_group(group)
+        client = self._client
+        chosen = await self._chosen(brokers, cluster)
+        name_on_wire = client.namespace.wrap_group(group)
+        config = SubscriptionGroupConfig(
+            group_name=name_on_wire,
+            consume_enable=consume_enable,
+            consume_broadcast_enable=broadcast_enable,
+            consume_message_orderly=orderly,
+            retry_max_times=_checked(retries, "retries", -1),
+            retry_queue_nums=_checked(retry_queues, "retry_queues", 0),
+            attributes={f"+{name}": value for name, value in (attributes or {}).items()},
+        )
+        what = f"creating group {group!r}"
+        there = await have_each_do(chosen, lambda name: configs_at(client, any_of(chosen[name])), what)
+        if having := [name for name, table in there.items() if name_on_wire in table]:
+            raise GroupExistsError(group, having)
+        return tuple(await have_each_do(chosen, lambda name: self._put(chosen[name], config), what))
+
+    async def alter(
+        self,
+        group: str,
+        *,
+        consume_enable: bool | None = None,
+        broadcast_enable: bool | None = None,
+        orderly: bool | None = None,
+        retries: int | None = None,
+        retry_queues: int | None = None,
+        brokers: Iterable[str] | None = None,
+    ) -> Mapping[str, GroupSettings]:
+        """Change a group's settings; return the new ones by broker. What is not given stays as it is.
+
+        Args:
+            group: its name.
+            consume_enable: whether it may consume.
+            broadcast_enable: whether it may consume by broadcasting.
+            orderly: whether it consumes in order (5.x).
+            retries: failures until a message goes to the dead letters.
+            retry_queues: queues of its retry topic.
+            brokers: only on brokers of these names; None for all that have it.
+
+        Raises:
+            ConfigurationError: a number is not allowed, or there is no such broker.
+            GroupNotFoundError: no such broker has the group.
+            SomeBrokersFailedError: not all of several brokers changed it; of a single one its own error.
+        """
+        changes: dict[str, Any] = {
+            "consume_enable": consume_enable,
+            "consume_broadcast_enable": broadcast_enable,
+            "consume_message_orderly": orderly,
+            "retry_max_times": None if retries is None else _checked(retries, "retries", -1),
+            "retry_queue_nums": None if retry_queues is None else _checked(retry_queues, "retry_queues", 0),
+        }
+        changed = {name: value for name, value in changes.items() if value is not None}
+        chosen, configs = await self._having(group, brokers, f"changing group {group!r}")
+
+        async def change(name: str) -> GroupSettings:
+            # Of attributes brokers take changes only: none here.
+            new = msgspec.structs.replace(configs[name], attributes={}, **changed)
+            await self._put(chosen[name], new)
+            return GroupSettings.of(msgspec.structs.replace(new, attributes=configs[name].attributes))
+
+        return await have_each_do(configs, change, f"changing group {group!r}")
+
+    async def delete(self, group: str, *, dead_letters: bool = False) -> tuple[str, ...]:
+        """Delete a group on all brokers that have it, with its offsets and its retry topic.
+
+        Members that are online have it created again, where brokers create groups. Java: ``deleteSubGroup``.
+
+        Args:
+            group: its name.
+            dead_letters: whether its dead letters are deleted too.
+
+        Returns:
+            The names of the brokers that had it.
+
+        Raises:
+            ConfigurationError: the group is one of RocketMQ's own.
+            GroupNotFoundError: no broker has the group.
+            SomeBrokersFailedError: not all of several brokers deleted it; of a single one its own error.
+        """
+        if _is_system(group):
+            raise ConfigurationError(f"group {group!r} is one of RocketMQ's own")
+        client = self._client
+        what = f"deleting group {group!r}"
+        chosen, configs = await self._having(group, None, what)
+        header = DeleteSubscriptionGroupRequest(group=group, clean_offset=True, remove_offset=True)
+        done = await have_each_do(configs, lambda name: call(client, master_of(chosen[name]), header), what)
+        await self._delete_topic(retry_topic(group))
+        if dead_letters:
+            await self._delete_topic(dead_letter_topic(group))
+        return tuple(done)
+
+    async def _having(
+        self, group: str, names: Iterable[str] | None, what: str
+    ) -> tuple[Mapping[str, BrokerData], Mapping[str, SubscriptionGroupConfig]]:
+        """Return all chosen brokers, and the group's settings on each of them that has it."""
+        check_group(group)
+        client = self._client
+        chosen = await self._chosen(names)
+        tables = await have_each_do(chosen, lambda name: configs_at(client, master_of(chosen[name])), what)
+        name_on_wire = client.namespace.wrap_group(group)
+        configs = {name: table[name_on_wire] for name, table in tables.items() if name_on_wire in table}
+        if not configs:
+            raise GroupNotFoundError(group, ", ".join(chosen), client.namespace.name)
+        return chosen, configs
+
+    async def _put(self, broker: BrokerData, config: SubscriptionGroupConfig) -> None:
+        await call(self._client, master_of(broker), PutSubscriptionGroupRequest(), config.encode())
+
+    async def _delete_topic(self, topic: str) -> None:
+        """Delete one of a group's own topics, if it is there."""
+        client = self._client
+        try:
+            route = await client.name_servers.route(topic)
+        except TopicNotFoundError:
+            return
+        brokers = {broker.broker_name: broker for broker in route.broker_datas}
+        header = DeleteTopicInBrokerRequest(topic=topic)
+        what = f"deleting topic {topic!r}"
+        await have_each_do(brokers, lambda name: call(client, master_of(brokers[name]), header), what)
+        await tell_name_servers(client, DeleteTopicInNameServerRequest(topic=topic), what)
+
+
+def _is_system(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_PREFIX)
+
+
+def _checked(number: int, name: str, lowest: int) -> int:
+    if not lowest <= number <= 65_536:
+        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to 65536")
+    return number

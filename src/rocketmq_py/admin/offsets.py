@@ -1,0 +1,304 @@
+"""Where groups go on: set to another place, or to another group's."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import attrs
+
+from rocketmq_py.admin.asking import ask_each, complete, have_each_do
+from rocketmq_py.admin.calling import FIRST_5, call, version_at
+from rocketmq_py.admin.group_state import connections_at, stats_at
+from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import (
+    BrokerError,
+    ConfigurationError,
+    GroupNotFoundError,
+    UnsupportedByBrokerError,
+)
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import RETRY_PREFIX, check_group
+from rocketmq_py.protocol.bodies import BrokerData, TopicOffset, TopicStats
+from rocketmq_py.protocol.headers import (
+    GetTopicStatsInfoRequest,
+    InvokeBrokerToResetOffsetRequest,
+    OffsetAnswer,
+    QueryConsumerOffsetRequest,
+    SearchOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+from rocketmq_py.protocol.version import version_name
+
+LATEST_MS = -1
+"""The time that stands for a queue's end in INVOKE_BROKER_TO_RESET_OFFSET."""
+
+
+class _Kind(enum.Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIME = "time"
+    OFFSET = "offset"
+    GROUP = "group"
+    QUEUES = "queues"
+
+
+@attrs.frozen
+class ResetTo:
+    """Where a group goes on; made by the methods below.
+
+    Of an offset that a queue does not have the nearest is taken.
+    """
+
+    _kind: _Kind
+    _number: int = 0
+    _group: str = ""
+    _queues: Mapping[MessageQueue, int] = attrs.field(factory=dict)
+
+    @classmethod
+    def earliest(cls) -> ResetTo:
+        """At the oldest message of each queue."""
+        return cls(_Kind.EARLIEST)
+
+    @classmethod
+    def latest(cls) -> ResetTo:
+        """Behind the newest message of each queue: what has piled up is skipped."""
+        return cls(_Kind.LATEST)
+
+    @classmethod
+    def at(cls, timestamp_ms: int) -> ResetTo:
+        """At the first message stored at a time or later, epoch milliseconds. 4.x may take the one before."""
+        if timestamp_ms < 0:
+            raise ConfigurationError(f"the time {timestamp_ms} is below 0")
+        return cls(_Kind.TIME, timestamp_ms)
+
+    @classmethod
+    def offset(cls, offset: int) -> ResetTo:
+        """At this offset of each queue."""
+        if offset < 0:
+            raise ConfigurationError(f"the offset {offset} is below 0")
+        return cls(_Kind.OFFSET, offset)
+
+    @classmethod
+    def as_group(cls, group: str) -> ResetTo:
+        """Where another group is; queues where that has never been are left alone."""
+        return cls(_Kind.GROUP, group=check_group(group))
+
+    @classmethod
+    def queues(cls, offsets: Mapping[MessageQueue, int]) -> ResetTo:
+        """At these offsets; queues that are not named are left alone."""
+        return cls(_Kind.QUEUES, queues=dict(offsets))
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The time that says the same to a broker; None if none does."""
+        return {_Kind.EARLIEST: 0, _Kind.LATEST: LATEST_MS, _Kind.TIME: self._number}.get(self._kind)
+
+
+@attrs.frozen(kw_only=True)
+class OffsetMove:
+    """What a reset does to a queue.
+
+    Attributes:
+        queue: which.
+        before: where the group went on; None if it had never been there.
+        after: where it goes on now.
+        min_offset: the queue's oldest message.
+        max_offset: the offset that its next message will get.
+    """
+
+    queue: MessageQueue
+    before: int | None
+    after: int
+    min_offset: int
+    max_offset: int
+
+
+class Offsets(Part):
+    """``admin.offsets``.
+
+    All methods raise NameServerError if no name server answers. A cancellation leaves what is done by then.
+    """
+
+    async def reset(
+        self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False
+    ) -> tuple[OffsetMove, ...]:
+        """Have a group go on elsewhere in a topic.
+
+        Java: ``resetOffsetByTimestamp``, ``resetOffsetByQueueId``.
+
+        Brokers of 5.x move it while its members run; those of 4.x tell the members, who can be told earliest,
+        latest and a time only.
+
+        Args:
+            group: the group.
+            topic: the topic.
+            to: where.
+            dry_run: only say what would be done.
+
+        Returns:
+            What is done to each queue, sorted by broker and id.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+            GroupNotFoundError: a broker of 5.x does not know the group; it must be created first.
+            UnsupportedByBrokerError: a broker of 4.x cannot do this while members run.
+            SomeBrokersFailedError: not all of several brokers did it; of a single one its own error.
+        """
+        check_group(group)
+        route = await self._client.name_servers.route(topic)
+        brokers = {broker.broker_name: broker for broker in route.broker_datas}
+        what = f"resetting group {group!r} on topic {topic!r}"
+        names = sorted(brokers)
+        moves = await have_each_do(names, lambda name: self._moves(group, topic, to, brokers[name]), what)
+        if not dry_run:
+            await have_each_do(
+                names, lambda name: self._apply(group, topic, to, brokers[name], moves[name]), what
+            )
+        return tuple(move for name in names for move in moves[name])
+
+    async def skip(
+        self, group: str, topic: str | None = None, *, dry_run: bool = False
+    ) -> tuple[OffsetMove, ...]:
+        """Have a group skip what has piled up, in a topic or in all that it consumes.
+
+        Java: ``skipAccumulatedMessage``. Arguments and errors are those of :meth:`reset`, and
+        GroupNotFoundError if it consumes nothing.
+        """
+        moves: list[OffsetMove] = []
+        for name in [topic] if topic is not None else await self.topics(group):
+            moves += await self.reset(group, name, ResetTo.latest(), dry_run=dry_run)
+        return tuple(moves)
+
+    async def clone(
+        self, source: str, target: str, topic: str | None = None, *, dry_run: bool = False
+    ) -> tuple[OffsetMove, ...]:
+        """Have a group go on where another one is, in a topic or in all that the other consumes.
+
+        Java: ``cloneGroupOffset``. Errors are those of :meth:`reset`, and GroupNotFoundError if the source
+        consumes nothing.
+        """
+        moves: list[OffsetMove] = []
+        for name in [topic] if topic is not None else await self.topics(source):
+            moves += await self.reset(target, name, ResetTo.as_group(source), dry_run=dry_run)
+        return tuple(moves)
+
+    async def topics(self, group: str) -> tuple[str, ...]:
+        """Return the topics that a group has offsets of, without its own retry topic.
+
+        Raises GroupNotFoundError if there are none.
+        """
+        client = self._client
+        brokers = await self._chosen()
+        answers = await ask_each(brokers, lambda name: stats_at(client, any_of(brokers[name]), group))
+        tables = complete(answers, f"looking for the topics of group {group!r}").values()
+        topics = {queue.topic for stats in tables for queue in stats.offset_table}
+        found = sorted(
+            client.namespace.unwrap_topic(topic) for topic in topics if not topic.startswith(RETRY_PREFIX)
+        )
+        if not found:
+            raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
+        return tuple(found)
+
+    async def _moves(self, group: str, topic: str, to: ResetTo, broker: BrokerData) -> tuple[OffsetMove, ...]:
+        """Return what is to be done on one broker."""
+        client = self._client
+        answer = await call(client, any_of(broker), GetTopicStatsInfoRequest(topic=topic))
+        moves = []
+        table = TopicStats.decode(answer.body).offset_table
+        for wire_queue in sorted(table, key=lambda queue: queue.queue_id):
+            queue, bounds = attrs.evolve(wire_queue, topic=topic), table[wire_queue]
+            wanted = await self._wanted(to, queue, bounds, broker)
+            if wanted is not None:
+                move = OffsetMove(
+                    queue=queue,
+                    before=await self._committed(group, queue, broker),
+                    after=min(max(wanted, bounds.min_offset), bounds.max_offset),
+                    min_offset=bounds.min_offset,
+                    max_offset=bounds.max_offset,
+                )
+                moves.append(move)
+        return tuple(moves)
+
+    async def _wanted(
+        self, to: ResetTo, queue: MessageQueue, bounds: TopicOffset, broker: BrokerData
+    ) -> int | None:
+        match to._kind:
+            case _Kind.EARLIEST:
+                return bounds.min_offset
+            case _Kind.LATEST:
+                return bounds.max_offset
+            case _Kind.TIME:
+                header = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=to._number)
+                answer = await call(self._client, any_of(broker), header)
+                return OffsetAnswer.from_fields(answer.fields).offset
+            case _Kind.OFFSET:
+                return to._number
+            case _Kind.GROUP:
+                return await self._committed(to._group, queue, broker)
+            case _Kind.QUEUES:
+                return to._queues.get(queue)
+
+    async def _committed(self, group: str, queue: MessageQueue, broker: BrokerData) -> int | None:
+        header = QueryConsumerOffsetRequest(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+        )
+        try:
+            answer = await call(self._client, any_of(broker), header)
+        except BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return OffsetAnswer.from_fields(answer.fields).offset
+
+    async def _apply(
+        self, group: str, topic: str, to: ResetTo, broker: BrokerData, moves: tuple[OffsetMove, ...]
+    ) -> None:
+        if not moves:
+            return
+        client, address = self._client, master_of(broker)
+        version = await version_at(client, address)
+        if version >= FIRST_5:
+            await self._have_broker_move(group, topic, address, moves)
+        elif await connections_at(client, address, group) is None:
+            await self._commit(group, topic, address, moves)
+        elif to.timestamp_ms is not None:
+            header = InvokeBrokerToResetOffsetRequest(
+                group=group, topic=topic, timestamp=to.timestamp_ms, is_force=True
+            )
+            await call(client, address, header)
+        else:
+            raise UnsupportedByBrokerError(
+                f"{address} is of version {version_name(version)}, and can move group {group!r} to given "
+                "offsets only while no member runs; stop them, or reset to earliest, latest or a time"
+            )
+
+    async def _have_broker_move(
+        self, group: str, topic: str, address: str, moves: tuple[OffsetMove, ...]
+    ) -> None:
+        for move in moves:
+            header = InvokeBrokerToResetOffsetRequest(
+                group=group,
+                topic=topic,
+                timestamp=LATEST_MS,
+                is_force=True,
+                queue_id=move.queue.queue_id,
+                offset=move.after,
+            )
+            try:
+                await call(self._client, address, header)
+            except BrokerError as error:
+                if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise GroupNotFoundError(group, address, self._client.namespace.name) from None
+                raise
+
+    async def _commit(self, group: str, topic: str, address: str, moves: tuple[OffsetMove, ...]) -> None:
+        for move in moves:
+            header = UpdateConsumerOffsetRequest(
+                consumer_group=group,
+                topic=topic,
+                queue_id=move.queue.queue_id,
+                commit_offset=move.after,
+            )
+            await call(self._client, address, header)

@@ -1,0 +1,194 @@
+"""Groups are listed, described, created, altered and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py.admin import GroupDescription
+from rocketmq_py.errors import ConfigurationError, GroupExistsError, GroupNotFoundError
+from tests.behaviours.administering import is_4, what_embedded_lacks
+from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import until_readable
+
+PATIENCE = 60
+
+
+@pytest.fixture
+async def admin(client: Client) -> AsyncIterator[Admin]:
+    async with client.admin() as admin:
+        yield admin
+
+
+async def described_when(admin: Admin, group: str, *, members: int, lag: int) -> GroupDescription:
+    """Return a group's description when it has so many members and such a lag."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            described = await admin.groups.describe(group)
+            if (len(described.members), described.lag) == (members, lag) and described.topics:
+                return described
+            await trio.sleep(0.05)
+
+
+async def test_who_is_in_a_group_and_how_far_it_is(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    group = f"group-{unique}"
+    async with client.producer("senders") as producer:
+        sent = [await producer.send(Message(topic, b"%d" % number)) for number in range(20)]
+    await until_readable(client, topic, count=20)
+    taken = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue == sent[0].queue:
+            taken.set()
+            await trio.sleep_forever()
+
+    stuck = sum(one.queue == sent[0].queue for one in sent)
+    async with (
+        Client(cluster.address) as own,
+        own.push_consumer(group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic, "*")
+        nursery.start_soon(consumer.run, handle)
+        with trio.fail_after(PATIENCE):
+            await taken.wait()
+        described = await described_when(admin, group, members=1, lag=stuck)
+        (member,) = described.members
+        assert (member.client_id, member.language, member.version) == (own.client_id, "PYTHON", "5.5.0")
+        assert member.failure is None
+        assert member.brokers == ("broker-a",)
+        assert member.subscriptions is not None
+        assert [(one.topic, one.expression) for one in member.subscriptions] == [(topic, "*")]
+        assert member.queues is not None
+        assert {queue.topic for queue in member.queues} == {topic, f"%RETRY%{group}"}
+        assert (described.consume_type, described.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+        assert described.consume_from == "CONSUME_FROM_FIRST_OFFSET"
+        assert [one.topic for one in described.subscriptions] == [topic]
+        assert described.conflicts == ()
+        of_topic = described.topics[0]
+        assert of_topic.topic == topic
+        assert {one.queue: one.lag for one in of_topic.queues if one.lag} == {sent[0].queue: stuck}
+        assert {one.client_id for one in of_topic.queues} == {own.client_id}
+        consumed = [one.last_consumed_ms for one in of_topic.queues if one.queue != sent[0].queue]
+        assert all(
+            one is not None and client.now_ms() - PATIENCE * 1000 < one <= client.now_ms() + 1000
+            for one in consumed
+        )
+        with what_embedded_lacks(cluster):
+            for error in (listing := await admin.groups.list()).failures.values():
+                raise error
+        (summary,) = [one for one in listing.groups if one.group == group]
+        assert (summary.members, summary.lag, summary.message_model) == (1, stuck, "CLUSTERING")
+        nursery.cancel_scope.cancel()
+
+
+async def test_members_that_subscribe_differently(
+    cluster: ClusterUnderTest, admin: Admin, topic: str, unique: str
+) -> None:
+    group = f"group-{unique}"
+    async with (
+        Client(cluster.address) as one,
+        Client(cluster.address) as other,
+        one.push_consumer(group) as first,
+        other.push_consumer(group) as second,
+        trio.open_nursery() as nursery,
+    ):
+        first.subscribe(topic, "a || b")
+        second.subscribe(topic, "c")
+        nursery.start_soon(first.run, print)
+        nursery.start_soon(second.run, print)
+        with trio.fail_after(PATIENCE):
+            while True:
+                try:
+                    described = await admin.groups.describe(group)
+                except GroupNotFoundError:  # no heartbeat has come yet
+                    continue
+                if len(described.members) == 2:
+                    break
+                await trio.sleep(0.05)
+        (conflict,) = described.conflicts
+        assert (conflict.topic, conflict.members) == (
+            topic,
+            {"a || b": (one.client_id,), "c": (other.client_id,)},
+        )
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_group_is_created_altered_and_deleted(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    with what_embedded_lacks(cluster):
+        brokers = await admin.groups.create(unique, retries=3, broadcast_enable=False)
+    with pytest.raises(GroupExistsError, match=f"{unique}' exists already on {brokers[0]}"):
+        await admin.groups.create(unique)
+    settings = (await admin.groups.describe(unique)).settings
+    assert {(one.retries, one.broadcast_enable, one.consume_enable) for one in settings.values()} == {
+        (3, False, True)
+    }
+    changed = await admin.groups.alter(unique, consume_enable=False, orderly=not is_4(cluster))
+    described = await admin.groups.describe(unique)
+    assert described.settings == changed
+    assert {(one.retries, one.consume_enable, one.orderly) for one in changed.values()} == {
+        (3, False, not is_4(cluster))
+    }
+    assert (described.lag, described.members, described.topics) == (0, (), ())
+    assert unique in [group.group for group in (await admin.groups.list()).groups]
+    assert await admin.groups.delete(unique) == brokers
+    assert unique not in [group.group for group in (await admin.groups.list()).groups]
+    for ask in (admin.groups.describe, admin.groups.delete, admin.groups.alter):
+        with pytest.raises(GroupNotFoundError, match=unique):
+            await ask(unique)
+
+
+async def test_a_deleted_group_leaves_no_offsets(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    with what_embedded_lacks(cluster):
+        await admin.groups.create(unique)
+    queues = (await client.routes.get(topic)).read_queues
+    async with client.reader() as reader:
+        await reader.commit(unique, dict.fromkeys(queues, 0))
+    assert (await admin.groups.describe(unique)).topics
+    await admin.groups.delete(unique)
+    with pytest.raises(GroupNotFoundError):
+        await admin.groups.describe(unique)
+
+
+async def test_the_list_leaves_out_rocketmqs_own(cluster: ClusterUnderTest, admin: Admin) -> None:
+    listing = await admin.groups.list(system=True)
+    for error in listing.failures.values():
+        with what_embedded_lacks(cluster):
+            raise error
+    assert "TOOLS_CONSUMER" in [group.group for group in listing.groups]
+    assert "TOOLS_CONSUMER" not in [group.group for group in (await admin.groups.list()).groups]
+
+
+async def test_in_a_namespace_groups_have_their_short_names(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    async with Admin(cluster.address, namespace="tenant-1") as inside:
+        with what_embedded_lacks(cluster):
+            await inside.groups.create(unique)
+        assert (await inside.groups.describe(unique)).group == unique
+        assert unique in [group.group for group in (await inside.groups.list()).groups]
+        assert (await admin.groups.describe(f"tenant-1%{unique}")).settings
+        with pytest.raises(GroupNotFoundError):
+            await admin.groups.describe(unique)
+        await inside.groups.alter(unique, retries=2)
+        await inside.groups.delete(unique)
+
+
+async def test_what_cannot_be_done_is_refused_at_the_door(admin: Admin, unique: str) -> None:
+    with pytest.raises(ConfigurationError, match="retries is -2; it must be from -1 to 65536"):
+        await admin.groups.create(unique, retries=-2)
+    with pytest.raises(ConfigurationError, match="may hold only letters"):
+        await admin.groups.create("a b")
+    with pytest.raises(ConfigurationError, match="one of RocketMQ's own"):
+        await admin.groups.delete("TOOLS_CONSUMER")
+    with pytest.raises(ConfigurationError, match="no broker 'broker-x'"):
+        await admin.groups.create(unique, brokers=["broker-x"])
