@@ -8,8 +8,8 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check check-spark lint types unit real interoperation behaviours million spark-matrix java \
-	bench format clean
+.PHONY: help demo test check check-spark lint types unit pythons other-pythons real interoperation behaviours million \
+	spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -28,7 +28,7 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: check check-spark real  ## All tests, with real brokers wherever they can be had
+test: check check-spark other-pythons real  ## All tests, with real brokers wherever they can be had
 
 check: lint types unit  ## Lint, types, unit and embedded-broker tests: a minute
 
@@ -40,13 +40,23 @@ types: .venv/installed
 	$(BIN)/mypy
 
 CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
-PYTEST = -m pytest -q -n auto --dist loadgroup
+PARALLEL = -q -n auto --dist loadgroup
+UNIT = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 
 unit: .venv/installed
-	$(BIN)/python $(PYTEST) tests $(CHECK_SPARK:%=--ignore=%)
+	$(BIN)/python -m pytest $(UNIT) tests
 
 check-spark: java  ## The tests of the format rocketmq of Spark, on the embedded broker
-	$(BIN)/python $(PYTEST) $(CHECK_SPARK)
+	$(BIN)/python -m pytest $(PARALLEL) $(CHECK_SPARK)
+
+# What differs most from Python to Python: threads, processes, TLS, what trio makes of cancelling, and the examples.
+ON_EACH_PYTHON = tests/blocking tests/cli tests/client tests/remoting tests/test_cancelling.py tests/test_examples.py
+
+pythons: .venv/installed  ## Types and tests on each Python that is supported, as far as the machine has them
+	$(BIN)/python -m integration.pythons $(UNIT) tests
+
+other-pythons: .venv/installed
+	$(BIN)/python -m integration.pythons --others --tests-only $(UNIT) $(ON_EACH_PYTHON)
 
 real: java  ## The behaviours on real brokers, and what else needs them
 	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:

@@ -35,6 +35,8 @@ def main(address: str | None) -> None:
         outcomes = client.batching_producer("examples").send_all(Message(TOPIC, b"many") for _ in range(1000))
         failed = [outcome for outcome in outcomes if isinstance(outcome, RocketMQError)]
         print(f"many at once: {len(outcomes)} outcomes, {len(failed)} of them errors")
+        if failed:
+            print(f"the first error: {failed[0]}")
 
         # Reading, without joining a group: message by message, or what brokers have stored, as it is.
         reader = client.reader()

@@ -10,33 +10,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from integration.environments import ROOT, environment
+
 VERSIONS = ("4.1.4", "4.2.1")
 """The newest of each line that is not the pinned one, which `make test` runs."""
-_TOOLS = ("hypothesis", "pytest", "pytest-trio", "pytest-xdist", "lz4", "zstandard", "isal")
-_NOT_PINNED = ("pyspark", "py4j")
 
 
 def python_with(version: str) -> Path:
     """Return the Python of an environment that has a version of pyspark, made if there is none yet."""
-    home = ROOT / "build" / "spark" / version
-    python = home / "bin" / "python"
-    done = home / "installed"
-    wanted = "".join([(ROOT / name).read_text() for name in ("pyproject.toml", "constraints.txt")])
-    if done.is_file() and done.read_text() == wanted:
-        return python
-    venv.create(home, with_pip=True, clear=True, symlinks=True)
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    constraints = home / "constraints.txt"
-    constraints.write_text("\n".join([line for line in lines if line.split("==")[0] not in _NOT_PINNED]))
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    packages = ["-c", str(constraints), f"pyspark=={version}", *_TOOLS, "--editable", f"{ROOT}[spark]"]
-    subprocess.run([*command, *packages], check=True)
-    done.write_text(wanted)
-    return python
+    return environment(
+        f"spark/{version}",
+        sys.executable,
+        ["--group", "tests", f"pyspark=={version}", "--editable", ".[spark]"],
+        not_pinned=("pyspark", "py4j"),
+    )
 
 
 def main(versions: list[str]) -> int:

@@ -1,0 +1,123 @@
+"""The tests, and the types, on every Python that this package supports.
+
+    python -m integration.pythons [--tests-only] [--others] PYTEST_ARGUMENT ...
+
+Each version has an environment of its own under build/pythons. A version is looked for as ``python3.12`` on
+the PATH, then among pyenv's. Where there is none the reason is told, loudly, and nothing fails: which Pythons
+a machine has is not this project's affair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from integration.environments import ROOT, environment
+
+_CLASSIFIER = "Programming Language :: Python :: 3."
+
+
+class NoPythonError(Exception):
+    """There is no Python of this version; the text says where it was looked for."""
+
+
+def supported_versions() -> list[str]:
+    """Return the versions that pyproject.toml claims: ``["3.11", ...]``."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [
+        classifier.removeprefix("Programming Language :: Python :: ")
+        for classifier in project["classifiers"]
+        if classifier.startswith(_CLASSIFIER)
+    ]
+
+
+def running_version() -> str:
+    """Return the version of this interpreter: ``"3.11"``."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def find_python(version: str, *, pyenv: Path | None = None) -> str:
+    """Return the path of a Python of this version that runs.
+
+    Args:
+        version: ``"3.12"``.
+        pyenv: where pyenv keeps its own; by default PYENV_ROOT, or ``~/.pyenv``.
+
+    Raises:
+        NoPythonError: there is none.
+    """
+    if version == running_version():
+        return sys.executable
+    pyenv = pyenv or Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    on_path = shutil.which(f"python{version}")
+    # One on the PATH may be pyenv's shim, which fails unless that version is chosen.
+    tries = [on_path] if on_path else []
+    tries += [str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)]
+    reasons = [] if on_path else [f"python{version} is not on the PATH"]
+    for path in tries:
+        if reason := _why_not(path, version):
+            reasons.append(f"{path}: {reason}")
+        else:
+            return path
+    raise NoPythonError(f"{'; '.join(reasons)}; pyenv has none that runs in {pyenv / 'versions'}")
+
+
+def _why_not(path: str, version: str) -> str | None:
+    """Return why this is no Python of this version, or None if it is."""
+    code = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([path, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or [f"it ends with {done.returncode}"])[-1]
+    return None if done.stdout.strip() == version else f"it is {done.stdout.strip()}"
+
+
+def check(version: str, python: str, pytest_arguments: list[str], *, types: bool) -> bool:
+    """Run types and tests on one version; return whether all passed."""
+    own = environment(f"pythons/{version}", python, ["--group", "tests", "--editable", "."])
+    commands = [[str(own), "-m", "pytest", *pytest_arguments]]
+    if types:
+        commands.insert(0, [sys.executable, "-m", "mypy", "--python-version", version])
+    ended = [subprocess.run(command, cwd=ROOT, check=False) for command in commands]
+    return not any(each.returncode for each in ended)
+
+
+def main(arguments: list[str]) -> int:
+    """Check each version; return how many failed."""
+    parser = argparse.ArgumentParser(prog="python -m integration.pythons", allow_abbrev=False)
+    parser.add_argument("--tests-only", action="store_true", help="leave out the types")
+    parser.add_argument("--others", action="store_true", help="leave out the version that this runs on")
+    options, pytest_arguments = parser.parse_known_args(arguments)
+    failed, absent = [], []
+    for version in supported_versions():
+        if options.others and version == running_version():
+            continue
+        try:
+            python = find_python(version)
+        except NoPythonError as error:
+            absent.append(f"Python {version} is NOT CHECKED: {error}")
+            continue
+        print(f"Python {version}: {python}", flush=True)
+        try:
+            passed = check(version, python, pytest_arguments, types=not options.tests_only)
+        except subprocess.CalledProcessError as error:
+            print(f"no environment for Python {version}: {error}", file=sys.stderr)
+            passed = False
+        if not passed:
+            failed.append(version)
+    for line in absent:
+        print(f"*** {line}", file=sys.stderr)
+    if failed:
+        print(f"failed on Python {', '.join(failed)}", file=sys.stderr)
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
