@@ -71,7 +71,8 @@ class NameServers:
         while self._discovery is not None:
             await trio.sleep(self._refresh_interval)
             try:
-                self._take_over(await self._discovery.fetch())
+                async with self._discovering:  # what is asked for just now is not asked for twice
+                    self._take_over(await self._discovery.fetch())
             except NameServerError as error:
                 # Those that were named before go on being used.
                 logger.warning("name servers not looked up again: %s", error)
