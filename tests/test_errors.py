@@ -117,3 +117,12 @@ def test_no_error_is_both_retriable_and_known_to_be_in_vain() -> None:
     assert not errors.ConfigurationError.retriable
     assert not errors.ClosedError.retriable
     assert pickle.loads(pickle.dumps(errors.ClosedError("x"))).args == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(3, "3"), (2.9998712, "3"), (1.2345, "1.2"), (0.25, "0.25"), (0.0123456, "0.012"), (3600.04, "3600")],
+)
+def test_seconds_are_rounded_in_texts(seconds: float, text: str) -> None:
+    assert f"within {text} s" in str(errors.RequestTimeoutError("a:1", seconds))
+    assert f"within {text} s" in str(errors.ReplyTimeoutError("T", seconds, None))

@@ -132,6 +132,11 @@ class ConnectionLostError(RocketMQError):
         self.delivery = delivery
 
 
+def _rounded(seconds: float) -> str:
+    """Return seconds as one says them: what is left of a time-out has seventeen digits."""
+    return f"{round(seconds, 1 if seconds >= 1 else 3):g}"
+
+
 class RequestTimeoutError(RocketMQError, TimeoutError):
     """No answer came in time; ``delivery`` says whether the request had been written."""
 
@@ -139,7 +144,7 @@ class RequestTimeoutError(RocketMQError, TimeoutError):
     spoils_route = True
 
     def __init__(self, address: str, timeout: float, delivery: Delivery = Delivery.UNKNOWN) -> None:
-        super().__init__(f"no answer from {address} within {timeout:g} s")
+        super().__init__(f"no answer from {address} within {_rounded(timeout)} s")
         self.address = address
         self.timeout = timeout
         self.delivery = delivery
@@ -156,7 +161,7 @@ class ReplyTimeoutError(RocketMQError, TimeoutError):
 
     def __init__(self, topic: str, timeout: float, sent: SendResult | None) -> None:
         where = f"stored in {sent.queue}" if sent else "whose own sending was not acknowledged either"
-        super().__init__(f"no reply within {timeout:g} s to a request for topic {topic!r}, {where}")
+        super().__init__(f"no reply within {_rounded(timeout)} s to a request for topic {topic!r}, {where}")
         self.sent = sent
 
 

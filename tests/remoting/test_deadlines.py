@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.protocol.command import Command, encode_response
+from rocketmq_py.protocol.frames import FrameDecoder
+from rocketmq_py.remoting import Answer, Connection, wire
 from rocketmq_py.remoting.deadlines import TICK, Deadlines
 
 
@@ -80,3 +84,42 @@ async def test_what_has_no_deadline_never_expires_and_can_be_removed(
     assert (forever.expired_at is None, soon.expired_at is None) == (True, False)
     deadlines.remove(forever)
     nursery.cancel_scope.cancel()
+
+
+def raw_answers(request: bytes, bodies: int) -> bytes:
+    """Return the answers to the requests in ``request``, each with a body of so many bytes."""
+    return b"".join([encode_response(one, 0, {}, bytes(bodies)) for one in FrameDecoder().feed(request)])
+
+
+@pytest.mark.parametrize("late", [0, 1, 3600])
+async def test_answers_that_arrived_during_a_stall_are_answers(
+    late: float, mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take many readings, and the deadlines of all have passed when the first can be made."""
+    monkeypatch.setattr(wire, "READ_SIZE", 1024)
+    count = 20
+    answers: list[Answer] = []
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        stream = await trio.testing.open_stream_to_socket_listener(listener)
+        peer = await listener.accept()
+    async with peer, trio.open_nursery() as nursery:
+        deadlines = Deadlines()
+        connection = Connection(stream, deadlines=deadlines, handler=lambda *_: None)
+        nursery.start_soon(deadlines.run)
+        nursery.start_soon(connection.run)
+        for _ in range(count):
+            connection.submit(10, {}, deadline=1, timeout=1, on_answer=answers.append)
+        await trio.testing.wait_all_tasks_blocked()
+        data = raw_answers(await peer.receive_some(1 << 20), 2048)
+
+        # From here on no task of trio's runs until the time has passed.
+        os.set_blocking(peer.socket.fileno(), False)
+        assert os.write(peer.socket.fileno(), data) == len(data)
+        mock_clock.jump(1 + late)
+
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.autojump_threshold = 0
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert [type(answer) for answer in answers] == [Command] * count

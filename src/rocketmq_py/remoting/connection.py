@@ -372,6 +372,7 @@ class Connection(Channel):
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
+                self.deadlines.receipts += 1
                 commands = decoder.feed(data)
                 self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1
                 for command in commands:

@@ -14,6 +14,8 @@ import trio
 
 TICK = 0.05
 """Seconds between two looks at what has expired: by so much a time-out may come late."""
+CATCH_UP_SECONDS = 1.0
+"""How long after a stall of this process answers may still come, at most, and no longer than it lasted."""
 _UNWATCHED = -1
 """The tick of what has no deadline; trio's time is never negative."""
 
@@ -31,12 +33,19 @@ class Deadlines:
     """Calls ``expire()`` of what was added and not removed before its time.
 
     :meth:`run` must be under way in some nursery for anything to expire.
+
+    What has arrived is read first: a process that was stopped, or kept from its loop, finds the answers of
+    that time unread and their deadlines in the past.
+
+    Attributes:
+        receipts: how often anything was received that what is watched may wait for.
     """
 
     def __init__(self) -> None:
         self._expiring: dict[int, set[Expiring]] = {}
         self._next_tick: float = math.inf
         self._sleep = trio.CancelScope()
+        self.receipts = 0
 
     def add(self, expiring: Expiring, deadline: float) -> None:
         """Watch ``expiring`` until ``deadline`` (trio's time); ``math.inf`` is never reached.
@@ -68,8 +77,30 @@ class Deadlines:
         while True:
             with trio.CancelScope(deadline=self._next_tick * TICK) as self._sleep:
                 await trio.sleep_forever()
+            await self._read_first(late=trio.current_time() - self._sleep.deadline)
             now = trio.current_time()
             for tick in sorted(tick for tick in self._expiring if tick * TICK <= now):
                 for expiring in self._expiring.pop(tick):
                     expiring.expire()
             self._next_tick = min(self._expiring, default=math.inf)
+
+    async def _read_first(self, late: float) -> None:
+        """Let the tasks that read take what has arrived, before what is overdue expires.
+
+        After a stall the peers have to be waited for, too: they could not send while nothing was read here.
+        """
+        now = trio.current_time()
+        if late >= TICK:
+            for _ in range(math.ceil(min(late, CATCH_UP_SECONDS) / TICK)):
+                if not self._is_any_overdue(now):
+                    break
+                await trio.sleep(TICK)
+            return
+        quiet_rounds = 0
+        while quiet_rounds < 2 and trio.current_time() < now + TICK:
+            receipts = self.receipts
+            await trio.lowlevel.checkpoint()
+            quiet_rounds = quiet_rounds + 1 if receipts == self.receipts else 0
+
+    def _is_any_overdue(self, now: float) -> bool:
+        return any(sharing for tick, sharing in self._expiring.items() if tick * TICK <= now)
