@@ -57,6 +57,29 @@ async def test_removed_ones_never_expire(
     nursery.cancel_scope.cancel()
 
 
+async def test_what_expires_may_put_off_others_of_the_same_moment(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    watched: list[Watched] = []
+
+    class PutsOff(Watched):
+        def expire(self) -> None:
+            super().expire()
+            for one in watched:
+                if one is not self and one.expired_at is None:
+                    deadlines.remove(one)
+                    deadlines.add(one, 5.0)
+
+    watched += [PutsOff(), PutsOff()]
+    for one in watched:
+        deadlines.add(one, 1.0)
+    await trio.sleep(10)
+    assert sorted(one.expired_at or 0.0 for one in watched) == [1.0, 5.0]
+    nursery.cancel_scope.cancel()
+
+
 async def test_an_earlier_deadline_wakes_a_sweeper_that_sleeps_for_a_later_one(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:

@@ -80,8 +80,10 @@ class Deadlines:
             await self._read_first(late=trio.current_time() - self._sleep.deadline)
             now = trio.current_time()
             for tick in sorted(tick for tick in self._expiring if tick * TICK <= now):
-                for expiring in self._expiring.pop(tick):
-                    expiring.expire()
+                due = self._expiring[tick]
+                while due:  # what expires may remove others, and add them again for later
+                    due.pop().expire()
+                del self._expiring[tick]
             self._next_tick = min(self._expiring, default=math.inf)
 
     async def _read_first(self, late: float) -> None:

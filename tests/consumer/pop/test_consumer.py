@@ -225,6 +225,18 @@ async def test_a_broker_that_holds_too_many_pops_is_left_alone_for_a_second(
         assert len(broker.pops) in (5, 6)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT])
+async def test_a_broker_that_holds_no_pops_is_not_asked_without_end(
+    jumping_clock: trio.testing.MockClock, count: int, code: ResponseCode
+) -> None:
+    async with pop_brokers(count) as (cluster, brokers), consumer_of(cluster.address) as consumer:
+        for broker in brokers:
+            broker.code = code
+        assert await consumer.receive(wait=2) == []
+        assert 10 < len(brokers[0].pops) <= 2 / 0.05 + 2
+
+
 async def test_a_broker_that_is_away_is_an_error() -> None:
     async with pop_brokers() as (cluster, _), consumer_of(cluster.address) as consumer:
         await consumer.receive(wait=0)

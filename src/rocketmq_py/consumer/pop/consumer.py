@@ -22,6 +22,7 @@ from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOption
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.polls import Polls
 from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
@@ -166,7 +167,9 @@ class PopConsumer(GroupConsumer):
         deadline = began + wait
         subscriptions = await self._wanted(topic)
         hold = 0.0
+        now = began
         while True:
+            round_began = now
             messages = await self._ask_all(
                 subscriptions, max_messages, invisible, deadline=deadline, hold=hold
             )
@@ -176,6 +179,9 @@ class PopConsumer(GroupConsumer):
                 return await self._hooks.received(messages, queues, now - began)
             if messages or deadline - now < LAST_MOMENT_SECONDS:
                 return messages
+            if hold:  # a broker that does not hold pops answers at once, and shall not be asked without end
+                await trio.sleep_until(round_began + WAIT_SECONDS[Flow.STALLED])
+                now = trio.current_time()
             hold = TURN_SECONDS
 
     async def ack(self, *messages: PoppedMessage) -> None:
