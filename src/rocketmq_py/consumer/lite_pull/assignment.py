@@ -19,6 +19,7 @@ from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.flow_control import FlowLimits
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import queue_name
+from rocketmq_py.consumer.pull.running_info import QueueInfos
 from rocketmq_py.errors import NotAssignedError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
@@ -47,6 +48,7 @@ class PolledQueues:
         line: what waits to be polled.
         topics: gives the topics of which there are queues now.
         pull_anew: has a topic's queues pulled anew.
+        infos: what operators see of the queues.
         look_for_progress, statistics: as Queues has them.
     """
 
@@ -81,6 +83,7 @@ class PolledQueues:
         self.pull_anew = self._queues.pull_anew
         self.look_for_progress = self._queues.look_for_progress
         self.statistics = self._queues.statistics
+        self.infos = QueueInfos(client, self._queues)
 
     def open(self, nursery: trio.Nursery) -> None:
         """Have the pull loops run in ``nursery``."""

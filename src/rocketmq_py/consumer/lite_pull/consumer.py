@@ -92,7 +92,9 @@ class LitePullConsumer(GroupConsumer):
             on_assignment=on_assignment,
             statistics=self._statistics,
         )
-        self._session = LitePullSession(self.client, self.config, self._subscriptions, self._queues)
+        self._session = LitePullSession(
+            self.client, self.config, self._subscriptions, self._queues, self._statistics
+        )
         self._subscriptions.on_change = self._session.subscription_changed
         self._assigns = False
         self._ends_with_error = False

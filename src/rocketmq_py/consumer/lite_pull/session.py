@@ -5,6 +5,8 @@ from __future__ import annotations
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.group.broker_requests import BrokerRequests
+from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
@@ -22,6 +24,7 @@ class LitePullSession:
         config: the consumer's settings.
         subscriptions: what is subscribed, by topic; may change.
         queues: what is shared out.
+        statistics: how it is doing.
 
     Attributes:
         join: makes it a member of the group, as Membership has it.
@@ -33,11 +36,13 @@ class LitePullSession:
         config: LitePullConsumerConfig,
         subscriptions: Subscriptions,
         queues: PolledQueues,
+        statistics: Statistics,
     ) -> None:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
         self._queues = queues
+        self._statistics = statistics
         self._rebalancer = Rebalancer(
             client,
             config.group,
@@ -73,8 +78,24 @@ class LitePullSession:
                 nursery.start_soon(self._check_conditions)
                 nursery.start_soon(self._queues.commit_now_and_then)
                 nursery.start_soon(self._queues.look_for_progress)
-                task_status.started()
-                await self._stopping.wait()
+                broker_requests = BrokerRequests(
+                    self._client,
+                    self._config.group,
+                    describe=self._membership.describe,
+                    properties={
+                        "pullBatchSize": str(self._config.pull_batch_size),
+                        "pullThresholdForAll": str(self._config.pull_threshold_for_all),
+                        "pullThresholdForQueue": str(self._config.pull_threshold_for_queue),
+                        "autoCommit": "true" if self._config.auto_commit else "false",
+                    },
+                    statistics=self._statistics,
+                    nursery=nursery,
+                    queues=self._queues.infos.infos,
+                    offsets=self._queues.infos.offsets,
+                )
+                with broker_requests.answers():
+                    task_status.started()
+                    await self._stopping.wait()
                 nursery.cancel_scope.cancel()
         finally:
             forget_routes()

@@ -13,6 +13,7 @@ import trio
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.membership import Membership
@@ -362,8 +363,16 @@ class PopConsumer(GroupConsumer):
     async def _be_member(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._membership.join()
         try:
-            task_status.started()
-            await self._stopping.wait()
+            with BrokerRequests(
+                self.client,
+                self.config.group,
+                describe=self._membership.describe,
+                properties={"maxReconsumeTimes": str(self.config.max_reconsume_times)},
+                statistics=self._statistics,
+                nursery=self.nursery,
+            ).answers():
+                task_status.started()
+                await self._stopping.wait()
         finally:
             await self._membership.leave(self.close_timeout)
             self._left.set()

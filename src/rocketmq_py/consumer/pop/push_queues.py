@@ -19,7 +19,7 @@ from rocketmq_py.consumer.pop.push_loop import PopLoop
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
 from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionData
+from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
 logger = logging.getLogger("rocketmq_py.consumer")
@@ -94,6 +94,18 @@ class PoppedQueues:
                 handled_ms=None,
             )
             for loop in sorted(self, key=lambda loop: loop.queue)
+        }
+
+    def infos(self) -> dict[MessageQueue, PopQueueInfo]:
+        """Return what operators see of each. Java: ``PopProcessQueue.fillPopProcessQueueInfo``."""
+        now_ms = self._client.now_ms()
+        return {
+            loop.queue: PopQueueInfo(
+                wait_ack_count=len(loop.held),
+                dropped=loop.dropped,
+                last_pop_timestamp=epoch_ms(loop.asked_at, now_ms) or 0,
+            )
+            for loop in self
         }
 
     async def places(self) -> list[MessageQueue]:

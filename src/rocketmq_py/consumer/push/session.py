@@ -11,6 +11,7 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.lag import ask_lag
@@ -26,8 +27,9 @@ from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.push_queues import PoppedQueues
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.queue_puller import queue_name
-from rocketmq_py.consumer.push.broker_requests import BrokerRequests
+from rocketmq_py.consumer.pull.running_info import QueueInfos
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.direct_consumption import consume_directly
 from rocketmq_py.consumer.push.dispatch import Dispatch
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
@@ -189,18 +191,21 @@ class Session:
                 background.start_soon(self._subscriptions.keep_checked)
                 background.start_soon(self._commit_now_and_then)
                 background.start_soon(self._queues.look_for_progress)
-                answering = BrokerRequests(
+                infos = QueueInfos(self._client, self._queues)
+                broker_requests = BrokerRequests(
                     self._client,
-                    config,
+                    config.group,
                     describe=self._membership.describe,
-                    started_ms=self._client.now_ms(),
-                    queues=self._queues,
-                    popped=self._popped,
+                    properties=_properties(config),
                     statistics=self._statistics,
-                    caller=caller,
                     nursery=handlers,
+                    queues=infos.infos,
+                    popped=self._popped.infos,
+                    offsets=infos.offsets,
+                    reset=self._queues.go_on_from,
+                    consume=partial(consume_directly, caller, config),
                 )
-                with answering.answers():
+                with broker_requests.answers():
                     await self._stopping.wait()
                 background.cancel_scope.cancel()
             with trio.move_on_after(close_timeout * DRAIN_SHARE):
@@ -267,6 +272,22 @@ class Session:
             self._queues.note_offsets()
             await self._offsets.write()
             pause = self._config.commit_interval
+
+
+def _properties(config: PushConsumerConfig) -> dict[str, str]:
+    return {
+        "consumeThreadMax": str(config.concurrency),
+        "consumeMessageBatchMaxSize": str(config.batch_size or 1),
+        "pullBatchSize": str(config.pull_batch_size),
+        "pullThresholdForQueue": str(config.pull_threshold_for_queue),
+        "popInvisibleTime": str(round(config.pop_invisible_time * 1000)),
+        "popBatchNums": str(config.pop_batch_nums),
+        "popThresholdForQueue": str(config.pop_threshold_for_queue),
+        "maxReconsumeTimes": str(config.reconsume_limit),
+        "consumeTimeout": str(config.consume_timeout / 60),
+        "PROP_CONSUMEORDERLY": "true" if config.orderly else "false",
+        "PROP_THREADPOOL_CORE_SIZE": str(config.concurrency),
+    }
 
 
 def _offset_store(client: ClientInstance, config: PushConsumerConfig) -> RemoteOffsetStore | LocalOffsetStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import trio
@@ -13,7 +13,16 @@ import trio.testing
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import Commit, ConsumeLater, PushConsumer, Rollback, Suspend
+from rocketmq_py.consumer import (
+    Commit,
+    ConsumeFrom,
+    ConsumeLater,
+    LitePullConsumer,
+    PopConsumer,
+    PushConsumer,
+    Rollback,
+    Suspend,
+)
 from rocketmq_py.consumer.group.counters import RATE_SECONDS, Statistics
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, NoQueueError
@@ -48,6 +57,9 @@ async def broker(by_broker: bool) -> AsyncIterator[EmbeddedBroker]:
         yield broker
 
 
+AnyConsumer: TypeAlias = PushConsumer | LitePullConsumer | PopConsumer
+
+
 class Operator:
     """Asks a broker as tools do."""
 
@@ -63,7 +75,7 @@ class Operator:
             raise BrokerError.from_answer(answer.code, answer.remark, self.address)
         return answer.body
 
-    async def running_info(self, consumer: PushConsumer, *, jstack: bool = False) -> ConsumerRunningInfo:
+    async def running_info(self, consumer: AnyConsumer, *, jstack: bool = False) -> ConsumerRunningInfo:
         header = GetConsumerRunningInfoRequest(
             consumer_group=consumer.config.group, client_id=consumer.client.client_id, jstack_enable=jstack
         )
@@ -79,7 +91,7 @@ class Operator:
         header = ResetOffsetRequest(topic="T", group="g", timestamp=timestamp_ms, is_force=True)
         await self.ask(header, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
-    async def consume(self, consumer: PushConsumer, message_id: str) -> DirectConsumption:
+    async def consume(self, consumer: AnyConsumer, message_id: str) -> DirectConsumption:
         header = ConsumeMessageDirectlyRequest(
             consumer_group="g", client_id=consumer.client.client_id, msg_id=message_id, topic="T"
         )
@@ -431,6 +443,58 @@ async def test_the_operator_hears_of_a_failure(
     assert answer.remark is not None
     assert answer.remark.startswith(text)
     assert calls == 2, "that is no reason to deliver it again"
+
+
+# Consumers without a handler
+
+
+async def test_of_a_lite_pull_consumer(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 10)
+    async with (
+        ClientInstance(address, now_ms=now_ms) as client,
+        LitePullConsumer(client, group="g", consume_from=ConsumeFrom.FIRST, auto_commit=False) as consumer,
+    ):
+        consumer.subscribe("T", "*")
+        while len(await consumer.poll(max=4)) < 4:
+            pass
+        await consumer.commit()
+        await trio.sleep(11)
+        info = await operator.running_info(consumer)
+        assert (info.properties["PROP_CONSUME_TYPE"], info.properties["autoCommit"]) == (
+            "CONSUME_ACTIVELY",
+            "false",
+        )
+        assert info.properties["instanceName"] == client.client_id
+        assert [one.topic for one in info.subscription_set] == ["T"]
+        told = info.queue_table[QUEUE]
+        assert (told.commit_offset, told.cached_msg_count, told.cached_msg_max_offset) == (4, 6, 9)
+        assert info.status_table["T"].pull_tps > 0
+        assert await operator.offsets("T") == {client.client_id: {QUEUE: 4}}
+        with pytest.raises(BrokerError, match="does not serve request"):
+            await operator.consume(consumer, await message_id(client, 1))
+    with pytest.raises(BrokerError):
+        await operator.running_info(consumer)
+
+
+async def test_of_a_pop_consumer(
+    address: str, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 4)
+    async with (
+        ClientInstance(address, now_ms=now_ms) as client,
+        PopConsumer(client, group="g", consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        consumer.subscribe("T", "*")
+        await consumer.ack(*await consumer.receive())
+        await trio.sleep(11)
+        info = await operator.running_info(consumer)
+        assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_POP"
+        assert [one.topic for one in info.subscription_set] == ["T"]
+        assert not info.queue_table
+        assert info.status_table["T"].consume_ok_tps > 0
+        assert await operator.offsets("T") == {client.client_id: {}}
 
 
 # Statistics

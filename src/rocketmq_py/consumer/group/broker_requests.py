@@ -1,0 +1,201 @@
+"""What operators ask a consumer by way of a broker: how it is doing, and to do something else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import attrs
+import trio
+
+from rocketmq_py import properties as names
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.group.counters import Statistics
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import (
+    ConsumerData,
+    ConsumerOffsets,
+    ConsumerRunningInfo,
+    DirectConsumption,
+    PopQueueInfo,
+    ProcessQueueInfo,
+    ResetOffsets,
+)
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import (
+    ConsumeMessageDirectlyRequest,
+    GetConsumerRunningInfoRequest,
+    GetConsumerStatusRequest,
+    ResetOffsetRequest,
+)
+from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.remoting import Connection
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+CLIENT_VERSION = "V5_5_0 (rocketmq-py)"
+"""What ``command.VERSION`` is called, for people."""
+
+
+class BrokerRequests:
+    """Answers for one consumer, so that tools see it as they see Java's. Java: ``ClientRemotingProcessor``.
+
+    Args:
+        client: the client that brokers ask.
+        group: the consumer's group.
+        describe: gives what its heartbeats say of it.
+        properties: its settings, by the names that Java has for them.
+        statistics: how it is doing.
+        nursery: where what takes time is done.
+        queues: gives how it is doing in each of its queues.
+        popped: gives the same of what it pops from.
+        offsets: gives how far it has come in each of its queues.
+        reset: goes on from these offsets instead; None for one that operators cannot set back.
+        consume: handles one message and says what came of it; None for one without a handler.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        *,
+        describe: Callable[[], ConsumerData],
+        properties: Mapping[str, str],
+        statistics: Statistics,
+        nursery: trio.Nursery,
+        queues: Callable[[], Mapping[MessageQueue, ProcessQueueInfo]] = dict,
+        popped: Callable[[], Mapping[MessageQueue, PopQueueInfo]] = dict,
+        offsets: Callable[[], Mapping[MessageQueue, int]] = dict,
+        reset: Callable[[Mapping[MessageQueue, int]], Awaitable[None]] | None = None,
+        consume: Callable[[ReceivedMessage], Awaitable[DirectConsumption]] | None = None,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._wire_group = client.namespace.wrap_group(group)
+        self._describe = describe
+        self._properties = properties
+        self._started_ms = client.now_ms()
+        self._statistics = statistics
+        self._nursery = nursery
+        self._queues = queues
+        self._popped = popped
+        self._offsets = offsets
+        self._reset_to = reset
+        self._consume = consume
+
+    @contextmanager
+    def answers(self) -> Iterator[None]:
+        """Answer as long as the block runs."""
+        with ExitStack() as stack:
+            for code, server in (
+                (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset),
+                (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._tell_offsets),
+                (RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_all),
+                (RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly),
+            ):
+                stack.callback(self._client.serve(code, server))
+            yield
+
+    # Offsets
+
+    def _reset(self, connection: Connection, request: Command) -> bool:
+        header = ResetOffsetRequest.from_fields(request.fields)
+        if header.group != self._wire_group or self._reset_to is None:
+            return False
+        table = ResetOffsets.decode(request.body).offset_table if request.body else {}
+        unwrap = self._client.namespace.unwrap_topic
+        offsets = {attrs.evolve(queue, topic=unwrap(queue.topic)): offset for queue, offset in table.items()}
+        logger.warning(
+            "group %s: %s resets the offsets of %d queues of topic %s",
+            self._group, connection.address, len(offsets), unwrap(header.topic),
+        )  # fmt: skip
+        self._nursery.start_soon(self._reset_to, offsets)
+        connection.respond(request, ResponseCode.SUCCESS)
+        return True
+
+    def _tell_offsets(self, connection: Connection, request: Command) -> bool:
+        header = GetConsumerStatusRequest.from_fields(request.fields)
+        if header.group != self._wire_group:
+            return False
+        offsets = {self._on_wire(queue): offset for queue, offset in self._offsets().items()}
+        of_topic = {queue: offset for queue, offset in offsets.items() if queue.topic == header.topic}
+        connection.respond(request, ResponseCode.SUCCESS, body=ConsumerOffsets(of_topic).encode())
+        return True
+
+    # Everything
+
+    def _tell_all(self, connection: Connection, request: Command) -> bool:
+        header = GetConsumerRunningInfoRequest.from_fields(request.fields)
+        if header.consumer_group != self._wire_group:
+            return False
+        data = self._client.namespace.wrap_consumer(self._describe())
+        unwrap = self._client.namespace.unwrap_topic
+        info = ConsumerRunningInfo(
+            properties={**self._properties, **self._common_properties(data)},
+            subscription_set=data.subscription_data_set,
+            queue_table={self._on_wire(queue): info for queue, info in self._queues().items()},
+            status_table={
+                subscription.topic: self._statistics.status(unwrap(subscription.topic))
+                for subscription in data.subscription_data_set
+            },
+            pop_queue_table={self._on_wire(queue): info for queue, info in self._popped().items()},
+            jstack=_stacks(self._nursery) if header.jstack_enable else None,
+        )
+        connection.respond(request, ResponseCode.SUCCESS, body=info.encode())
+        return True
+
+    def _common_properties(self, data: ConsumerData) -> dict[str, str]:
+        return {
+            "consumerGroup": data.group_name,
+            "messageModel": data.message_model,
+            "consumeFromWhere": data.consume_from_where,
+            "instanceName": self._client.client_id,
+            "PROP_CLIENT_VERSION": CLIENT_VERSION,
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_CONSUME_TYPE": data.consume_type,
+            "PROP_NAMESERVER_ADDR": self._client.name_servers.addresses,
+        }
+
+    def _on_wire(self, queue: MessageQueue) -> MessageQueue:
+        return attrs.evolve(queue, topic=self._client.namespace.wrap_topic(queue.topic))
+
+    # One message
+
+    def _consume_directly(self, connection: Connection, request: Command) -> bool:
+        header = ConsumeMessageDirectlyRequest.from_fields(request.fields)
+        if header.consumer_group != self._wire_group or self._consume is None:
+            return False
+        namespace = self._client.namespace
+        (message,) = namespace.unwrap_messages(
+            decode_messages(request.body, header.source_broker_name or header.broker_name or "")
+        )
+        original = message.properties.get(names.RETRY_TOPIC)
+        if original is not None:
+            message = attrs.evolve(message, topic=namespace.unwrap_topic(original))
+        logger.info("group %s: %s has message %s handled", self._group, connection.address, message)
+        self._nursery.start_soon(self._respond, self._consume, message, partial(connection.respond, request))
+        return True
+
+    async def _respond(
+        self,
+        consume: Callable[[ReceivedMessage], Awaitable[DirectConsumption]],
+        message: ReceivedMessage,
+        respond: Callable[..., None],
+    ) -> None:
+        respond(ResponseCode.SUCCESS, body=(await consume(message)).encode())
+
+
+def _stacks(nursery: trio.Nursery) -> str:
+    """Return what the tasks of a nursery and all threads are doing."""
+    pieces = []
+    for task in nursery.child_tasks:
+        frames = traceback.StackSummary.extract(task.iter_await_frames())
+        pieces.append(f"task {task.name}\n" + "".join(frames.format()))
+    for thread, frame in sys._current_frames().items():
+        pieces.append(f"thread {thread}\n" + "".join(traceback.format_stack(frame)))
+    return "\n".join(pieces)

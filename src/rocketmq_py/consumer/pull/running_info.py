@@ -1,0 +1,59 @@
+"""What operators see of the queues that are pulled."""
+
+from __future__ import annotations
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.group.counters import epoch_ms
+from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
+from rocketmq_py.consumer.pull.pull_loop import PullLoop
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ProcessQueueInfo
+
+_MIB = 1024 * 1024
+
+
+class QueueInfos:
+    """How the pull loops of a consumer are doing. Java: ``ProcessQueue.fillProcessQueueInfo``.
+
+    Args:
+        client: says what time it is.
+        queues: the loops.
+    """
+
+    def __init__(self, client: ClientInstance, queues: AssignedQueues) -> None:
+        self._client = client
+        self._queues = queues
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        """Return how far each queue has been handled, where that is known."""
+        safe = {loop.queue: loop.safe_offset for loop in self._queues}
+        return {queue: offset for queue, offset in safe.items() if offset is not None}
+
+    def infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
+        """Return what there is of each queue."""
+        return {loop.queue: self._info(loop) for loop in self._queues}
+
+    def _info(self, loop: PullLoop) -> ProcessQueueInfo:
+        held, lock = loop.held, loop.lock
+        if held is None:
+            return ProcessQueueInfo(last_pull_timestamp=self._ms(loop.asked_at))
+        first, uncommitted = held.safe_offset, held.uncommitted
+        return ProcessQueueInfo(
+            commit_offset=first,
+            cached_msg_min_offset=first if len(held) else 0,
+            cached_msg_max_offset=first + held.span if len(held) else 0,
+            cached_msg_count=len(held),
+            cached_msg_size_in_mib=held.size // _MIB,
+            transaction_msg_min_offset=uncommitted[0].queue_offset if uncommitted else 0,
+            transaction_msg_max_offset=uncommitted[-1].queue_offset if uncommitted else 0,
+            transaction_msg_count=len(uncommitted),
+            locked=lock is not None and lock.is_held,
+            last_lock_timestamp=0 if lock is None else self._ms(lock.got_at),
+            dropped=held.dropped,
+            last_pull_timestamp=self._ms(loop.asked_at),
+            last_consume_timestamp=self._ms(self._queues.consumed_at(loop)),
+        )
+
+    def _ms(self, time: float) -> int:
+        """Return a time of trio's as epoch milliseconds; 0 for one that has not come."""
+        return epoch_ms(time, self._client.now_ms()) or 0

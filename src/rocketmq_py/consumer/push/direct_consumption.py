@@ -1,0 +1,54 @@
+"""One message handled because an operator wishes it. Java: ``consumeMessageDirectly``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.group.results import (
+    Commit,
+    ConsumeLater,
+    ConsumeResult,
+    Rollback,
+    Suspend,
+    check_result,
+)
+from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.bodies import DirectConsumption
+
+logger = logging.getLogger("rocketmq_py.consumer")
+
+_CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
+    ConsumeLater: "CR_LATER",
+    Suspend: "CR_LATER",
+    Commit: "CR_COMMIT",
+    Rollback: "CR_ROLLBACK",
+}
+
+
+async def consume_directly(
+    invoker: Invoker, config: PushConsumerConfig, message: ReceivedMessage
+) -> DirectConsumption:
+    """Call the handler with a message, and return what came of it; it is delivered neither less nor more."""
+    began, remark = trio.current_time(), None
+    try:
+        item: Any = message if config.batch_size is None else (message,)
+        result = await invoker.call(item)
+        check_result(result)
+    except Exception as error:
+        logger.exception("handling message %s, as an operator wished, failed", message.message_id)
+        code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
+    else:
+        code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS")
+    return DirectConsumption(
+        consume_result=code,
+        order=config.orderly,
+        auto_commit=config.auto_commit,
+        remark=remark,
+        spent_time_mills=round((trio.current_time() - began) * 1000),
+    )
