@@ -90,7 +90,8 @@ class PushConsumerConfig:
         consume_timestamp_ms: for ConsumeFrom.TIMESTAMP, epoch milliseconds; None is half an hour before
             the consumer was made (consumeTimestamp).
         max_reconsume_times: deliveries after the first one, before a message that fails each time goes
-            to the group's dead letters. None for 16 and, in order, for no end (maxReconsumeTimes).
+            to the group's dead letters. None for 16 and, in order, for no end (maxReconsumeTimes); what has
+            a body that cannot be read goes there after 16, too.
         allocate: how members share out queues (allocateMessageQueueStrategy); AllocateByBroker() leaves it
             to brokers of 5.x (clientRebalance).
         rebalance_interval: seconds between two looks at who shall have which queue

@@ -202,6 +202,19 @@ async def test_a_body_that_cannot_be_read_holds_up_its_queue_like_any_failure(
     assert "its body cannot be read: not zlib" in caplog.text
 
 
+async def test_a_body_that_cannot_be_read_holds_up_its_queue_for_no_more_than_sixteen_tries(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    log, given_up = Log(), GivenUp()
+    held = ProcessQueue(QUEUE, 0, locked())
+    held.put([received(0, corruption="not zlib"), received(1)], 2)
+    orderly_in(nursery, log, max_reconsume_times=math.inf, give_up=given_up).offer(held)
+    await trio.sleep(30)
+    assert given_up.offsets == [0]
+    assert log.begun == [(16.0, 1)]
+    assert held.safe_offset == 2
+
+
 @pytest.mark.parametrize("result", [ConsumeLater(), Rollback()])
 async def test_a_result_that_belongs_to_other_consumers_is_a_failure(
     nursery: trio.Nursery,

@@ -11,6 +11,7 @@ import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.group.results import DEAD_LETTER
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import BrokerError, RocketMQError
 from rocketmq_py.message import ReceivedMessage
@@ -51,7 +52,9 @@ class Broker:
 
 
 @asynccontextmanager
-async def send_back(*brokers: Broker, namespace: str = "") -> AsyncIterator[tuple[SendBack, ScriptedCluster]]:
+async def send_back(
+    *brokers: Broker, namespace: str = "", max_reconsume_times: int = 16
+) -> AsyncIterator[tuple[SendBack, ScriptedCluster]]:
     topics = ["T", "%RETRY%g", "ns%T", "%RETRY%ns%g"]
     async with (
         scripted_cluster(*brokers, topics=topics, queues=1) as cluster,
@@ -60,7 +63,7 @@ async def send_back(*brokers: Broker, namespace: str = "") -> AsyncIterator[tupl
         ) as client,
     ):
         await client.routes.get("T")
-        yield SendBack(client, "g", max_reconsume_times=16), cluster
+        yield SendBack(client, "g", max_reconsume_times=max_reconsume_times), cluster
 
 
 def message(**attributes: Any) -> ReceivedMessage:
@@ -125,6 +128,14 @@ async def test_the_delay_of_a_copy(
     (copy,) = broker.asked
     assert decode_properties(copy.fields["i"]).get("DELAY") == written
     assert (copy.fields["j"], copy.fields["l"]) == (counted, "16")
+
+
+async def test_a_dead_letter_has_more_failures_than_a_group_without_a_limit_allows() -> None:
+    broker = Broker()
+    async with send_back(broker, max_reconsume_times=2**31 - 1) as (giving, _):
+        await giving.send_copy(message(), DEAD_LETTER)
+    (copy,) = broker.asked
+    assert int(copy.fields["l"]) < int(copy.fields["j"]) < 2**31
 
 
 async def test_the_first_id_of_a_message_stays_with_it() -> None:

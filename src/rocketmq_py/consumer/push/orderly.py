@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import trio
 
+from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.results import Commit, Rollback, Suspend, check_result
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
@@ -40,7 +41,8 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         batch_size: the longest list that a call gets; None for a message a call.
         auto_commit: whether what was handled is done with; else only the handler's Commit makes it so.
         suspend: seconds that a queue rests after a failure, if the handler does not say it.
-        max_reconsume_times: tries after the first one, before a message is given up.
+        max_reconsume_times: tries after the first one, before a message is given up; one whose body cannot be
+            read has DEFAULT_RECONSUME_TIMES at the most.
         give_up: has the broker collect a message as a dead letter.
         hooks: as Workers has them.
     """
@@ -181,9 +183,10 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         held.counts.failed += len(messages)
         again = []
         for message in messages:
-            if message.reconsume_times >= self._max_reconsume_times and await self._is_given_up(
-                held, message
-            ):
+            limit = self._max_reconsume_times
+            if message.corruption is not None:  # no handler can mend it, and its queue shall not end here
+                limit = min(limit, DEFAULT_RECONSUME_TIMES)
+            if message.reconsume_times >= limit and await self._is_given_up(held, message):
                 held.release(message)
             else:
                 again.append(attrs.evolve(message, reconsume_times=message.reconsume_times + 1))

@@ -27,7 +27,7 @@ PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 FIRST_DELAY_LEVEL = 3
 """The delay level of a copy after the first failure, where none was chosen; each further one adds one."""
 MAX_FAILURES = 2**31 - 1
-"""What fits the field that counts them."""
+"""What fits the field that counts them. A dead letter has more than its group allows."""
 COMPRESS_OVER = 4096
 """Bytes from which on the body of a copy is compressed: the original may have been too large otherwise."""
 
@@ -110,9 +110,10 @@ class SendBack:
             body = compress(body)
             system_flag = COMPRESSED_FLAG | CompressionType.ZLIB << COMPRESSION_TYPE_SHIFT
         wrap = self._client.namespace.wrap_topic
-        failures = message.reconsume_times + 1
+        failures, limit = message.reconsume_times + 1, self._max_reconsume_times
         if delay_level == DEAD_LETTER:
-            delay_level, failures = 0, min(self._max_reconsume_times + 1, MAX_FAILURES)
+            limit = min(limit, MAX_FAILURES - 1)
+            delay_level, failures = 0, limit + 1
         elif not delay_level:
             delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
         kept = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
@@ -126,7 +127,7 @@ class SendBack:
             born_time_ms=self._client.now_ms(),
             system_flag=system_flag,
             reconsume_times=failures,
-            max_reconsume_times=self._max_reconsume_times,
+            max_reconsume_times=limit,
             system_properties=kept,
         )
         return fields, body
