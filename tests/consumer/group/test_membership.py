@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import ConsumerList, Heartbeat
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
 from rocketmq_py.remoting import Connection
+from tests.consumer.conftest import Fill
 from tests.consumer.received import stored
 from tests.scripted import ScriptedServer, scripted_cluster
 
@@ -183,3 +186,109 @@ async def test_a_client_has_one_consumer_of_a_group(kind: type[Lifespan], client
                 await second.run(print)
         assert client.heartbeats.has_consumer("g"), "the first one's"
     assert not client.heartbeats.has_consumer("g")
+
+
+# Members that do not subscribe alike
+
+
+def member_of(kind: type[Any], address: str, *subscriptions: tuple[str, str], **options: Any) -> Any:
+    consumer = kind(address, group="g", consume_from=ConsumeFrom.FIRST, **options)
+    for topic, tags in subscriptions:
+        consumer.subscribe(topic, tags)
+    return consumer
+
+
+async def take_part(consumer: Any) -> None:
+    if isinstance(consumer, PushConsumer):
+        await consumer.run(setting(trio.Event()))
+    while True:
+        await (consumer.receive() if isinstance(consumer, PopConsumer) else consumer.poll())
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "subscribe alike" in record.getMessage()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("one", "other", "text"),
+    [
+        (
+            [("T", "A")],
+            [("T", "B || C")],
+            "another one wants 'B || C' of topic T, this one 'A', says",
+        ),
+        ([("T", "*")], [("T", "*"), ("U", "*")], "another one subscribes to topic U, and this one does not"),
+        ([("T", "*"), ("U", "*")], [("T", "*")], "another one does not subscribe to topic U, and this one"),
+        ([("T", "A||B")], [("T", "B || A")], None),
+    ],
+)
+async def test_members_that_do_not_subscribe_alike_are_warned_about_once(
+    kind: type[Any],
+    one: list[tuple[str, str]],
+    other: list[tuple[str, str]],
+    text: str | None,
+    address: str,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for topic in ("T", "U"):
+        await fill(topic, 1, tags="A")
+    async with trio.open_nursery() as nursery, member_of(kind, address, *one) as first:
+        nursery.start_soon(take_part, first)
+        await trio.sleep(10)
+        assert not warnings(caplog)
+        async with member_of(kind, address, *other) as second:
+            nursery.start_soon(take_part, second)
+            await trio.sleep(200)
+            said = warnings(caplog)
+            assert len(said) == len(set(said)), "each is said once"
+            assert any(text in line for line in said) if text else not said
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_member_that_consumes_by_another_model_is_warned_about(
+    address: str,
+    fill: Fill,
+    jumping_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    await fill("T", 1)
+    everywhere = {"broadcasting": True, "local_offsets": tmp_path}
+    async with (
+        trio.open_nursery() as nursery,
+        member_of(PushConsumer, address, ("T", "*")) as first,
+        member_of(PushConsumer, address, ("T", "*"), **everywhere) as second,
+    ):
+        nursery.start_soon(take_part, first)
+        await trio.sleep(10)
+        nursery.start_soon(take_part, second)
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    [said] = warnings(caplog)
+    assert "this one is BROADCASTING, another one CLUSTERING" in said, "the broker keeps what came first"
+
+
+async def test_a_broker_that_does_not_say_what_is_subscribed_is_left_alone(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.GET_CONSUMER_CONNECTION_LIST:
+            connection.respond(request, ResponseCode.NO_PERMISSION, remark="scripted")
+        else:
+            broker(connection, request)
+
+    broker = Broker()
+    async with scripted_cluster(refuse, queues=1) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        (server,) = cluster.brokers.values()
+        async with consumer_of(PopConsumer, client):
+            await client.heartbeats.send()
+            notice = NotifyConsumerIdsChangedRequest(consumer_group="g")
+            server.connections[0].oneway_nowait(notice.code, notice.to_fields())
+            await until_asked(server, RequestCode.GET_CONSUMER_CONNECTION_LIST)
+            await trio.sleep(60)
+    assert len(server.asked(RequestCode.GET_CONSUMER_CONNECTION_LIST)) == 1
+    assert not warnings(caplog)

@@ -8,6 +8,7 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.group.subscription_check import SubscriptionCheck
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import (
     ConsumeFromWhere,
@@ -22,6 +23,9 @@ COMMIT_SHARE = 0.2
 UNREGISTER_SHARE = 0.15
 """Parts of ``close_timeout``: for the handlers that are running, for commits, and for telling the brokers.
 What is left is for trace records, and for the client, which closes after the consumer."""
+
+SETTLE_SECONDS = 2.0
+"""From a change in a group to a look at it: the other members hear of theirs at the same time."""
 
 _WHERE = {
     ConsumeFrom.LAST: ConsumeFromWhere.LAST_OFFSET,
@@ -61,6 +65,8 @@ class Membership:
         self._consume_from = consume_from
         self._model = MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING
         self._members_changed = members_changed
+        self._check = SubscriptionCheck(client, group, self.describe)
+        self._noticed = trio.Event()
         self.joined = trio.Event()
 
     def describe(self) -> ConsumerData:
@@ -91,8 +97,24 @@ class Membership:
             return
         self.check_free()
         self._client.heartbeats.add_consumer(self._group, self.describe)
-        self._client.on_members_changed(self._group, self._members_changed)
+        self._client.on_members_changed(self._group, self._notice)
         self.joined.set()
+
+    async def keep_checking(self) -> None:
+        """Warn of members that subscribe differently, until cancelled.
+
+        One broker is asked when members or their subscriptions have changed, and once they have settled.
+        """
+        while True:
+            await self._noticed.wait()
+            await trio.sleep(SETTLE_SECONDS)
+            self._noticed = trio.Event()
+            await self._check.look()
+
+    def _notice(self) -> None:
+        self._noticed.set()
+        if self._members_changed is not None:
+            self._members_changed()
 
     async def leave(
         self,

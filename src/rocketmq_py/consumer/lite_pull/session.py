@@ -75,6 +75,7 @@ class LitePullSession:
             async with trio.open_nursery() as nursery:
                 self._queues.open(nursery)
                 nursery.start_soon(self._share_out)
+                nursery.start_soon(self._membership.keep_checking)
                 nursery.start_soon(self._check_conditions)
                 nursery.start_soon(self._queues.commit_now_and_then)
                 nursery.start_soon(self._queues.look_for_progress)

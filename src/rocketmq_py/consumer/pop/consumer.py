@@ -362,6 +362,7 @@ class PopConsumer(GroupConsumer):
 
     async def _be_member(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._membership.join()
+        self.nursery.start_soon(self._membership.keep_checking)
         try:
             with BrokerRequests(
                 self.client,

@@ -188,6 +188,7 @@ class Session:
                 self._queues.open(background, handling.offer)
                 self._popped.open(background, handlers, handling.offer)
                 background.start_soon(self.rebalancer.run)
+                background.start_soon(self._membership.keep_checking)
                 background.start_soon(self._subscriptions.keep_checked)
                 background.start_soon(self._commit_now_and_then)
                 background.start_soon(self._queues.look_for_progress)
