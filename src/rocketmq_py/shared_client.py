@@ -9,10 +9,13 @@ from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import (
     AssignmentListener,
     LitePullConsumer,
+    LitePullConsumerConfig,
     LitePullConsumerOptions,
     PopConsumer,
+    PopConsumerConfig,
     PopConsumerOptions,
     PushConsumer,
+    PushConsumerConfig,
     PushConsumerOptions,
     Reader,
 )
@@ -63,23 +66,27 @@ class Client(ClientInstance):
         """Return one of this client, to be used inside ``async with``; see TransactionProducer."""
         return TransactionProducer(self, *configs, group=group, check=check, **options)
 
-    def push_consumer(self, group: str, **options: Unpack[PushConsumerOptions]) -> PushConsumer:
+    def push_consumer(
+        self, group: str, *configs: PushConsumerConfig, **options: Unpack[PushConsumerOptions]
+    ) -> PushConsumer:
         """Return a push consumer of this client, to be used inside ``async with``; see PushConsumer."""
-        return PushConsumer(self, group=group, **options)
+        return PushConsumer(self, *configs, group=group, **options)
 
-    def pop_consumer(self, group: str, **options: Unpack[PopConsumerOptions]) -> PopConsumer:
+    def pop_consumer(
+        self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
+    ) -> PopConsumer:
         """Return a pop consumer of this client, to be used inside ``async with``; see PopConsumer."""
-        return PopConsumer(self, group=group, **options)
+        return PopConsumer(self, *configs, group=group, **options)
 
     def lite_pull_consumer(
         self,
         group: str,
-        *,
+        *configs: LitePullConsumerConfig,
         on_assignment: AssignmentListener | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> LitePullConsumer:
         """Return one of this client, to be used inside ``async with``; see LitePullConsumer."""
-        return LitePullConsumer(self, group=group, on_assignment=on_assignment, **options)
+        return LitePullConsumer(self, *configs, group=group, on_assignment=on_assignment, **options)
 
     def reader(self) -> Reader:
         """Return a reader of this client, to be used inside ``async with``; see Reader."""

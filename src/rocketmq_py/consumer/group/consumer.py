@@ -1,14 +1,16 @@
-"""What all consumers of a group have: hooks, traces, statistics, and questions about conditions."""
+"""What all consumers of a group have: settings, subscriptions, hooks, traces and statistics."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import attrs
 import trio
 
+from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
@@ -19,7 +21,7 @@ from rocketmq_py.consumer.group.statistics import (
     QueueStatistics,
     TopicStatistics,
 )
-from rocketmq_py.consumer.group.subscriptions import check_condition, subscription_of
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_condition, subscription_of
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
@@ -41,36 +43,72 @@ class Consumed(Protocol):
 
 
 class GroupConsumer(Member):
-    """A consumer whose user may have it looked at, and may ask about conditions.
+    """A consumer that subscribes to topics in the name of a group.
 
     Args:
-        client, rng, options: as Member has them.
-        group: the consumer group.
-        trace: whether to trace what is consumed: True, or the topic for the records.
-        consume_timeout: seconds after which a handler took too long.
+        kind: the class of its settings, which has at least ``group``, ``trace`` and ``close_timeout``.
+        client, rng: as Member has them.
+        configs, group, options: its settings, and those of a client of its own, as split_options takes them.
+        now_ms: what subscriptions are dated with, epoch milliseconds.
     """
 
-    _now_ms: Callable[[], int]  # what subscriptions are dated with
+    config: Any
 
     def __init__(
         self,
+        kind: type[attrs.AttrsInstance],
         client: ClientInstance | str | None,
-        rng: random.Random | None,
-        options: dict[str, Any],
         *,
-        group: str,
-        trace: bool | str,
-        consume_timeout: float = math.inf,
+        configs: Sequence[attrs.AttrsInstance],
+        group: str | None,
+        options: Mapping[str, Any],
+        rng: random.Random | None,
+        now_ms: Callable[[], int],
     ) -> None:
-        super().__init__(client, rng, options)
+        own, shared = split_options(options, kind, ClientConfig, configs=configs, group=group)
+        config: Any = kind(**own)
+        self.config = config
+        super().__init__(client, rng, shared)
         client = self.client
-        self._group = group
-        self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=consume_timeout)
+        self.close_timeout = config.close_timeout
+        self._now_ms = now_ms
+        self._group = group = config.group
+        self._subscriptions = Subscriptions(client, group)
+        self._subscriptions.on_change = self._subscription_changed
+        timeout = getattr(config, "consume_timeout", math.inf)
+        self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
         self._statistics = Statistics()
         self._tracing: TraceDispatcher | None = None
-        if trace:
+        if trace := config.trace:
             self._tracing = TraceDispatcher(client, group, TRACE_TOPIC if trace is True else trace)
             self._hooks.add(ConsumeTraceHook(self._tracing, client.unique_ids, client.now_ms))
+
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+        """Consume a topic from now on, or other messages of it than before.
+
+        What does not match is done with for the whole group. May be called before and while the consumer is
+        at work; a topic that does not exist is waited for. Brokers are asked whether they accept a condition
+        before it takes effect: if they do not, what consumes (:meth:`run`, :meth:`poll`, :meth:`receive`)
+        raises. To know before, use :meth:`check_sql`.
+
+        Args:
+            topic: the topic.
+            tags: tags with ``||`` between, or ``*`` for all messages.
+            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+                ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
+
+        Raises:
+            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
+                are given; of a LitePullConsumer also: queues are assigned, or another consumer of this client
+                is in the group.
+        """
+        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
+        self._before_subscribing()
+        self._subscriptions.put(subscription)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more; nothing happens if it is not subscribed."""
+        self._subscriptions.remove(topic)
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Have a hook called around what is consumed from now on; returns what removes it."""
@@ -116,6 +154,13 @@ class GroupConsumer(Member):
         self._check_open()
         subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
         await check_condition(self.client, self._group, subscription)
+
+    def _before_subscribing(self) -> None:
+        """Raise if nothing may be subscribed now."""
+
+    def _subscription_changed(self, topic: str) -> None:
+        """See to a topic of which something else is wanted now."""
+        raise NotImplementedError
 
     def _consumed(self) -> Consumed | None:
         """Return what knows the queues; None if there are none now."""

@@ -11,10 +11,10 @@ from typing import Self, Unpack
 
 import trio
 
-from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.group.subscriptions import check_condition, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import AssignmentListener, PolledQueues
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
@@ -24,7 +24,6 @@ from rocketmq_py.consumer.read.range import first_at
 from rocketmq_py.consumer.read.stream import YIELD_EVERY
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.subscription import ALL
 
 MAX_POLLED = 32
@@ -53,6 +52,8 @@ class LitePullConsumer(GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
+        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
+            fields as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
         on_assignment: called with the list of the queues that this consumer has got and that of those that
             it has lost, whenever that changes. It must not block; what it raises is logged. Java:
@@ -62,28 +63,33 @@ class LitePullConsumer(GroupConsumer):
         **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
     """
+
+    config: LitePullConsumerConfig
 
     def __init__(
         self,
         client: ClientInstance | str | None = None,
-        *,
-        group: str,
+        *configs: LitePullConsumerConfig | ClientConfig,
+        group: str | None = None,
         on_assignment: AssignmentListener | None = None,
         rng: random.Random | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
-        own, shared = split_options(options, LitePullConsumerConfig, ClientConfig, group=group)
-        self.config = LitePullConsumerConfig(**own)
-        super().__init__(client, rng, shared, group=group, trace=self.config.trace)
-        self.close_timeout = self.config.close_timeout
-        self._now_ms = now_ms
+        super().__init__(
+            LitePullConsumerConfig,
+            client,
+            configs=configs,
+            group=group,
+            options=options,
+            rng=rng,
+            now_ms=now_ms,
+        )
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = now_ms() - HALF_AN_HOUR_MS
-        self._subscriptions = Subscriptions(self.client, group)
         self._queues = PolledQueues(
             self.client,
             self.config,
@@ -95,42 +101,25 @@ class LitePullConsumer(GroupConsumer):
         self._session = LitePullSession(
             self.client, self.config, self._subscriptions, self._queues, self._statistics
         )
-        self._subscriptions.on_change = self._session.subscription_changed
         self._assigns = False
         self._ends_with_error = False
         self._until_yield = YIELD_EVERY
 
     # What it reads
 
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Share a topic's queues with the group from now on, or ask for other messages of it than before.
-
-        A topic that does not exist is waited for. May be called before and while the consumer is open.
-        Brokers are asked in the background whether they accept a condition, before it takes effect: if they
-        do not, :meth:`poll` raises until the topic is subscribed otherwise. To know before, use
-        :meth:`check_sql`.
-
-        Args:
-            topic: the topic.
-            tags: tags with ``||`` between, or ``*`` for all messages.
-            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
-                ``enablePropertyFilter`` is set.
-
-        Raises:
-            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, both are
-                given, queues are assigned, or another consumer of this client is in the group.
-        """
-        if self._assigns:
-            raise ConfigurationError("this consumer has queues assigned; it cannot subscribe as well")
-        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms())
-        if self.is_open:
-            self._session.join()
-        self._subscriptions.put(subscription)
-
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more; nothing happens if it is not subscribed."""
         if not self._assigns:
-            self._subscriptions.remove(topic)
+            super().unsubscribe(topic)
+
+    def _before_subscribing(self) -> None:
+        if self._assigns:
+            raise ConfigurationError("this consumer has queues assigned; it cannot subscribe as well")
+        if self.is_open:
+            self._session.join()
+
+    def _subscription_changed(self, topic: str) -> None:
+        self._session.subscription_changed(topic)
 
     async def assign(
         self, queues: Iterable[MessageQueue], tags: str = ALL, *, sql: str | None = None

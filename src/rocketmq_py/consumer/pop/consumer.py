@@ -10,14 +10,13 @@ from typing import Unpack
 
 import trio
 
-from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.membership import Membership
-from rocketmq_py.consumer.group.subscriptions import Subscriptions, subscription_of
 from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, Places
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage
@@ -26,10 +25,9 @@ from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
-from rocketmq_py.protocol.subscription import ALL, matches
+from rocketmq_py.protocol.subscription import matches
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
@@ -63,6 +61,8 @@ class PopConsumer(GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
+            as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
         rng: the source of randomness, for tests that replay a run.
         now_ms: the clock that subscriptions are dated with, epoch milliseconds.
@@ -72,55 +72,31 @@ class PopConsumer(GroupConsumer):
         ConfigurationError: another consumer of the client that is shared is in the group.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
     """
+
+    config: PopConsumerConfig
 
     def __init__(
         self,
         client: ClientInstance | str | None = None,
-        *,
-        group: str,
+        *configs: PopConsumerConfig | ClientConfig,
+        group: str | None = None,
         rng: random.Random | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
-        own, shared = split_options(options, PopConsumerConfig, ClientConfig, group=group)
-        self.config = PopConsumerConfig(**own)
-        super().__init__(client, rng, shared, group=group, trace=self.config.trace)
-        self.close_timeout = self.config.close_timeout
-        self._now_ms = now_ms
-        self._calls = PopRequests(self.client, group)
+        super().__init__(
+            PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
+        )
+        self._calls = PopRequests(self.client, self._group)
         self._polls = Polls(self._pop)
-        self._subscriptions = Subscriptions(self.client, group)
-        self._subscriptions.on_change = self._subscription_changed
-        self._places = Places(self.client, group)
+        self._places = Places(self.client, self._group)
         self._membership = Membership(
-            self.client, group, self._subscriptions, ConsumeType.POP, self.config.consume_from
+            self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
         self._stopping = trio.Event()
         self._left = trio.Event()
-
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Consume a topic from now on, or other messages of it than before.
-
-        What does not match is done with for the whole group. :meth:`receive` asks brokers whether they accept
-        a condition, before it takes effect: if they do not, it raises. To know before, use :meth:`check_sql`.
-
-        Args:
-            topic: the topic.
-            tags: tags with ``||`` between, or ``*`` for all messages.
-            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
-                ``enablePropertyFilter`` is set.
-
-        Raises:
-            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
-                are given.
-        """
-        self._subscriptions.put(subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms()))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; nothing happens if it is not subscribed."""
-        self._subscriptions.remove(topic)
 
     async def receive(
         self,

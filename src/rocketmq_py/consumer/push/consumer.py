@@ -7,17 +7,16 @@ import random
 from collections.abc import Callable
 from typing import Unpack
 
-from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.group.subscriptions import Subscriptions, subscription_of
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.consumer.push.session import Session
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import check_topic, retry_topic
-from rocketmq_py.protocol.subscription import ALL, subscribe
+from rocketmq_py.names import retry_topic
+from rocketmq_py.protocol.subscription import subscribe
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
@@ -41,68 +40,42 @@ class PushConsumer(GroupConsumer):
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
             an open client to share.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
+            as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
         rng: the source of randomness, for tests that replay a run.
         now_ms: the clock that subscriptions are dated with, epoch milliseconds.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown, given twice, or outside of what is allowed.
     """
+
+    config: PushConsumerConfig
 
     def __init__(
         self,
         client: ClientInstance | str | None = None,
-        *,
-        group: str,
+        *configs: PushConsumerConfig | ClientConfig,
+        group: str | None = None,
         rng: random.Random | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
-        own, shared = split_options(options, PushConsumerConfig, ClientConfig, group=group)
-        self.config = PushConsumerConfig(**own)
         super().__init__(
-            client,
-            rng,
-            shared,
-            group=group,
-            trace=self.config.trace,
-            consume_timeout=self.config.consume_timeout,
+            PushConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
-        self.close_timeout = self.config.close_timeout
-        self._now_ms = now_ms
         self._made_ms = now_ms()
         self._session: Session | None = None
         self._paused = False
-        self._subscriptions = Subscriptions(self.client, group)
-        self._subscriptions.on_change = self._subscription_changed
         if not self.config.broadcasting:
-            retries = retry_topic(group)
+            retries = retry_topic(self._group)
             self._subscriptions.put(subscribe(retries, version_ms=self._made_ms))
-
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Consume a topic from now on, or other messages of it than before.
-
-        A topic that does not exist is waited for. May be called before and while the consumer runs.
-        :meth:`run` asks brokers whether they accept a condition, before it takes effect: if they do not, it
-        raises. To know before, use :meth:`check_sql`.
-
-        Args:
-            topic: the topic.
-            tags: tags with ``||`` between, or ``*`` for all messages.
-            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
-                ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
-
-        Raises:
-            ConfigurationError: no topic can have this name, ``tags`` names no tag, ``sql`` is empty, or both
-                are given.
-        """
-        self._subscriptions.put(subscription_of(check_topic(topic), tags, sql, version_ms=self._now_ms()))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing happens if it is not subscribed."""
-        if topic != retry_topic(self.config.group):
-            self._subscriptions.remove(topic)
+        if topic != retry_topic(self._group):
+            super().unsubscribe(topic)
 
     @property
     def queues(self) -> list[MessageQueue]:
