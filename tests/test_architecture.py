@@ -34,8 +34,10 @@ ALLOWED = {
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
     "blocking": BOTTOM | {"protocol", "client", "producer", "consumer", "shared_client"},
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
+    "relay": BOTTOM | {"client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
-    "cli": BOTTOM | {"broker", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
+    "cli": BOTTOM
+    | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
     "__main__": {"cli"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""The command line: ``rocketmq-py broker``, ``send`` and ``tail``. Parsing and printing only.
+"""The command line: ``rocketmq-py broker``, ``relay``, ``send`` and ``tail``. Parsing and printing only.
 
 A command's module holds its options and imports what does the work when it runs: ``--help`` and a wrong
 option answer without loading the client.
@@ -10,6 +10,7 @@ import click
 
 from rocketmq_py.cli.broker import broker
 from rocketmq_py.cli.group import OneLineErrors
+from rocketmq_py.cli.relay import relay
 from rocketmq_py.cli.send import send
 from rocketmq_py.cli.tail import tail
 
@@ -27,6 +28,7 @@ def main() -> None:
 
 
 main.add_command(broker)
+main.add_command(relay)
 main.add_command(send)
 main.add_command(tail)
 

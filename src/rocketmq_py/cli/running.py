@@ -34,6 +34,14 @@ def run(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
         sys.exit(128 + signal.SIGINT)
 
 
+def run_here(work: Callable[[], object]) -> None:
+    """Do ``work``, which talks to nobody; its errors end the program as those of :func:`run` do."""
+    try:
+        work()
+    except RocketMQError as error:
+        _end_for(error)
+
+
 def end_for_signal(caught: signal.Signals | None) -> None:
     """Exit as a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
     if caught is not None:

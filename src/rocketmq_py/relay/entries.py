@@ -1,0 +1,168 @@
+"""What goes through a buffer topic: messages that wait, cancellations, and how far a relay has come."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import attrs
+import msgspec
+
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError, ProtocolError
+from rocketmq_py.message import Message, ReceivedMessage
+from rocketmq_py.names import check_topic
+
+MAX_DELAY_SECONDS = 366 * 24 * 3600
+"""A year, which may be a leap year: no message waits longer."""
+
+TARGET = "RELAY_TOPIC"
+DUE = "RELAY_DUE_MS"
+MESSAGE_ID = "RELAY_MESSAGE_ID"
+"""On what a relay delivers: the id that the message had in the buffer topic, the same on every repeat."""
+
+_CANCEL = "RELAY_CANCEL"
+_PROGRESS = "RELAY_PROGRESS"
+_OWN = frozenset({TARGET, DUE, MESSAGE_ID, _CANCEL, _PROGRESS})
+
+
+@attrs.frozen
+class Waiting:
+    """A message that waits for its time.
+
+    Attributes:
+        message_id: the id that it has in the buffer topic.
+        due_ms: when it is delivered, epoch milliseconds.
+        topic: where to.
+        body: the payload.
+        tags: its tag.
+        keys: its keys, with blanks between.
+        flag: its flag.
+        properties: the user's own.
+    """
+
+    message_id: str
+    due_ms: int
+    topic: str
+    body: bytes
+    tags: str
+    keys: str
+    flag: int
+    properties: dict[str, str]
+
+    def message(self) -> Message:
+        """Return what is sent when it is due."""
+        properties = {**self.properties, MESSAGE_ID: self.message_id}
+        return Message(self.topic, self.body, self.tags, self.keys, properties, flag=self.flag)
+
+    def encode(self) -> bytes:
+        """Return it as bytes, for a store."""
+        return _encoder.encode(attrs.astuple(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Waiting:
+        """Return what :meth:`encode` made bytes of."""
+        return cls(*_decoder.decode(data))
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[str, int, str, bytes, str, str, int, dict[str, str]])
+
+
+@attrs.frozen
+class Cancellation:
+    """The wish that a message be not delivered.
+
+    Attributes:
+        message_id: its id in the buffer topic.
+    """
+
+    message_id: str
+
+
+@attrs.frozen
+class Progress:
+    """How far the owner of a buffer queue has come.
+
+    Of the messages before ``offset`` in the queue, all that were due before ``due_ms`` are delivered or
+    cancelled.
+    """
+
+    offset: int
+    due_ms: int
+
+
+Entry: TypeAlias = Waiting | Cancellation | Progress
+
+
+def wait_in(buffer_topic: str, message: Message, due_ms: int) -> Message:
+    """Return the message for the buffer topic that has a relay deliver ``message`` at ``due_ms``.
+
+    Raises:
+        InvalidMessageError: it is for the buffer topic itself, or has a delay level.
+    """
+    if message.topic == buffer_topic:
+        raise InvalidMessageError(f"topic {buffer_topic!r} is the relay's own: name the topic to deliver to")
+    if message.delay_level:
+        raise InvalidMessageError(
+            "a delay level is the broker's affair: give delay or deliver_at_ms to a relay"
+        )
+    if reserved := _OWN.intersection(message.properties):
+        raise InvalidMessageError(
+            f"property {min(reserved)!r} is set by the relay itself; choose another name"
+        )
+    properties = {**message.properties, TARGET: message.topic, DUE: str(due_ms)}
+    return Message(
+        buffer_topic,
+        message.body,
+        message.tags,
+        message.keys,
+        properties,
+        flag=message.flag,
+        wait_store_ok=message.wait_store_ok,
+    )
+
+
+def cancel_in(buffer_topic: str, message_id: str) -> Message:
+    """Return the message that cancels one which waits. It has to go to each queue of the buffer topic."""
+    return Message(buffer_topic, b"\0", properties={_CANCEL: message_id})
+
+
+def progress_in(buffer_topic: str, progress: Progress) -> Message:
+    """Return the message that tells later owners of a buffer queue how far this one has come."""
+    return Message(buffer_topic, b"\0", properties={_PROGRESS: f"{progress.offset} {progress.due_ms}"})
+
+
+def read_entry(message: ReceivedMessage) -> Entry:
+    """Return what a message of the buffer topic says.
+
+    Raises ProtocolError if it is none that a relay or a producer with ``delay_relay`` made.
+    """
+    properties = message.properties
+    try:
+        if message.corruption is not None:
+            raise ProtocolError(str(message.corruption))
+        if _CANCEL in properties:
+            return Cancellation(properties[_CANCEL])
+        if _PROGRESS in properties:
+            offset, due = properties[_PROGRESS].split()
+            return Progress(_time_or_offset(offset), _time_or_offset(due))
+        return Waiting(
+            message.message_id,
+            _time_or_offset(properties[DUE]),
+            check_topic(properties[TARGET]),
+            message.body,
+            message.tags,
+            " ".join(message.keys),
+            message.flag,
+            {name: value for name, value in message.user_properties.items() if name not in _OWN},
+        )
+    except (KeyError, ValueError, ConfigurationError) as error:
+        raise ProtocolError(
+            f"message {message.message_id} of buffer topic {message.topic!r} is none for a relay: {error}"
+        ) from None
+
+
+def _time_or_offset(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 2**63:
+        raise ValueError(f"{number} is out of range")
+    return number

@@ -1,0 +1,149 @@
+"""What a relay promises on every cluster, also on brokers that keep exact delays themselves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue, ReceivedMessage
+from rocketmq_py.relay import MESSAGE_ID, Relay, RelayOptions, cancel
+from rocketmq_py.relay.entries import wait_in
+from rocketmq_py.relay.store import Store
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import PATIENCE
+
+
+@pytest.fixture
+async def buffer(client: Client, unique: str) -> str:
+    await create_topic(client, f"B-{unique}", queues=2)
+    return f"B-{unique}"
+
+
+@asynccontextmanager
+async def relay_of(client: Client, buffer: str, store: Path, **options: float) -> AsyncIterator[Relay]:
+    settings = RelayOptions(**{"progress_interval": 0.5, "retry_interval": 0.5, **options})  # type: ignore[typeddict-item]
+    async with Relay(client, topic=buffer, store=store, **settings) as relay:
+        with trio.fail_after(PATIENCE):
+            while len(relay.queues) < 2:
+                await trio.sleep(0.02)
+        yield relay
+
+
+async def send_with_delay(client: Client, buffer: str, topic: str, delays_ms: list[int]) -> list[int]:
+    """Send messages through the buffer topic; their bodies are the times at which they are due."""
+    due = [client.now_ms() + delay for delay in delays_ms]
+    async with client.producer("senders") as producer:
+        for due_ms in due:
+            message = Message(topic, b"%d" % due_ms, "a", "k1 k2", {"user": "u"})
+            await producer.send(wait_in(buffer, message, due_ms))
+    return due
+
+
+async def receive(client: Client, group: str, topic: str, count: int) -> list[tuple[ReceivedMessage, int]]:
+    """Return so many messages of a topic, each with the time at which it came."""
+    received: list[tuple[ReceivedMessage, int]] = []
+    async with LitePullConsumer(client, group=group, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        with trio.fail_after(PATIENCE):
+            while len(received) < count:
+                received += [(message, client.now_ms()) for message in await consumer.poll()]
+    return received
+
+
+async def test_messages_come_when_they_are_due_whole_and_in_order(
+    client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
+) -> None:
+    async with relay_of(client, buffer, tmp_path):
+        due = await send_with_delay(client, buffer, topic, [1500, 700, 0, 1100])
+        received = await receive(client, unique, topic, 4)
+    assert [int(message.body) for message, _ in received] == sorted(due)
+    for message, came_ms in received:
+        assert came_ms >= int(message.body)
+        assert message.store_time_ms >= int(message.body)
+        assert (message.tags, message.keys) == ("a", ("k1", "k2"))
+        assert {*message.user_properties} == {"user", MESSAGE_ID}
+    with Store(tmp_path) as store:
+        assert [*store.queue(MessageQueue(buffer, store.queues()[0].broker_name, 0)).waiting()] == []
+
+
+async def test_another_relay_takes_over_what_waits_and_repeats_nothing_that_was_announced(
+    client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
+) -> None:
+    async with relay_of(client, buffer, tmp_path / "one"):
+        due = await send_with_delay(client, buffer, topic, [0, 10, 20, 3000, 3500])
+        assert len(await receive(client, unique, topic, 3)) == 3
+    # Closed, it has written down how far it came; the next has nothing but the buffer topic.
+    async with relay_of(client, buffer, tmp_path / "other"):
+        rest = await receive(client, unique, topic, 2)
+    assert [int(message.body) for message, _ in rest] == due[3:]
+
+
+async def test_the_same_store_goes_on_after_a_restart(
+    client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
+) -> None:
+    async with relay_of(client, buffer, tmp_path):
+        due = await send_with_delay(client, buffer, topic, [2500])
+        with trio.fail_after(PATIENCE):
+            while (await lag(client, buffer)) > 0:
+                await trio.sleep(0.05)
+    async with relay_of(client, buffer, tmp_path):
+        received = await receive(client, unique, topic, 1)
+    assert [int(message.body) for message, _ in received] == due
+
+
+async def lag(client: Client, buffer: str) -> int:
+    total = 0
+    for queue in (await client.routes.get(buffer)).read_queues:
+        done = await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=False)
+        total += await client.brokers.max_offset(queue) - (done or 0)
+    return total
+
+
+async def test_a_cancelled_message_does_not_come(
+    client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
+) -> None:
+    async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:
+        now = client.now_ms()
+        kept = await producer.send(wait_in(buffer, Message(topic, b"%d" % (now + 2500)), now + 2500))
+        dropped = await producer.send(wait_in(buffer, Message(topic, b"0"), now + 2000))
+        await cancel(client, buffer, dropped.message_id)
+        received = await receive(client, unique, topic, 1)
+        await trio.sleep(0.3)
+    assert [message.user_properties[MESSAGE_ID] for message, _ in received] == [kept.message_id]
+
+
+async def test_what_is_no_message_for_a_relay_is_passed_over(
+    client: Client,
+    topic: str,
+    unique: str,
+    buffer: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with relay_of(client, buffer, tmp_path):
+        async with client.producer("senders") as producer:
+            await producer.send(Message(buffer, b"a stranger's"))
+        due = await send_with_delay(client, buffer, topic, [0, 0])
+        received = await receive(client, unique, topic, 2)
+    assert sorted(int(message.body) for message, _ in received) == sorted(due)
+    assert "is none for a relay" in caplog.text
+
+
+async def test_relays_of_a_group_share_out_the_buffer_topic(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
+) -> None:
+    async with (
+        Client(cluster.address) as second,
+        Relay(client, topic=buffer, store=tmp_path / "one") as one,
+        Relay(second, topic=buffer, store=tmp_path / "other") as other,
+    ):
+        with trio.fail_after(PATIENCE):
+            while not (len(one.queues) == len(other.queues) == 1):
+                await trio.sleep(0.05)
+        due = await send_with_delay(client, buffer, topic, [0, 500, 0, 500, 0, 500])
+        received = await receive(client, unique, topic, 6)
+    assert sorted(int(message.body) for message, _ in received) == sorted(due)

@@ -1,0 +1,85 @@
+"""``rocketmq-py relay``: what it needs, and what it prints of a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rocketmq_py.cli import main
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.relay.entries import Waiting
+from rocketmq_py.relay.store import Store
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["relay", *arguments])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    with Store(tmp_path) as store:
+        for number in range(2):
+            queue = store.queue(MessageQueue("Buffer", "broker-a", number))
+            entries = [
+                (
+                    offset,
+                    Waiting(
+                        f"id-{number}-{offset}",
+                        1_795_374_833_508 + offset,
+                        "Late",
+                        b"x",
+                        "t",
+                        "k",
+                        0,
+                        {"ä": "1"},
+                    ),
+                )
+                for offset in range(number + 1)
+            ]
+            queue.write(entries, number + 1)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--topic", "Buffer"], ["--store", "folder"]])
+def test_a_relay_needs_a_topic_and_a_store(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "a relay needs --topic and --store" in result.output
+
+
+def test_status_counts_what_waits(folder: str) -> None:
+    result = run("status", "--store", folder)
+    assert result.exit_code == 0
+    first, second, all_queues = result.output.splitlines()
+    assert first.startswith("Buffer/broker-a/0  1 waiting, the next due 2026-11-2")
+    assert second.startswith("Buffer/broker-a/1  2 waiting, ")
+    assert all_queues.startswith("3 waiting, ")
+    assert ":53.508" in all_queues
+
+
+def test_list_prints_lines_of_json(folder: str) -> None:
+    result = run("list", "--store", folder)
+    rows = [json.loads(line) for line in result.output.splitlines()]
+    assert [row["id"] for row in rows] == ["id-0-0", "id-1-0", "id-1-1"]
+    assert rows[0] == {
+        "id": "id-0-0",
+        "due_ms": 1_795_374_833_508,
+        "topic": "Late",
+        "tags": "t",
+        "keys": "k",
+        "properties": {"ä": "1"},
+        "size": 1,
+        "queue": "Buffer/broker-a/0",
+    }
+    assert len(run("list", "--store", folder, "-c", "2").output.splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", ["status", "list"])
+def test_a_store_that_is_none_is_told_in_one_line(command: str, tmp_path: Path) -> None:
+    result = run(command, "--store", str(tmp_path / "missing"))
+    assert result.exit_code == 1
+    assert len(result.output.splitlines()) == 1
+    assert "cannot be opened" in result.output
