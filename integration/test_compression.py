@@ -10,7 +10,7 @@ import pytest
 from integration.clusters.cluster import Cluster
 from integration.java.peer import CLIENT_OF_SERVER, QUICK, run_java_async
 from rocketmq_py import Client, Message
-from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.producer.compression import Compression
 from rocketmq_py.protocol.compression import CompressionType
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all

@@ -32,7 +32,7 @@ from rocketmq_py.errors import RequestTimeoutError
 from rocketmq_py.producer import ProducerOptions
 from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, LatencyFaultPolicy, LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin
-from rocketmq_py.producer.sending import Sending
+from rocketmq_py.producer.send_request import SendRequest
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import PATIENCE
 
@@ -125,7 +125,7 @@ class Learning:
 @pytest.fixture
 def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
     learning = Learning()
-    choose, sending_failed = FaultAwareRoundRobin.choose, Sending.failed
+    choose, sending_failed = FaultAwareRoundRobin.choose, SendRequest.failed
     failed, record, reached = LatencyFaults.failed, LatencyFaults.record, LatencyFaults.reached
 
     def noted_choose(choice: FaultAwareRoundRobin, route: Route, failed_broker: str | None) -> MessageQueue:
@@ -146,12 +146,12 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> Learning:
         learning.note("reached", broker_name)
         reached(faults, broker_name)
 
-    def noted_sending_failed(sending: Sending, error: RocketMQError) -> float | None:
+    def noted_sending_failed(sending: SendRequest, error: RocketMQError) -> float | None:
         learning.failures[sending.messages[0].body].append((error, error.delivery))
         return sending_failed(sending, error)
 
     monkeypatch.setattr(FaultAwareRoundRobin, "choose", noted_choose)
-    monkeypatch.setattr(Sending, "failed", noted_sending_failed)
+    monkeypatch.setattr(SendRequest, "failed", noted_sending_failed)
     monkeypatch.setattr(LatencyFaults, "failed", noted_failed)
     monkeypatch.setattr(LatencyFaults, "record", noted_record)
     monkeypatch.setattr(LatencyFaults, "reached", noted_reached)

@@ -13,7 +13,7 @@ from rocketmq_py import Client, Message, TransactionState
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.producer.compression import Compression
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.options import ConnectionOptions

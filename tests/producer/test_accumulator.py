@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.accumulator import Accumulator, Parcel
+from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.pending import PendingSend
 
 LINGER = 10.0
@@ -21,7 +21,7 @@ class World:
 
     def __init__(self, *, max_size: int = 100, max_messages: int = 5) -> None:
         self.now = 0.0
-        self.sent: list[Parcel] = []
+        self.sent: list[ProducerBatch] = []
         self.times_woken = 0
         self.accumulator = Accumulator(
             linger=LINGER,
@@ -49,16 +49,16 @@ class World:
         self.accumulator.add(message, PendingSend(), size, queue, alone=alone)
 
     def arrived(self, number: int = 0) -> None:
-        """Have the parcel that was sent as that number arrive."""
+        """Have the batch that was sent as that number arrive."""
         self.accumulator.arrived(self.sent[number], self.now)
 
     @property
     def bodies(self) -> list[str]:
-        """The bodies of each parcel that was sent."""
-        return ["".join(message.body.decode() for message in parcel.messages) for parcel in self.sent]
+        """The bodies of each batch that was sent."""
+        return ["".join(message.body.decode() for message in batch.messages) for batch in self.sent]
 
 
-def test_a_parcel_goes_when_its_first_message_has_lingered() -> None:
+def test_a_batch_goes_when_its_first_message_has_lingered() -> None:
     world = World()
     assert world.accumulator.send_due(0.0) is None
     world.add("a")
@@ -76,7 +76,7 @@ def test_a_parcel_goes_when_its_first_message_has_lingered() -> None:
 
 
 @pytest.mark.parametrize(("max_size", "max_messages"), [(30, 5), (100, 3)])
-def test_a_full_parcel_goes_at_once(max_size: int, max_messages: int) -> None:
+def test_a_full_batch_goes_at_once(max_size: int, max_messages: int) -> None:
     world = World(max_size=max_size, max_messages=max_messages)
     for body in "abcd":
         world.add(body)
@@ -84,12 +84,12 @@ def test_a_full_parcel_goes_at_once(max_size: int, max_messages: int) -> None:
     assert world.accumulator.under_way == 1
 
 
-def test_a_message_that_does_not_fit_any_more_begins_the_next_parcel() -> None:
+def test_a_message_that_does_not_fit_any_more_begins_the_next_batch() -> None:
     world = World(max_size=30)
     world.add("a", size=20)
     world.add("b", size=11)
     assert world.bodies == ["a"]
-    assert [parcel.size for parcel in world.accumulator.parcels] == [20, 11]
+    assert [batch.size for batch in world.accumulator.batches] == [20, 11]
 
 
 def test_topics_and_ways_of_storing_do_not_mix() -> None:
@@ -103,7 +103,7 @@ def test_topics_and_ways_of_storing_do_not_mix() -> None:
     assert world.bodies == ["ae", "b", "c", "d"]
 
 
-def test_parcels_for_any_queue_go_side_by_side() -> None:
+def test_batches_for_any_queue_go_side_by_side() -> None:
     world = World(max_messages=1)
     for body in "abc":
         world.add(body)
@@ -111,7 +111,7 @@ def test_parcels_for_any_queue_go_side_by_side() -> None:
     assert world.accumulator.under_way == 3
 
 
-def test_parcels_for_one_queue_go_one_after_the_other() -> None:
+def test_batches_for_one_queue_go_one_after_the_other() -> None:
     world = World(max_messages=2)
     for body in "abcdefg":
         world.add(body, queue=FIRST_QUEUE)
@@ -175,7 +175,7 @@ def test_messages_of_one_queue_that_are_stored_in_different_ways_keep_their_orde
     for number in range(4):
         world.arrived(number)
     assert world.bodies == ["a", "b", "c", "d"]
-    assert not world.accumulator.parcels
+    assert not world.accumulator.batches
 
 
 def test_what_is_abandoned_is_forgotten() -> None:
@@ -183,13 +183,13 @@ def test_what_is_abandoned_is_forgotten() -> None:
     world.add("a", queue=FIRST_QUEUE)
     world.add("b", queue=FIRST_QUEUE)
     left = world.accumulator.abandon()
-    assert [parcel.is_under_way for parcel in left] == [True, False]
-    assert not world.accumulator.parcels
+    assert [batch.is_under_way for batch in left] == [True, False]
+    assert not world.accumulator.batches
     assert world.accumulator.under_way == 0
 
 
 class AccumulatorModel(RuleBasedStateMachine):
-    """Messages come, time passes and parcels arrive in any order; what was promised holds all the time."""
+    """Messages come, time passes and batches arrive in any order; what was promised holds all the time."""
 
     MAX_SIZE = 60
     MAX_MESSAGES = 4
@@ -199,7 +199,7 @@ class AccumulatorModel(RuleBasedStateMachine):
         self.world = World(max_size=self.MAX_SIZE, max_messages=self.MAX_MESSAGES)
         self.accepted: dict[object, list[str]] = defaultdict(list)
         self.alone: set[str] = set()
-        self.arrived: list[Parcel] = []
+        self.arrived: list[ProducerBatch] = []
         self.count = 0
 
     @rule(
@@ -223,65 +223,65 @@ class AccumulatorModel(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.now += seconds
         deadline = self.world.accumulator.send_due(self.world.now)
-        waiting = [parcel for parcel in self.world.accumulator.parcels if not parcel.is_under_way]
-        busy = {parcel.queue for parcel in self.under_way}
-        assert all(parcel.deadline > self.world.now or parcel.queue in busy for parcel in waiting)
-        later = [parcel.deadline for parcel in waiting if parcel.deadline > self.world.now]
+        waiting = [batch for batch in self.world.accumulator.batches if not batch.is_under_way]
+        busy = {batch.queue for batch in self.under_way}
+        assert all(batch.deadline > self.world.now or batch.queue in busy for batch in waiting)
+        later = [batch.deadline for batch in waiting if batch.deadline > self.world.now]
         assert deadline is None or deadline in later
-        in_time = [parcel.deadline for parcel in waiting if parcel.queue not in busy]
+        in_time = [batch.deadline for batch in waiting if batch.queue not in busy]
         assert (math.inf if deadline is None else deadline) <= min(in_time, default=math.inf)
 
     @rule()
     def everything_goes(self) -> None:
         self.world.accumulator.send_all()
-        busy = {parcel.queue for parcel in self.under_way}
-        assert all(parcel.is_under_way or parcel.queue in busy for parcel in self.world.accumulator.parcels)
+        busy = {batch.queue for batch in self.under_way}
+        assert all(batch.is_under_way or batch.queue in busy for batch in self.world.accumulator.batches)
 
     @precondition(lambda self: bool(self.under_way))
     @rule(draw=st.data())
     def one_arrives(self, draw: st.DataObject) -> None:
-        parcel = draw.draw(st.sampled_from(self.under_way))
-        self.arrived.append(parcel)
-        self.world.accumulator.arrived(parcel, self.world.now)
+        batch = draw.draw(st.sampled_from(self.under_way))
+        self.arrived.append(batch)
+        self.world.accumulator.arrived(batch, self.world.now)
 
     @property
-    def under_way(self) -> list[Parcel]:
-        return [parcel for parcel in self.world.sent if parcel not in self.arrived]
+    def under_way(self) -> list[ProducerBatch]:
+        return [batch for batch in self.world.sent if batch not in self.arrived]
 
     @invariant()
-    def parcels_are_as_they_should_be(self) -> None:
+    def batches_are_as_they_should_be(self) -> None:
         assert self.world.accumulator.under_way == len(self.under_way)
-        for parcel in self.world.sent:
-            bodies = [message.body.decode() for message in parcel.messages]
-            assert len(bodies) == len(parcel.pendings) <= self.MAX_MESSAGES
-            assert parcel.size <= self.MAX_SIZE or len(bodies) == 1
-            assert len({(message.topic, message.wait_store_ok) for message in parcel.messages}) == 1
+        for batch in self.world.sent:
+            bodies = [message.body.decode() for message in batch.messages]
+            assert len(bodies) == len(batch.pendings) <= self.MAX_MESSAGES
+            assert batch.size <= self.MAX_SIZE or len(bodies) == 1
+            assert len({(message.topic, message.wait_store_ok) for message in batch.messages}) == 1
             assert len(bodies) == 1 or self.alone.isdisjoint(bodies)
 
     @invariant()
     def each_queue_has_one_under_way_and_is_in_order(self) -> None:
         for queue in QUEUES:
-            assert sum(parcel.queue == queue for parcel in self.under_way) <= 1
-            sent = self.bodies_of([parcel for parcel in self.world.sent if parcel.queue == queue])
+            assert sum(batch.queue == queue for batch in self.under_way) <= 1
+            sent = self.bodies_of([batch for batch in self.world.sent if batch.queue == queue])
             assert sent == self.accepted[queue][: len(sent)]
 
     @invariant()
     def nothing_is_lost_or_sent_twice(self) -> None:
-        known = [*self.arrived, *self.world.accumulator.parcels]
+        known = [*self.arrived, *self.world.accumulator.batches]
         accepted = sorted(body for bodies in self.accepted.values() for body in bodies)
         assert sorted(self.bodies_of(known)) == accepted
 
     @staticmethod
-    def bodies_of(parcels: list[Parcel]) -> list[str]:
-        return [message.body.decode() for parcel in parcels for message in parcel.messages]
+    def bodies_of(batches: list[ProducerBatch]) -> list[str]:
+        return [message.body.decode() for batch in batches for message in batch.messages]
 
     def teardown(self) -> None:
         self.world.accumulator.send_all()
         while self.under_way:
-            parcel = self.under_way[0]
-            self.arrived.append(parcel)
-            self.world.accumulator.arrived(parcel, self.world.now)
-        assert not self.world.accumulator.parcels
+            batch = self.under_way[0]
+            self.arrived.append(batch)
+            self.world.accumulator.arrived(batch, self.world.now)
+        assert not self.world.accumulator.batches
         self.nothing_is_lost_or_sent_twice()
 
 

@@ -26,7 +26,8 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import PendingSend, ProducerHook, SelectByHash, SendContext
-from rocketmq_py.producer.batching import YIELD_EVERY, BatchingProducer
+from rocketmq_py.producer.admission import YIELD_EVERY
+from rocketmq_py.producer.batching import BatchingProducer
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.remoting import Connection
@@ -151,7 +152,7 @@ async def test_leaving_sends_what_is_collected() -> None:
         async with batching(cluster.address) as producer:
             pending = await send_all(producer, b"a", b"b")
         assert [one.result().queue_offset for one in pending] == [0, 1]
-        with pytest.raises(ClosedError, match="this BatchingProducer is not open"):
+        with pytest.raises(ClosedError, match="this BatchingProducer is closed"):
             await producer.send_soon(Message("T", b"x"))
         with pytest.raises(ClosedError):
             await producer.flush()
@@ -176,7 +177,7 @@ async def test_who_waits_for_room_when_it_is_closed_is_told(jumping_clock: trio.
         producer = batching(cluster.address, send_timeout=60, max_buffered_bytes=100)
 
         async def send_one_too_many() -> None:
-            with pytest.raises(ClosedError, match="this BatchingProducer is not open"):
+            with pytest.raises(ClosedError, match="this BatchingProducer is closed"):
                 await producer.send_soon(Message("T", b"b"))
 
         async with producer:

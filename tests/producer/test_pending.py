@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import traceback
+
 import attrs
 import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.errors import ClosedError
+from rocketmq_py.errors import BatchError, ClosedError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.batch import BatchResults
 from rocketmq_py.producer.pending import PendingSend
@@ -40,6 +42,32 @@ async def test_an_error_is_raised_wherever_it_is_awaited() -> None:
         with pytest.raises(ClosedError, match="gone"):
             await pending
     assert isinstance(pending.error, ClosedError)
+
+
+async def test_the_traceback_of_an_error_does_not_grow() -> None:
+    def frames(error: BaseException) -> int:
+        return len(traceback.extract_tb(error.__traceback__))
+
+    error = RequestTimeoutError("broker:1", 3.0, Delivery.NOT_SENT)
+    error.add_note("after 3 tries")
+    cause = BatchError([], 2, error)
+    cause.__cause__ = error
+    pendings = [PendingSend() for _ in range(3)]
+    for pending, outcome in zip(pendings, (error, error, cause), strict=True):
+        pending.resolve(outcome)
+    seen: list[BaseException] = []
+    for _ in range(3):
+        for pending in pendings:
+            with pytest.raises(RocketMQError) as caught:
+                await pending
+            seen.append(caught.value)
+    assert len({id(one) for one in seen}) == 9
+    assert len({frames(one) for one in seen}) == 1
+    assert {str(one) for one in seen} == {str(error), str(cause)}
+    assert isinstance(seen[0], RequestTimeoutError)
+    assert (seen[0].address, seen[0].delivery) == ("broker:1", Delivery.NOT_SENT)
+    assert seen[0].__notes__ == ["after 3 tries"]
+    assert seen[2].__cause__ is error
 
 
 async def test_callbacks_run_once_and_their_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from rocketmq_py.producer import (
     ProducerHook,
     TransactionProducer,
     TransactionState,
-    checking,
+    transaction_checker,
 )
 from tests.producer.transacting import (
     COMMIT,
@@ -223,8 +223,8 @@ async def test_of_several_questions_about_one_transaction_the_latest_is_answered
 async def test_what_finds_no_room_is_dropped_and_may_be_asked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, most_bytes: int, taken: int
 ) -> None:
-    monkeypatch.setattr(checking, "MOST_CHECKS", most)
-    monkeypatch.setattr(checking, "MOST_CHECK_BYTES", most_bytes)
+    monkeypatch.setattr(transaction_checker, "MOST_CHECKS", most)
+    monkeypatch.setattr(transaction_checker, "MOST_CHECK_BYTES", most_bytes)
     gate = Gate()
     async with asked_by_broker(gate.check) as (producer, broker):
         for number in range(5):

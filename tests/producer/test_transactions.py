@@ -27,7 +27,7 @@ from rocketmq_py.producer import (
     TransactionState,
 )
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.ending import Ends
+from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.hooks import Hooks
 from rocketmq_py.producer.transaction_values import HalfMessage
 from rocketmq_py.properties import decode_properties
@@ -287,7 +287,7 @@ async def test_a_connection_that_takes_nothing_in(jumping_clock: trio.testing.Mo
 
     full: Any = Full()
     async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
-        ends = Ends(client, ProducerConfig(group="g", send_timeout=1.5), Hooks())
+        ends = TransactionEnder(client, ProducerConfig(group="g", send_timeout=1.5), Hooks())
         error = await ends.tell(HalfMessage(MESSAGE, "id", "id", "broker-a", 0, 0, full), COMMIT)
     assert isinstance(error, RequestTimeoutError)
     assert str(error) == "no answer from broker:10911 within 1.5 s"

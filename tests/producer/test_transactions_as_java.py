@@ -12,7 +12,7 @@ from rocketmq_py.producer import (
     TransactionProducer,
 )
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.ending import Ends
+from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.hooks import Hooks
 from rocketmq_py.producer.transaction_values import HalfMessage
 from rocketmq_py.protocol.command import Command
@@ -44,7 +44,7 @@ async def test_the_end_says_what_javas_says(client: str) -> None:
     assert javas
     async with asked_by_broker(always(COMMIT)) as (producer, broker):
         config = ProducerConfig(group="capture-transactions")
-        ends = Ends(producer.client, config, Hooks())
+        ends = TransactionEnder(producer.client, config, Hooks())
         for number, java in enumerate(javas):
             fields = java.fields
             half = HalfMessage(

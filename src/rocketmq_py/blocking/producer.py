@@ -21,7 +21,7 @@ from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResu
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import ProducerHook
-from rocketmq_py.producer.sending import Destination
+from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 
 if TYPE_CHECKING:

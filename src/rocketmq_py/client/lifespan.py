@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
@@ -158,3 +159,19 @@ class Lifespan:
 
     def _abandon(self) -> None:
         """Tell whoever still waits for something that it will not come. Runs when all tasks have ended."""
+
+
+def start_soon(
+    nursery: trio.Nursery | None, function: Callable[..., Awaitable[object]], *arguments: object
+) -> bool:
+    """Start a background task from where no error may be raised, such as the reader of a connection.
+
+    False where the nursery is None or has just ended: what was under way in it is abandoned then.
+    """
+    if nursery is None:
+        return False
+    try:
+        nursery.start_soon(function, *arguments)
+    except RuntimeError:  # closed to new arrivals
+        return False
+    return True

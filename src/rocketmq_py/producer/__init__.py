@@ -2,8 +2,7 @@
 
 from rocketmq_py.producer.batching import BatchingProducer
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
-from rocketmq_py.producer.checking import TransactionCheck
-from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.producer.compression import Compression
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, BrokerFaultState, LatencyFaultPolicy
@@ -16,6 +15,7 @@ from rocketmq_py.producer.selectors import (
     SelectByRandom,
 )
 from rocketmq_py.producer.statistics import Latency, ProducerStatistics
+from rocketmq_py.producer.transaction_checker import TransactionCheck
 from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
 from rocketmq_py.producer.transaction_values import (
     Transaction,

@@ -9,7 +9,7 @@ from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.pending import PendingSend
 
 
-class Parcel:
+class ProducerBatch:
     """Messages that go together.
 
     Attributes:
@@ -17,37 +17,39 @@ class Parcel:
         pendings: what gets the outcome of each.
         queue: the only queue that they may go to, or None for any of the topic's.
         size: how many bytes they take at most.
+        timeout: seconds for sending it, the least of its messages'; None for the setting.
         deadline: when they go even if they are few.
         is_under_way: whether they have gone.
     """
 
-    __slots__ = ("deadline", "is_under_way", "messages", "pendings", "queue", "size")
+    __slots__ = ("deadline", "is_under_way", "messages", "pendings", "queue", "size", "timeout")
 
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
         self.pendings: list[PendingSend] = []
         self.queue = queue
         self.size = 0
+        self.timeout: float | None = None
         self.deadline = deadline
         self.is_under_way = False
 
 
 class Accumulator:
-    """Collects messages into parcels, and has each sent when it is full, or has waited long enough.
+    """Collects messages into batches, and has each sent when it is full, or has waited long enough.
 
-    Parcels for any queue of a topic are sent side by side. Those for one queue are sent one after the other,
+    Batches for any queue of a topic are sent side by side. Those for one queue are sent one after the other,
     in the order of their messages, and while one is under way the next goes on growing.
 
     Args:
-        linger: seconds that a parcel waits for more (batchMaxDelayMs).
-        max_size: bytes that make a parcel full (batchMaxBytes).
-        max_messages: messages that make a parcel full.
+        linger: seconds that a batch waits for more (batchMaxDelayMs).
+        max_size: bytes that make a batch full (batchMaxBytes).
+        max_messages: messages that make a batch full.
         now: the clock, in seconds.
-        send: is given each parcel when it is its turn; calls :meth:`arrived` when it is there, or has failed.
-        waits: is called when a parcel begins to wait after :meth:`send_due` has said that none does.
+        send: is given each batch when it is its turn; calls :meth:`arrived` when it is there, or has failed.
+        waits: is called when a batch begins to wait after :meth:`send_due` has said that none does.
 
     Attributes:
-        parcels: all that have not arrived, in the order in which they were begun.
+        batches: all that have not arrived, in the order in which they were begun.
         under_way: how many of them have gone.
     """
 
@@ -58,7 +60,7 @@ class Accumulator:
         max_size: int,
         max_messages: int,
         now: Callable[[], float],
-        send: Callable[[Parcel], None],
+        send: Callable[[ProducerBatch], None],
         waits: Callable[[], None],
     ) -> None:
         self._linger = linger
@@ -67,14 +69,25 @@ class Accumulator:
         self._now = now
         self._send = send
         self._waits = waits
-        self._open: dict[Hashable, Parcel] = {}  # by where they go, and in the order of their deadlines
-        self._behind: dict[MessageQueue, deque[Parcel]] = {}  # what is closed, of queues with one under way
+        self._open: dict[
+            Hashable, ProducerBatch
+        ] = {}  # by where they go, and in the order of their deadlines
+        self._behind: dict[
+            MessageQueue, deque[ProducerBatch]
+        ] = {}  # what is closed, of queues with one under way
         self._none_waits = True
-        self.parcels: dict[Parcel, None] = {}
+        self.batches: dict[ProducerBatch, None] = {}
         self.under_way = 0
 
     def add(
-        self, message: Message, pending: PendingSend, size: int, queue: MessageQueue | None, *, alone: bool
+        self,
+        message: Message,
+        pending: PendingSend,
+        size: int,
+        queue: MessageQueue | None,
+        *,
+        alone: bool,
+        timeout: float | None = None,
     ) -> None:
         """Take a message.
 
@@ -84,24 +97,27 @@ class Accumulator:
             size: how many bytes it takes at most.
             queue: the only queue that it may go to.
             alone: whether it cannot go together with others.
+            timeout: seconds for sending it; None for the setting.
         """
         key: Hashable = queue or (message.topic, message.wait_store_ok)
         if alone and queue is None:
             key = pending  # nothing else has this one, and nothing has to wait for its sake
-        parcel = self._open.get(key)
-        if parcel is not None and (
+        batch = self._open.get(key)
+        if batch is not None and (
             alone
-            or parcel.size + size > self._max_size
-            or (queue and parcel.messages[0].wait_store_ok is not message.wait_store_ok)
+            or batch.size + size > self._max_size
+            or (queue and batch.messages[0].wait_store_ok is not message.wait_store_ok)
         ):
             self._close(key)
-            parcel = None
-        if parcel is None:
-            parcel = self._begin(key, queue)
-        parcel.messages.append(message)
-        parcel.pendings.append(pending)
-        parcel.size = size = parcel.size + size
-        if alone or size >= self._max_size or len(parcel.messages) >= self._max_messages:
+            batch = None
+        if batch is None:
+            batch = self._begin(key, queue)
+        batch.messages.append(message)
+        batch.pendings.append(pending)
+        batch.size = size = batch.size + size
+        if timeout is not None and (batch.timeout is None or timeout < batch.timeout):
+            batch.timeout = timeout
+        if alone or size >= self._max_size or len(batch.messages) >= self._max_messages:
             self._close(key)
 
     def send_due(self, now: float) -> float | None:
@@ -111,11 +127,11 @@ class Accumulator:
         """
         due = []
         deadline = None
-        for key, parcel in self._open.items():
-            if parcel.deadline > now:
-                deadline = parcel.deadline
+        for key, batch in self._open.items():
+            if batch.deadline > now:
+                deadline = batch.deadline
                 break
-            if parcel.queue not in self._behind:
+            if batch.queue not in self._behind:
                 due.append(key)
         for key in due:
             self._close(key)
@@ -127,11 +143,11 @@ class Accumulator:
         for key in list(self._open):
             self._close(key)
 
-    def arrived(self, parcel: Parcel, now: float) -> None:
-        """Note that a parcel has its outcome, and have sent what waited for that."""
-        del self.parcels[parcel]
+    def arrived(self, batch: ProducerBatch, now: float) -> None:
+        """Note that a batch has its outcome, and have sent what waited for that."""
+        del self.batches[batch]
         self.under_way -= 1
-        queue = parcel.queue
+        queue = batch.queue
         if queue is None:
             return
         behind = self._behind[queue]
@@ -143,35 +159,35 @@ class Accumulator:
         if following is not None and following.deadline <= now:
             self._close(queue)
 
-    def abandon(self) -> list[Parcel]:
+    def abandon(self) -> list[ProducerBatch]:
         """Forget everything, and return what has not arrived."""
-        left = list(self.parcels)
-        self.parcels.clear()
+        left = list(self.batches)
+        self.batches.clear()
         self._open.clear()
         self._behind.clear()
         self.under_way = 0
         return left
 
-    def _begin(self, key: Hashable, queue: MessageQueue | None) -> Parcel:
-        parcel = Parcel(queue, self._now() + self._linger)
-        self.parcels[parcel] = None
-        self._open[key] = parcel
+    def _begin(self, key: Hashable, queue: MessageQueue | None) -> ProducerBatch:
+        batch = ProducerBatch(queue, self._now() + self._linger)
+        self.batches[batch] = None
+        self._open[key] = batch
         if self._none_waits:
             self._none_waits = False
             self._waits()
-        return parcel
+        return batch
 
     def _close(self, key: Hashable) -> None:
-        parcel = self._open.pop(key)
-        if parcel.queue is None:
-            self._ship(parcel)
-        elif parcel.queue in self._behind:
-            self._behind[parcel.queue].append(parcel)
+        batch = self._open.pop(key)
+        if batch.queue is None:
+            self._ship(batch)
+        elif batch.queue in self._behind:
+            self._behind[batch.queue].append(batch)
         else:
-            self._behind[parcel.queue] = deque()
-            self._ship(parcel)
+            self._behind[batch.queue] = deque()
+            self._ship(batch)
 
-    def _ship(self, parcel: Parcel) -> None:
-        parcel.is_under_way = True
+    def _ship(self, batch: ProducerBatch) -> None:
+        batch.is_under_way = True
         self.under_way += 1
-        self._send(parcel)
+        self._send(batch)

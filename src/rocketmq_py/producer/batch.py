@@ -69,6 +69,11 @@ def split_batch(
     """
     if not messages:
         raise InvalidMessageError("the list of messages is empty")
+    for place, message in enumerate(messages):
+        if not isinstance(message, Message):
+            raise InvalidMessageError(
+                f"message {place} of the list is no Message(topic, body) but {type(message).__name__}"
+            )
     unique_ids = new_unique_ids(len(messages))
     encoded = _encode(messages, unique_ids, max_size)
     return [

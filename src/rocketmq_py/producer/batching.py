@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Unpack
 
 import trio
 
-from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.client.lifespan import Lifespan, start_soon
 from rocketmq_py.errors import (
     BatchError,
     ClosedError,
@@ -25,19 +24,20 @@ from rocketmq_py.errors import (
     SendForbiddenError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult
-from rocketmq_py.producer.accumulator import Accumulator, Parcel
+from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
+from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import BatchResults, must_go_alone
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.hooks import ProducerHook
+from rocketmq_py.producer.pending import FailureLog, PendingSend
 from rocketmq_py.producer.producer import Producer
-from rocketmq_py.producer.room import Room
-from rocketmq_py.producer.sending import Destination, Outcome
+from rocketmq_py.producer.request_builder import check_message
+from rocketmq_py.producer.send_request import Destination, Outcome
+from rocketmq_py.producer.statistics import ProducerStatistics
 
 _OVERHEAD = 112
 """Bytes at most of a message in a batch beside body, tag, keys and properties: lengths, id, their names."""
-YIELD_EVERY = 256
-"""A sender that always finds room lets other tasks run after so many messages."""
 _FAULTS_OF_ONE = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
 """What befalls a batch, and may be due to one message in it."""
 
@@ -101,7 +101,8 @@ class BatchingProducer(Lifespan):
             )
         compression = self.producer.config.compression
         self._compress_over = compression.over if compression else math.inf
-        self._room = Room(self.config.max_buffered_bytes)
+        self._admission = Admission(math.inf, self.config.max_buffered_bytes, self._relieve)
+        self._failures = FailureLog()
         self._accumulator = Accumulator(
             linger=self.config.linger,
             max_size=self._max_batch_size,
@@ -111,21 +112,29 @@ class BatchingProducer(Lifespan):
             waits=self._wake,
         )
         self._asleep = trio.lowlevel.ParkingLot()
-        self._until_yield = YIELD_EVERY
 
-    async def send(self, message: Message, *, queue: Destination | None = None) -> SendResult:
+    async def send(
+        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
+    ) -> SendResult:
         """Send a message and wait until a broker has stored it, which takes ``linger`` seconds longer.
+
+        Args:
+            message: what to send.
+            queue: where to; see the class.
+            timeout: seconds for all tries together, from when its batch is sent; instead of the setting
+                ``send_timeout``. The least of its messages' counts for a batch.
 
         Raises as :meth:`Producer.send`. When cancelled before the message is accepted, it is not sent; after
         that it is sent all the same.
         """
-        return await (await self.send_soon(message, queue=queue))
+        return await (await self.send_soon(message, queue=queue, timeout=timeout))
 
     async def send_soon(
         self,
         message: Message,
         *,
         queue: Destination | None = None,
+        timeout: float | None = None,
         on_done: Callable[[PendingSend], None] | None = None,
     ) -> PendingSend:
         """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
@@ -133,6 +142,7 @@ class BatchingProducer(Lifespan):
         Args:
             message: what to send.
             queue: where to; see the class.
+            timeout: as :meth:`send` has it.
             on_done: called with the PendingSend when the result, or the error after the last try, is there.
 
         Raises:
@@ -140,6 +150,10 @@ class BatchingProducer(Lifespan):
 
         When cancelled, the message is not sent.
         """
+        if type(message) is not Message:
+            check_message(message)
+        if timeout is not None:
+            check_timeout(timeout)
         size, alone = self._measure(message)
         pending = PendingSend()
         if on_done is not None:
@@ -150,22 +164,14 @@ class BatchingProducer(Lifespan):
             except (ClosedError, InvalidMessageError):
                 raise
             except RocketMQError as error:
-                pending.resolve(error)
+                pending.resolve(error, self._failures)
                 return pending
-        if self._until_yield:
-            self._until_yield -= 1
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            self._until_yield = YIELD_EVERY
-            await trio.lowlevel.checkpoint()
-        if not self._room.take_nowait(size):
-            self._relieve()
-            await self._room.take(size)
+        await self._admission.enter(size)
         if not self.is_open:  # it may have been closed meanwhile
-            self._room.give(size)
+            self._admission.leave(size)
             raise self._not_open()
-        self._accumulator.add(message, pending, size, queue, alone=alone)
-        if self._room.is_wanted:
+        self._accumulator.add(message, pending, size, queue, alone=alone, timeout=timeout)
+        if self._admission.is_wanted:
             self._relieve()
         return pending
 
@@ -208,15 +214,34 @@ class BatchingProducer(Lifespan):
         self._check_open()
         await self._flush()
 
+    async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
+        """Send a message at once and by itself, which no broker answers; see :meth:`Producer.send_oneway`."""
+        self._check_open()
+        await self.producer.send_oneway(message, queue=queue)
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues that a topic's messages may be sent to; see :meth:`Producer.queues`."""
+        self._check_open()
+        return await self.producer.queues(topic)
+
+    def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
+        """Have a hook called around sends of batches from now on; returns what removes it."""
+        return self.producer.add_hook(hook)
+
+    @property
+    def statistics(self) -> ProducerStatistics:
+        """What it has done until now, message by message. What is accepted is ``pending``, not in flight."""
+        return self.producer.statistics
+
     @property
     def pending(self) -> int:
         """How many messages have been accepted and have no result yet."""
-        return sum([len(parcel.messages) for parcel in self._accumulator.parcels])
+        return sum([len(batch.messages) for batch in self._accumulator.batches])
 
     @property
     def buffered_bytes(self) -> int:
         """How many bytes they take, of ``max_buffered_bytes``."""
-        return self._room.taken
+        return self._admission.bytes
 
     # Lifespan
 
@@ -229,12 +254,13 @@ class BatchingProducer(Lifespan):
         await self.producer.aclose()
 
     def _abandon(self) -> None:
-        for parcel in self._accumulator.abandon():
+        for batch in self._accumulator.abandon():
             error = ClosedError("the producer was closed before the message could be sent")
-            if parcel.is_under_way:
+            if batch.is_under_way:
                 error = ClosedError("the producer was closed before the broker answered")
                 error.delivery = Delivery.UNKNOWN
-            self._finish(parcel, [error] * len(parcel.messages))
+            self._finish(batch, [error] * len(batch.messages))
+        self._failures.report()
 
     # One message's way
 
@@ -254,6 +280,10 @@ class BatchingProducer(Lifespan):
 
     async def _choose(self, queue: Destination, message: Message) -> MessageQueue:
         if not isinstance(queue, MessageQueue):
+            if not callable(queue):
+                raise InvalidMessageError(
+                    f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
+                )
             queue = queue(await self.producer.queues(message.topic), message)
         if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
             raise InvalidMessageError(f"queue {queue} is not one of topic {message.topic!r}")
@@ -264,7 +294,7 @@ class BatchingProducer(Lifespan):
         if not self._accumulator.under_way:
             self._accumulator.send_due(math.inf)
 
-    # Parcels
+    # Batches
 
     def _wake(self) -> None:
         self._asleep.unpark()
@@ -280,26 +310,27 @@ class BatchingProducer(Lifespan):
     async def _flush(self) -> None:
         await trio.lowlevel.checkpoint()
         self._accumulator.send_all()
-        for parcel in list(self._accumulator.parcels):
-            with suppress(RocketMQError):
-                await parcel.pendings[-1]  # the last one to be resolved
+        for batch in list(self._accumulator.batches):
+            await batch.pendings[-1].wait()  # the last one to be resolved
 
-    def _start(self, parcel: Parcel) -> None:
-        self.nursery.start_soon(self._deliver, parcel)
+    def _start(self, batch: ProducerBatch) -> None:
+        start_soon(self._nursery, self._deliver, batch)
 
-    async def _deliver(self, parcel: Parcel) -> None:
-        outcomes = await self._outcomes(parcel.messages, parcel.queue)
-        self._accumulator.arrived(parcel, trio.current_time())
-        self._finish(parcel, outcomes)
-        if self._room.is_wanted:
+    async def _deliver(self, batch: ProducerBatch) -> None:
+        outcomes = await self._outcomes(batch.messages, batch.queue, batch.timeout)
+        self._accumulator.arrived(batch, trio.current_time())
+        self._finish(batch, outcomes)
+        if self._admission.is_wanted:
             self._relieve()
 
-    async def _outcomes(self, messages: Sequence[Message], queue: MessageQueue | None) -> Sequence[Outcome]:
+    async def _outcomes(
+        self, messages: Sequence[Message], queue: MessageQueue | None, timeout: float | None
+    ) -> Sequence[Outcome]:
         """Send messages together, and return the outcome of each."""
         try:
             if len(messages) == 1:
-                return [await self.producer.send(messages[0], queue=queue)]
-            return await self.producer.send_batch(messages, queue=queue)
+                return [await self.producer.send(messages[0], queue=queue, timeout=timeout)]
+            return await self.producer.send_batch(messages, queue=queue, timeout=timeout)
         except BatchError as error:
             return [*error.results, *[error] * (len(messages) - len(error.results))]
         except RocketMQError as error:
@@ -307,17 +338,17 @@ class BatchingProducer(Lifespan):
             if len(messages) == 1 or not is_due_to_one:
                 return [error] * len(messages)
         middle = len(messages) // 2
-        first_half = await self._outcomes(messages[:middle], queue)
-        return [*first_half, *await self._outcomes(messages[middle:], queue)]
+        first_half = await self._outcomes(messages[:middle], queue, timeout)
+        return [*first_half, *await self._outcomes(messages[middle:], queue, timeout)]
 
-    def _finish(self, parcel: Parcel, outcomes: Sequence[Outcome]) -> None:
+    def _finish(self, batch: ProducerBatch, outcomes: Sequence[Outcome]) -> None:
         if isinstance(outcomes, BatchResults):
-            for place, pending in enumerate(parcel.pendings):
+            for place, pending in enumerate(batch.pendings):
                 pending.resolve_with(outcomes, place)
         else:
-            for pending, outcome in zip(parcel.pendings, outcomes, strict=True):
-                pending.resolve(outcome)
-        self._room.give(parcel.size)
+            for pending, outcome in zip(batch.pendings, outcomes, strict=True):
+                pending.resolve(outcome, self._failures)
+        self._admission.leave(batch.size, len(batch.messages))
 
 
 async def _outcome(pending: PendingSend) -> Outcome:

@@ -9,7 +9,7 @@ import attrs
 from rocketmq_py.client.config import ClientOptions, not_negative, positive
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_group, check_topic
-from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.producer.compression import Compression
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, latency_fault_policy
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"

@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
-from rocketmq_py.producer.sending import Sending
+from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
 logger = logging.getLogger("rocketmq_py.producer")
@@ -43,7 +43,8 @@ class SendContext:
         error: why it failed, or was cancelled; else None.
         seconds: how long all tries took together, in ``after_send``.
         state: a hook's own notes between ``before_send`` and ``after_send``, by a key of its choice.
-        sendings: the requests (the producer's affair).
+        started: when the tries began, on trio's clock.
+        requests: the requests (the producer's affair).
     """
 
     producer_group: str
@@ -56,27 +57,28 @@ class SendContext:
     error: BaseException | None = None
     seconds: float = 0.0
     state: dict[object, Any] = attrs.Factory(dict)
-    sendings: list[Sending] = attrs.field(factory=list, repr=False)
+    started: float = 0.0
+    requests: list[SendRequest] = attrs.field(factory=list, repr=False)
 
     @property
     def message_ids(self) -> list[str]:
         """The ids that this client gave the messages; none before ``after_send``."""
-        return [one for sending in self.sendings for one in sending.message_id.split(",")]
+        return [one for request in self.requests for one in request.message_id.split(",")]
 
     @property
     def queue(self) -> MessageQueue | None:
         """Where the last try went; None if there was none."""
-        return self.sendings[-1].queue if self.sendings else None
+        return self.requests[-1].queue if self.requests else None
 
     @property
     def broker_address(self) -> str:
         """The broker of the last try; empty if there was none."""
-        return self.sendings[-1].address if self.sendings else ""
+        return self.requests[-1].address if self.requests else ""
 
     @property
     def retries(self) -> int:
         """How many tries failed."""
-        return sum(sending.failures for sending in self.sendings)
+        return sum(request.failures for request in self.requests)
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -155,17 +157,16 @@ class Hooks:
     @asynccontextmanager
     async def around(self, context: SendContext) -> AsyncIterator[SendContext]:
         """Call the hooks before and after what happens inside. Raises SendForbiddenError."""
-        await self.before_send(context)
-        started = trio.current_time()
-        try:
+        async with self.before(context):
             yield context
-        except BaseException as error:
-            await self.after_send(context, started, error)
-            raise
-        await self.after_send(context, started)
+        await self.after_send(context)
 
-    async def before_send(self, context: SendContext) -> None:
-        """Call ``check_forbidden`` and ``before_send`` of all. Raises SendForbiddenError."""
+    @asynccontextmanager
+    async def before(self, context: SendContext) -> AsyncIterator[SendContext]:
+        """Call ``check_forbidden`` and ``before_send`` of all, and the hooks after where the block raises.
+
+        Raises SendForbiddenError.
+        """
         for hook in tuple(self.all):
             try:
                 outcome = hook.check_forbidden(context)
@@ -175,12 +176,16 @@ class Hooks:
                 raise SendForbiddenError(f"{type(hook).__name__} forbids to send it: {error}") from error
         for hook in tuple(self.all):
             await call_hook(hook.before_send, context, logger, "message")
+        context.started = trio.current_time()
+        try:
+            yield context
+        except BaseException as error:
+            await self.after_send(context, error)
+            raise
 
-    async def after_send(
-        self, context: SendContext, started: float, error: BaseException | None = None
-    ) -> None:
-        """Call ``after_send`` of all; ``started`` is on trio's clock."""
-        context.seconds = trio.current_time() - started
+    async def after_send(self, context: SendContext, error: BaseException | None = None) -> None:
+        """Call ``after_send`` of all."""
+        context.seconds = trio.current_time() - context.started
         context.error = error
         for hook in tuple(self.all):
             await call_hook(hook.after_send, context, logger, "message")

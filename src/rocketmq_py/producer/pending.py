@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Self, TypeVar
 
@@ -14,20 +16,68 @@ from rocketmq_py.producer.batch import BatchResults
 
 logger = logging.getLogger("rocketmq_py.producer")
 
+REPORT_INTERVAL = 10.0
+"""Seconds between two lines of a FailureLog."""
+
 Result = TypeVar("Result")
+
+
+class FailureLog:
+    """Tells of failures that nobody looked at: of the first at once, of more together now and then.
+
+    Args:
+        now: the clock, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._count = 0
+        self._latest: RocketMQError | None = None
+        self._next_report = -math.inf
+
+    def add(self, error: RocketMQError) -> None:
+        """Tell of one more, at once or with others."""
+        self._count += 1
+        self._latest = error
+        if self._now() >= self._next_report:
+            self.report()
+
+    def report(self) -> None:
+        """Tell of all that were not told of yet."""
+        if self._count:
+            self._next_report = self._now() + REPORT_INTERVAL
+            logger.error("%d failed, and nobody looked at why; the latest: %s", self._count, self._latest)
+            self._count = 0
+
+    __del__ = report  # nobody is left that would tell of the rest
+
+
+class _Failure:
+    """The outcome of what failed; ``log`` is told if it goes without anybody having looked at it."""
+
+    __slots__ = ("error", "log")
+
+    def __init__(self, error: RocketMQError, log: FailureLog | None) -> None:
+        self.error = error
+        self.log = log
+
+    def __del__(self) -> None:
+        if self.log is not None:
+            self.log.add(self.error)
 
 
 class Pending(Generic[Result]):
     """Something that is under way: ``await`` it, or have a callback called. It resolves exactly once.
 
     Awaiting it gives the result or raises the RocketMQError of what failed, as often as it is awaited and
-    from as many tasks. Cancelling the task that awaits does not cancel what is under way.
+    from as many tasks. Cancelling the task that awaits does not cancel what is under way. A failure that
+    nobody looks at is logged when the Pending goes.
     """
 
     __slots__ = ("_callbacks", "_outcome", "_waiting")
 
     def __init__(self) -> None:
-        # None while it is under way; then the result, its error, or several results of which one is its own.
+        # None while it is under way; then the result, a _Failure, or several results of which one is its own.
         self._outcome: Any = None
         # Tuples: of most there is one callback or none, and an empty tuple costs neither time nor memory.
         self._callbacks: tuple[Callable[[Any], None], ...] = ()
@@ -41,16 +91,37 @@ class Pending(Generic[Result]):
     @property
     def error(self) -> RocketMQError | None:
         """Why it failed; None if it succeeded or is still under way."""
-        return self._outcome if isinstance(self._outcome, RocketMQError) else None
+        outcome = self._outcome
+        if not isinstance(outcome, _Failure):
+            return None
+        outcome.log = None
+        return outcome.error
 
     def result(self) -> Result:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
-        if self._outcome is None:
+        outcome: Any = self._outcome
+        if outcome is None:
             raise RuntimeError("it is still under way: await it")
-        if isinstance(self._outcome, RocketMQError):
-            raise self._outcome
-        result: Result = self._outcome
+        if isinstance(outcome, _Failure):
+            outcome.log = None
+            raise _copy_of(outcome.error)
+        result: Result = outcome
         return result
+
+    async def wait(self) -> None:
+        """Wait until it is done, whatever has become of it."""
+        if self._outcome is not None:
+            # Only a cancellation point: a loop over many that are done should not cost a schedule each.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return
+        task = trio.lowlevel.current_task()
+        self._waiting += (task,)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._waiting = tuple([one for one in self._waiting if one is not task])
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
         """Call ``callback(self)`` when it is done; at once if it is. What it raises is logged."""
@@ -63,23 +134,16 @@ class Pending(Generic[Result]):
         return self._wait().__await__()
 
     async def _wait(self) -> Result:
-        if self.done:
-            # Only a cancellation point: a loop over many that are done should not cost a schedule each.
-            await trio.lowlevel.checkpoint_if_cancelled()
-            return self.result()
-        task = trio.lowlevel.current_task()
-        self._waiting += (task,)
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._waiting = tuple([one for one in self._waiting if one is not task])
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        await self.wait()
         return self.result()
 
-    def resolve(self, outcome: Result | RocketMQError) -> None:
-        """Set what became of it (the producer's affair)."""
-        self._set(outcome)
+    def resolve(self, outcome: Result | RocketMQError, log: FailureLog | None = None) -> None:
+        """Set what became of it (the producer's affair); ``log`` is told of an error nobody looks at."""
+        if isinstance(outcome, RocketMQError):
+            # Frames of the sender's would keep what it held, and this too, for as long as the error is kept.
+            self._set(_Failure(outcome.with_traceback(None), log))
+        else:
+            self._set(outcome)
 
     def _set(self, outcome: Any) -> None:
         assert self._outcome is None, "it resolves once"
@@ -128,3 +192,14 @@ class PendingReply(Pending[ReceivedMessage]):
         super().__init__()
         self.correlation_id = correlation_id
         self.sent: SendResult | None = None
+
+
+def _copy_of(error: RocketMQError) -> RocketMQError:
+    """Return an error like it to be raised: with each raising, the traceback of one and the same grows."""
+    copy = type(error).__new__(type(error))
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    if notes := error.__dict__.get("__notes__"):
+        copy.__notes__ = list(notes)
+    copy.__cause__ = error.__cause__
+    return copy

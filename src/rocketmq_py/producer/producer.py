@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Unpack
 
-from rocketmq_py.client.config import ClientConfig, split_options
+import trio
+
+from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.errors import BatchError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import TRACE_TOPIC
+from rocketmq_py.producer.admission import Admission
+from rocketmq_py.producer.batch import BatchResults, split_batch
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
-from rocketmq_py.producer.hooks import ProducerHook
-from rocketmq_py.producer.in_flight import InFlight
-from rocketmq_py.producer.outbox import Outbox
+from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.pending import PendingReply, PendingSend
+from rocketmq_py.producer.pipeline import Pipeline
+from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.requests import Requests, reply_to
+from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
-from rocketmq_py.producer.sending import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.producer.tracing import TraceHook
 from rocketmq_py.protocol.headers import RecallMessageAnswer, RecallMessageRequest
@@ -64,14 +69,16 @@ class Producer(Member):
         super().__init__(client, rng, shared)
         self.config = ProducerConfig(**own)
         self._sender = Sender(self.client, self.config, rng or self.client.rng)
-        self._in_flight = InFlight(self.config.max_in_flight, self.config.max_in_flight_bytes)
-        self._outbox = Outbox(self.client, self.config, self._sender, self._in_flight)
+        self._builder = RequestBuilder(self.client, self.config)
+        self._hooks = Hooks()
+        admission = Admission(self.config.max_in_flight, self.config.max_in_flight_bytes)
+        self._pipeline = Pipeline(self._sender, self._hooks, admission)
         self._tracing: TraceDispatcher | None = None
         if self.config.trace:
             topic = TRACE_TOPIC if self.config.trace is True else self.config.trace
             self._tracing = TraceDispatcher(self.client, self.config.group, topic)
-            self._outbox.hooks.add(TraceHook(self._tracing, self.client.now_ms))
-        self._requests = Requests(self.client, self._sender, self._in_flight)
+            self._hooks.add(TraceHook(self._tracing, self.client.now_ms))
+        self._requests = Requests(self.client, self._sender, self._pipeline)
         self.close_timeout = self.config.close_timeout
 
     async def send(
@@ -100,7 +107,14 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a request that was written may still be stored.
         """
         self._check_open()
-        return await self._outbox.send(message, queue, timeout)
+        retries = self.config.retries
+        if not self._hooks.all:
+            return await self._sender.deliver(self._builder.build(message, queue, timeout, retries))
+        async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
+            request = self._builder.build(context.messages[0], queue, timeout, retries, context)
+            result = await self._sender.deliver(request)
+            context.results = (result,)
+        return result
 
     async def send_soon(
         self,
@@ -126,8 +140,24 @@ class Producer(Member):
         pending = PendingSend()
         if on_done is not None:
             pending.add_done_callback(on_done)
-        await self._outbox.send_soon(pending, message, queue, timeout)
+        retries = self.config.retries_pipelined
+        if not self._hooks.all:
+            await self._pipeline.submit(pending, self._builder.build(message, queue, timeout, retries))
+            return pending
+        async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
+            request = self._builder.build(context.messages[0], queue, timeout, retries, context)
+            await self._pipeline.submit_with_hooks(pending, request, context)
         return pending
+
+    async def flush(self) -> None:
+        """Wait until all that was pipelined until now, requests too, has its outcome.
+
+        What failed is not raised here: the PendingSends have it. When cancelled, everything goes on. Raises
+        ClosedError if this producer is not open.
+        """
+        self._check_open()
+        await trio.lowlevel.checkpoint()
+        await self._pipeline.flush()
 
     async def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
         """Send a message that no broker answers: it may be lost, and nobody will know.
@@ -136,7 +166,12 @@ class Producer(Member):
         before that; there is one try. When cancelled, the message is not sent.
         """
         self._check_open()
-        await self._outbox.send_oneway(message, queue)
+        if not self._hooks.all:
+            await self._sender.send_oneway(self._builder.build(message, queue, None, 0))
+            return
+        async with self._hooks.around(self._context(SendMode.ONEWAY, [message])) as context:
+            request = self._builder.build(context.messages[0], queue, None, 0, context)
+            await self._sender.send_oneway(request)
 
     async def send_batch(
         self,
@@ -162,7 +197,38 @@ class Producer(Member):
         When cancelled, nothing is left waiting; parts that were written may still be stored.
         """
         self._check_open()
-        return await self._outbox.send_batch(messages, queue, timeout)
+        if isinstance(messages, Message):
+            raise InvalidMessageError("messages is a list of Messages, not one Message; send sends that")
+        if not self._hooks.all:
+            return await self._send_batch(messages, queue, timeout)
+        async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
+            if len(context.messages) != len(messages):
+                raise InvalidMessageError("a hook must not change how many messages there are")
+            results = await self._send_batch(context.messages, queue, timeout, context)
+            context.results = results
+        return results
+
+    async def _send_batch(
+        self,
+        messages: Sequence[Message],
+        queue: Destination | None,
+        timeout: float | None,
+        context: SendContext | None = None,
+    ) -> Sequence[SendResult]:
+        batches = split_batch(
+            messages, max_size=self.config.max_message_size, new_unique_ids=self.client.unique_ids.take
+        )
+        results: Sequence[SendResult] = ()
+        for batch in batches:
+            request = self._builder.build_batch(batch, queue, timeout, self.config.retries, context)
+            try:
+                more = BatchResults(await self._sender.deliver(request), batch.unique_ids)
+            except RocketMQError as error:
+                if not results:
+                    raise
+                raise BatchError(results, len(messages), error) from error
+            results = [*results, *more] if results else more
+        return results
 
     async def request(
         self,
@@ -211,7 +277,19 @@ class Producer(Member):
         pending = self._requests.new_pending()
         if on_done is not None:
             pending.add_done_callback(on_done)
-        await self._outbox.request(self._requests, pending, message, queue, timeout)
+        check_timeout(timeout)
+        timeout = self.config.send_timeout if timeout is None else timeout
+        retries, properties = self.config.retries_pipelined, self._requests.properties(pending, timeout)
+        if not self._hooks.all:
+            request = self._builder.build(message, queue, timeout, retries, system_properties=properties)
+            await self._requests.submit(request, pending)
+            return pending
+        async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
+            request = self._builder.build(
+                context.messages[0], queue, timeout, retries, context, system_properties=properties
+            )
+            on_sent = partial(self._pipeline.finish_with_hooks, context, None)
+            await self._requests.submit(request, pending, on_sent)
         return pending
 
     async def reply(
@@ -229,7 +307,7 @@ class Producer(Member):
         message, system_properties, queue = reply_to(request, body)
         self.client.namespace.add_system_topic(message.topic)
         v2 = self.config.request_form == "V2"
-        sending = self._outbox.preparing.prepare(
+        request_to_send = self._builder.build(
             message,
             queue,
             timeout,
@@ -237,7 +315,7 @@ class Producer(Member):
             code=RequestCode.SEND_REPLY_MESSAGE_V2 if v2 else RequestCode.SEND_REPLY_MESSAGE,
             system_properties=system_properties,
         )
-        return await self._outbox.deliver(sending)
+        return await self._sender.deliver(request_to_send)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Take a timed message back before it is delivered; brokers 5.x only. Java: ``recallMessage``.
@@ -278,12 +356,12 @@ class Producer(Member):
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around sends from now on; returns what removes it."""
-        return self._outbox.hooks.add(hook)
+        return self._hooks.add(hook)
 
     @property
     def in_flight(self) -> int:
         """How many pipelined sends have neither succeeded nor failed yet."""
-        return len(self._in_flight)
+        return len(self._pipeline)
 
     @property
     def statistics(self) -> ProducerStatistics:
@@ -295,8 +373,8 @@ class Producer(Member):
             retried=counters.retried,
             oneway=counters.oneway,
             late_replies=self._requests.late,
-            in_flight=len(self._in_flight),
-            in_flight_bytes=self._in_flight.bytes,
+            in_flight=len(self._pipeline),
+            in_flight_bytes=self._pipeline.admission.bytes,
             latency=counters.latency(),
             brokers={} if faults is None else faults.states(),
         )
@@ -306,15 +384,14 @@ class Producer(Member):
     async def _open(self) -> None:
         await super()._open()
         self._sender.open(self.nursery)
-        self._outbox.open(self.nursery)
+        self._pipeline.open(self.nursery)
         self._requests.open(self.nursery)
         if self._tracing is not None:
             self.nursery.start_soon(self._tracing.run)
         self.client.heartbeats.add_producer(self.config.group)
 
     async def _close(self) -> None:
-        self._outbox.close()
-        await self._in_flight.all_left()
+        await self._pipeline.close()
         if self._tracing is not None:
             await self._tracing.flush()
         await self.client.heartbeats.remove_producer(self.config.group)
@@ -322,14 +399,18 @@ class Producer(Member):
 
     def _abandon(self) -> None:
         self._sender.abandon()
-        self._outbox.abandon()
+        self._pipeline.abandon()
         self._requests.close()
-        for pending in self._in_flight.abandon():
-            self._sender.counters.failed += 1
-            pending.resolve(_abandoned())
 
-
-def _abandoned() -> RocketMQError:
-    error = ClosedError("the producer was closed before the broker answered")
-    error.delivery = Delivery.UNKNOWN
-    return error
+    def _context(self, mode: SendMode, messages: Sequence[Message], *, is_half: bool = False) -> SendContext:
+        """Return what hooks see of a send."""
+        for message in messages:
+            check_message(message)
+        return SendContext(
+            producer_group=self.config.group,
+            client_id=self.client.client_id,
+            mode=mode,
+            messages=list(messages),
+            is_half=is_half,
+            started_ms=self.client.now_ms(),
+        )

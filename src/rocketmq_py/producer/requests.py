@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import trio
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import InvalidMessageError, ReplyTimeoutError, RocketMQError
+from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import reply_topic
-from rocketmq_py.producer.in_flight import InFlight
 from rocketmq_py.producer.pending import PendingReply
+from rocketmq_py.producer.pipeline import Pipeline
+from rocketmq_py.producer.send_request import Outcome, SendRequest
 from rocketmq_py.producer.sender import Sender
-from rocketmq_py.producer.sending import Outcome, Sending
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
 from rocketmq_py.protocol.reply import reply_message
 from rocketmq_py.remoting import Connection, Deadlines
+
+_LONGEST_TTL = (2**31 - 1) / 1000
+"""Seconds that a request says to wait where there is no end: what fits 32 bits of milliseconds."""
 
 
 class _Waiting:
@@ -40,32 +45,36 @@ class Requests:
     Args:
         client: gets the replies from the brokers.
         sender: brings the requests to the brokers.
-        in_flight: bounds how many wait at the same time.
+        pipeline: bounds how many wait at the same time.
 
     Attributes:
         late: replies that came when nobody waited for them any more: too late, or once more.
     """
 
-    def __init__(self, client: ClientInstance, sender: Sender, in_flight: InFlight) -> None:
+    def __init__(self, client: ClientInstance, sender: Sender, pipeline: Pipeline) -> None:
         self._client = client
         self._sender = sender
-        self._in_flight = in_flight
+        self._pipeline = pipeline
         self._deadlines = Deadlines()
         self._waiting: dict[str, _Waiting] = {}
         # Tells the replies to this producer from those to others of the same client, late ones too.
         self._token = f"{client.rng.getrandbits(96):024x}-"
         self._count = 0
         self._greeted: frozenset[str] = frozenset()
+        self._greeting = trio.Lock()
+        self._nursery: trio.Nursery | None = None
         self._stop_serving: Callable[[], None] | None = None
         self.late = 0
 
     def open(self, nursery: trio.Nursery) -> None:
         """Begin to take replies."""
+        self._nursery = nursery
         nursery.start_soon(self._deadlines.run)
         self._stop_serving = self._client.serve(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
 
     def close(self) -> None:
-        """Take no replies any more. The pending ones are the affair of whoever owns ``in_flight``."""
+        """Take no replies any more. The pending ones are the affair of the pipeline."""
+        self._nursery = None
         if self._stop_serving is not None:
             self._stop_serving()
             self._stop_serving = None
@@ -81,27 +90,31 @@ class Requests:
         return {
             names.CORRELATION_ID: pending.correlation_id,
             names.REPLY_TO_CLIENT: self._client.client_id,
-            names.TTL: str(round(timeout * 1000)),
+            names.TTL: str(round(min(timeout, _LONGEST_TTL) * 1000)),
         }
 
     async def submit(
-        self, sending: Sending, pending: PendingReply, on_sent: Callable[[Outcome], None] | None = None
+        self, request: SendRequest, pending: PendingReply, on_sent: Callable[[Outcome], None] | None = None
     ) -> None:
         """Send a request; ``pending`` gets the reply, or what failed. ``on_sent`` gets the send's outcome.
 
         Raises as :meth:`Sender.submit`. When cancelled, nothing is sent, and nobody waits.
         """
-        await self._in_flight.enter(pending, len(sending.body))
-        sending.begin_try()
-        waiting = _Waiting(pending, partial(self._expire, pending, sending))
+        await self._pipeline.enter(pending, request)
+        request.begin_try()
+        waiting = _Waiting(pending, partial(self._expire, pending, request))
         self._waiting[pending.correlation_id] = waiting
-        self._deadlines.add(waiting, sending.deadline)
-        sending.wants_heartbeat = True
+        self._deadlines.add(waiting, request.deadline)
+        request.wants_heartbeat = True
         self._client.heartbeats.expect_replies()
-        sending.on_done = partial(self._sent, pending, on_sent)
+        request.on_done = partial(self._sent, pending, on_sent)
         try:
-            await self._greet_brokers(sending)
-            await self._sender.submit(sending)
+            if request.may_be_compressed:
+                await self._sender.compress(request)
+            if self._client.routes.get_nowait(request.topic) and self._brokers() <= self._greeted:
+                await self._sender.submit(request)
+            else:
+                start_soon(self._nursery, self._greet_and_submit, request)
         except BaseException:
             self.forget(pending)
             raise
@@ -111,18 +124,35 @@ class Requests:
         waiting = self._waiting.pop(pending.correlation_id, None)
         if waiting is not None:
             self._deadlines.remove(waiting)
-            self._in_flight.leave(pending)
+            self._pipeline.leave(pending)
 
-    async def _greet_brokers(self, sending: Sending) -> None:
-        """Have all brokers in use know this client: who replies chooses which of them brings the reply."""
-        with trio.move_on_at(sending.deadline):
-            await self._client.routes.get(sending.topic, for_sending=True)
-            brokers = frozenset(
-                address for by_id in self._client.routes.brokers().values() for address in by_id.values()
-            )
-            if not brokers <= self._greeted:
-                await self._client.heartbeats.send()
-                self._greeted = brokers
+    def _brokers(self) -> frozenset[str]:
+        brokers = self._client.routes.brokers().values()
+        return frozenset([address for by_id in brokers for address in by_id.values()])
+
+    async def _greet_and_submit(self, request: SendRequest) -> None:
+        request.in_background = True
+        assert request.on_done is not None
+        try:
+            await self._greet_brokers(request)
+            await self._sender.submit(request)
+        except RocketMQError as error:
+            request.on_done(error)
+
+    async def _greet_brokers(self, request: SendRequest) -> None:
+        """Have all brokers in use know this client: who replies chooses which of them brings the reply.
+
+        One that cannot be reached costs half of the request's time at most, and only the first time.
+        """
+        with trio.move_on_after(request.remaining / 2), suppress(RocketMQError):
+            await self._client.routes.get(request.topic, for_sending=True)
+            async with self._greeting:
+                brokers = self._brokers()
+                if not brokers <= self._greeted:
+                    try:
+                        await self._client.heartbeats.send()
+                    finally:
+                        self._greeted = brokers
 
     def _sent(
         self, pending: PendingReply, on_sent: Callable[[Outcome], None] | None, outcome: Outcome
@@ -134,14 +164,17 @@ class Requests:
         if on_sent is not None:
             on_sent(outcome)
 
-    def _expire(self, pending: PendingReply, sending: Sending) -> None:
-        self._resolve(pending, ReplyTimeoutError(sending.topic, sending.timeout, pending.sent))
+    def _expire(self, pending: PendingReply, request: SendRequest) -> None:
+        error = ReplyTimeoutError(request.topic, request.timeout, pending.sent)
+        if pending.sent is None and not request.may_have_arrived:
+            error.delivery = Delivery.NOT_SENT
+        self._resolve(pending, error)
 
     def _resolve(self, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> bool:
         if self._waiting.get(pending.correlation_id) is None:
             return False
         self.forget(pending)
-        pending.resolve(outcome)
+        pending.resolve(outcome, self._pipeline.failures)
         return True
 
     def _take(self, connection: Connection, command: Command) -> bool:

@@ -16,12 +16,12 @@ from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendStatus
-from rocketmq_py.producer.checking import Checks, TransactionCheck, find_out
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.ending import Ends
+from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.hooks import SendMode
 from rocketmq_py.producer.producer import Producer
-from rocketmq_py.producer.sending import Destination
+from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.transaction_checker import TransactionCheck, TransactionChecker, find_out
 from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
 from rocketmq_py.producer.transaction_values import (
     HalfMessage,
@@ -96,9 +96,9 @@ class TransactionProducer(Producer):
             raise ConfigurationError(f"check is a function, not {type(check).__name__}")
         self.transaction_config = TransactionConfig(**own)
         super().__init__(client, rng=rng, **of_producer, **of_client)
-        self._ends = Ends(self.client, self.config, self._outbox.hooks)
-        self._checks = Checks(
-            self.client, self.config.group, check, self.transaction_config.check_concurrency, self._ends
+        self._ender = TransactionEnder(self.client, self.config, self._hooks)
+        self._checker = TransactionChecker(
+            self.client, self.config.group, check, self.transaction_config.check_concurrency, self._ender
         )
         self._under_way = 0
         self._all_ended = trio.lowlevel.ParkingLot()
@@ -189,22 +189,22 @@ class TransactionProducer(Producer):
     @property
     def transaction_statistics(self) -> TransactionStatistics:
         """What became of its transactions until now."""
-        told = self._ends.told
+        told = self._ender.told
         return TransactionStatistics(
             under_way=self._under_way,
             committed=told[TransactionState.COMMIT],
             rolled_back=told[TransactionState.ROLLBACK],
             unknown=told[TransactionState.UNKNOWN],
-            not_told=self._ends.failed,
-            checked=self._checks.checked,
-            dropped=self._checks.dropped,
+            not_told=self._ender.failed,
+            checked=self._checker.checked,
+            dropped=self._checker.dropped,
         )
 
     # Lifespan
 
     async def _open(self) -> None:
         await super()._open()
-        self._checks.open(self.nursery)
+        self._checker.open(self.nursery)
         self.nursery.start_soon(self._find_brokers)
 
     async def _close(self) -> None:
@@ -214,7 +214,7 @@ class TransactionProducer(Producer):
         await super()._close()
 
     def _abandon(self) -> None:
-        self._checks.close()
+        self._checker.close()
         super()._abandon()
 
     async def _find_brokers(self) -> None:
@@ -244,11 +244,11 @@ class TransactionProducer(Producer):
         self._under_way += 1
         try:
             transaction = await self._send_half(message, queue, timeout, check_immunity)
-            self._checks.hold(transaction.half)
+            self._checker.hold(transaction.half)
             try:
                 yield transaction
             finally:
-                self._checks.release(transaction.half)
+                self._checker.release(transaction.half)
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -262,12 +262,12 @@ class TransactionProducer(Producer):
         check_immunity: float | None,
     ) -> Transaction:
         properties = self._half_properties(check_immunity)
-        context = self._outbox.context(SendMode.AWAITED, [message], is_half=True)
-        async with self._outbox.hooks.around(context):
+        context = self._context(SendMode.AWAITED, [message], is_half=True)
+        async with self._hooks.around(context):
             message = context.messages[0]
             if message.delay_level or message.is_timed:
                 raise InvalidMessageError("it is delayed, which a message in a transaction cannot be")
-            sending = self._outbox.preparing.prepare(
+            request = self._builder.build(
                 message,
                 queue,
                 timeout,
@@ -276,8 +276,8 @@ class TransactionProducer(Producer):
                 system_flag=TRANSACTION_PREPARED,
                 system_properties=properties,
             )
-            sending.wants_heartbeat = True  # a broker asks only those that it has heard of
-            result = await self._outbox.deliver(sending)
+            request.wants_heartbeat = True  # a broker asks only those that it has heard of
+            result = await self._sender.deliver(request)
             context.results = (result,)
         return Transaction(message, result, HalfMessage.sent(message, result))
 
@@ -306,5 +306,5 @@ class TransactionProducer(Producer):
         return None
 
     async def _end(self, transaction: Transaction) -> None:
-        latest = self._checks.release(transaction.half)
-        transaction.end_error = await self._ends.tell(latest, transaction.state)
+        latest = self._checker.release(transaction.half)
+        transaction.end_error = await self._ender.tell(latest, transaction.state)

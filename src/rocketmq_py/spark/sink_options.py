@@ -9,7 +9,7 @@ import attrs
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group, check_topic
-from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.producer.compression import Compression
 from rocketmq_py.producer.config import ProducerOptions
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark.options import (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.producer.compressing import Compression
+from rocketmq_py.producer.compression import Compression
 from rocketmq_py.protocol.compression import CompressionType, codec, decompress
 
 KINDS = list(CompressionType)

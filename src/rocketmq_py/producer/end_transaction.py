@@ -25,7 +25,7 @@ _ON_WIRE = {
 }
 
 
-class Ends:
+class TransactionEnder:
     """Tells brokers the ends of one producer's transactions. Java: ``DefaultMQProducerImpl.endTransaction``.
 
     Args:

@@ -10,10 +10,11 @@ import trio
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.producer.ending import Ends
+from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.transaction_values import HalfMessage, TransactionState
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import CheckTransactionStateRequest
@@ -50,7 +51,7 @@ async def find_out(
     return TransactionState.UNKNOWN
 
 
-class Checks:
+class TransactionChecker:
     """Takes the questions of brokers about one group's transactions, and has them answered.
 
     A broker that has no answer asks again, and stores the half message again each time: only the latest
@@ -61,7 +62,7 @@ class Checks:
         group: whose transactions.
         check: the user's function.
         concurrency: how many calls of it may run at the same time.
-        ends: tells the broker the answer.
+        ender: tells the broker the answer.
 
     Attributes:
         checked: how many calls have ended.
@@ -69,12 +70,17 @@ class Checks:
     """
 
     def __init__(
-        self, client: ClientInstance, group: str, check: TransactionCheck, concurrency: int, ends: Ends
+        self,
+        client: ClientInstance,
+        group: str,
+        check: TransactionCheck,
+        concurrency: int,
+        ender: TransactionEnder,
     ) -> None:
         self._client = client
         self._group = client.namespace.wrap_group(group)
         self._check = check
-        self._ends = ends
+        self._ender = ender
         self._places = trio.CapacityLimiter(concurrency)
         # The latest question about each transaction whose state somebody here is about to find out.
         self._questions: dict[tuple[str, str], HalfMessage | None] = {}
@@ -115,11 +121,10 @@ class Checks:
         half = HalfMessage.asked_about(message, header, connection)
         if half.key in self._questions:
             self._questions[half.key] = half
-        elif self._nursery is not None and self._has_room(message):
+        elif self._has_room(message) and start_soon(self._nursery, self._answer, half.key, message):
             self._questions[half.key] = half
             self._waiting += 1
             self._waiting_bytes += len(message.body)
-            self._nursery.start_soon(self._answer, half.key, message)
         else:
             self.dropped += 1
             logger.warning(
@@ -148,7 +153,7 @@ class Checks:
         self._waiting_bytes -= len(message.body)
         half = self._questions.pop(key, None)
         if half is not None:
-            await self._ends.tell(half, state)
+            await self._ender.tell(half, state)
 
     async def _state_of(self, message: ReceivedMessage) -> TransactionState:
         try:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-import trio
-
+from rocketmq_py.client.config import check_timeout
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
@@ -15,17 +14,23 @@ from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import SendContext
-from rocketmq_py.producer.sending import Destination, Sending
+from rocketmq_py.producer.send_request import Destination, SendRequest
 from rocketmq_py.properties import INSTANCE_ID
 from rocketmq_py.protocol.send_request import batch_fields, send_fields
-
-_OFFLOAD_SIZE = 256 * 1024
-"""Bytes of a body from which on it is compressed in a thread: others should not wait for it."""
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 
 
-class Preparing:
+def check_message(message: object) -> None:
+    """Raise InvalidMessageError if it is no message."""
+    if isinstance(message, Message):
+        return
+    kind = type(message).__name__
+    hint = "; send_batch sends several" if isinstance(message, list | tuple) else ""
+    raise InvalidMessageError(f"message is a Message(topic, body), not {kind}{hint}")
+
+
+class RequestBuilder:
     """Makes the requests of one producer.
 
     Args:
@@ -44,7 +49,7 @@ class Preparing:
         self._compress_over = config.compression.over if config.compression else math.inf
         self._code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
 
-    def prepare(
+    def build(
         self,
         message: Message,
         queue: Destination | None,
@@ -55,7 +60,7 @@ class Preparing:
         code: int | None = None,
         system_flag: int = 0,
         system_properties: Mapping[str, str] = _NO_PROPERTIES,
-    ) -> Sending:
+    ) -> SendRequest:
         """Return the request for a message.
 
         Args:
@@ -69,9 +74,14 @@ class Preparing:
             system_properties: RocketMQ's own properties.
 
         Raises:
-            InvalidMessageError: no broker would take it.
+            InvalidMessageError: no broker would take it, or it is no message.
+            ConfigurationError: the timeout is none.
         """
         config, client = self._config, self._client
+        if type(message) is not Message:
+            check_message(message)
+        if timeout is not None:
+            check_timeout(timeout)
         if len(message.body) > config.max_message_size:
             raise MessageTooLargeError(
                 f"the body has {len(message.body)} bytes; max_message_size is {config.max_message_size}"
@@ -89,7 +99,7 @@ class Preparing:
             system_flag=system_flag,
             system_properties=system_properties,
         )
-        sending = Sending(
+        request = SendRequest(
             (message,),
             message.body,
             fields,
@@ -100,21 +110,22 @@ class Preparing:
             code=self._code if code is None else code,
         )
         if message.delay or message.deliver_at_ms:
-            sending.wants_heartbeat = True
+            request.wants_heartbeat = True
         if len(message.body) >= self._compress_over:
-            sending.may_be_compressed = True
-        return self._finish(sending, context)
+            request.may_be_compressed = True
+        return self._finish(request, context)
 
-    def prepare_batch(
+    def build_batch(
         self,
         batch: EncodedBatch,
         queue: Destination | None,
         timeout: float | None,
         retries: int,
         context: SendContext | None = None,
-    ) -> Sending:
-        """Return the request for a batch; the arguments are those of :meth:`prepare`."""
+    ) -> SendRequest:
+        """Return the request for a batch; the arguments are those of :meth:`build`."""
         config, client = self._config, self._client
+        check_timeout(timeout)
         fields = batch_fields(
             self._target(batch.topic),
             producer_group=self._group,
@@ -122,7 +133,7 @@ class Preparing:
             wait_store_ok=batch.wait_store_ok,
             default_topic_queues=client.config.default_topic_queues,
         )
-        sending = Sending(
+        request = SendRequest(
             batch.messages,
             batch.body,
             fields,
@@ -132,28 +143,19 @@ class Preparing:
             queue=queue,
             code=RequestCode.SEND_BATCH_MESSAGE,
         )
-        return self._finish(sending, context)
+        return self._finish(request, context)
 
-    async def compress(self, sending: Sending) -> None:
-        """Compress the body. When cancelled, it is as it was."""
-        compression = self._config.compression
-        assert compression is not None
-        if len(sending.body) < _OFFLOAD_SIZE:
-            sending.set_compressed(*compression.compress_body(sending.body))
-        else:
-            sending.set_compressed(*await trio.to_thread.run_sync(compression.compress_body, sending.body))
-
-    def _finish(self, sending: Sending, context: SendContext | None) -> Sending:
+    def _finish(self, request: SendRequest, context: SendContext | None) -> SendRequest:
         config = self._config
-        queue = sending.fixed_queue
-        if queue is not None and queue.topic != sending.topic:
-            raise InvalidMessageError(f"queue {queue} is not one of topic {sending.topic!r}")
+        queue = request.fixed_queue
+        if queue is not None and queue.topic != request.topic:
+            raise InvalidMessageError(f"queue {queue} is not one of topic {request.topic!r}")
         if self._client.config.unit_mode:
-            sending.set_unit_mode()
+            request.set_unit_mode()
         if config.try_timeout is not None:
-            sending.try_timeout = config.try_timeout
+            request.try_timeout = config.try_timeout
         if config.retry_another_broker_when_not_store_ok:
-            sending.wants_store_ok = True
+            request.wants_store_ok = True
         if context is not None:
-            context.sendings.append(sending)
-        return sending
+            context.requests.append(request)
+        return request

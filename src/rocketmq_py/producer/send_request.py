@@ -8,7 +8,7 @@ from typing import TypeAlias
 import trio
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQError
+from rocketmq_py.errors import BrokerError, Delivery, InvalidMessageError, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector
 from rocketmq_py.protocol.command import Command
@@ -41,7 +41,7 @@ class NotStoreOKError(RocketMQError):
     delivery = Delivery.UNKNOWN
 
 
-class Sending:
+class SendRequest:
     """A request with one message or a batch, and the tries and the time that are left.
 
     Args:
@@ -66,6 +66,8 @@ class Sending:
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, before.
         try_timeout: seconds for one try, if another may follow.
         on_done: what gets the outcome of a pipelined one.
+        in_background: whether its tries are made where nobody waits for what a selector raises.
+        is_written: whether the try that was begun has been left with a connection.
     """
 
     # What most sends leave as it is stays on the class: there is one of these for every message.
@@ -82,8 +84,10 @@ class Sending:
     wants_heartbeat = False
     try_timeout: float | None = None
     on_done: Callable[[Outcome], None] | None = None
+    in_background = False
+    is_written = False
     failures = 0
-    _was_written = False
+    _may_be_stored = False  # by an earlier try
 
     def __init__(
         self,
@@ -105,6 +109,10 @@ class Sending:
         if isinstance(queue, MessageQueue):
             self.fixed_queue = queue
         elif queue is not None:
+            if not callable(queue):
+                raise InvalidMessageError(
+                    f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
+                )
             self.selector = queue
         self._fields = fields
         self._retries = retries
@@ -118,6 +126,11 @@ class Sending:
     def is_timed(self) -> bool:
         """Whether it has an exact time, which only brokers of 5.x keep."""
         return self.messages[0].is_timed
+
+    @property
+    def may_have_arrived(self) -> bool:
+        """Whether a broker may have it, as far as is known while no outcome is there."""
+        return self.is_written or self._may_be_stored
 
     @property
     def remaining(self) -> float:
@@ -140,9 +153,10 @@ class Sending:
             self.deadline = self.started + self.timeout
 
     def fields_for(self, queue: MessageQueue, address: str) -> dict[str, str]:
-        """Return the request's fields for ``queue``, on the broker at ``address``."""
+        """Return the request's fields for ``queue``, to be written at once to the broker at ``address``."""
         self.queue = queue
         self.address = address
+        self.is_written = True
         self._fields["e"] = str(queue.queue_id)
         self._fields["n"] = queue.broker_name
         return long_named(self._fields) if self.code in _LONG_NAMED else self._fields
@@ -186,14 +200,15 @@ class Sending:
 
         ``error`` then is the one to raise: it says "unknown" if any try may have reached a broker.
         """
+        self.is_written = False
         if error.delivery is Delivery.UNKNOWN:
-            self._was_written = True
+            self._may_be_stored = True
         if self.queue is not None:
             self.failed_broker = self.queue.broker_name
         self.failures += 1
         back_off: float = FIRST_BACK_OFF * 2 ** (self.failures - 1)
         if not error.retriable or self.failures > self._retries or self.remaining <= back_off:
-            if self._was_written:
+            if self._may_be_stored:
                 error.delivery = Delivery.UNKNOWN
             if self.failures > 1:
                 error.add_note(f"sending to topic {self.topic!r} failed after {self.failures} tries")

@@ -1,0 +1,92 @@
+"""The bound on what is under way: whoever finds no room waits in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+YIELD_EVERY = 64
+"""A sender that always finds room lets other tasks run after so many sends."""
+
+
+class Admission:
+    """Bounds how many sends are under way, and their bytes. One that is larger than the bound goes alone.
+
+    Args:
+        most: how many may be under way.
+        most_bytes: how many bytes they may have together.
+        on_full: called when somebody begins to wait: it may make room.
+
+    Attributes:
+        count: how many are under way.
+        bytes: how many bytes they have together.
+    """
+
+    def __init__(self, most: float, most_bytes: int, on_full: Callable[[], None] | None = None) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._on_full = on_full
+        self._waiting: dict[trio.lowlevel.Task, int] = {}
+        self._until_yield = YIELD_EVERY
+        self.count = 0
+        self.bytes = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    async def enter(self, size: int) -> None:
+        """Take room for one of so many bytes, waiting for it in turn. When cancelled, none is taken.
+
+        It is a cancellation point always, and lets other tasks run when it waits or now and then.
+        """
+        if self._until_yield:
+            self._until_yield -= 1
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            self._until_yield = YIELD_EVERY
+            await trio.lowlevel.checkpoint()
+        if self._waiting or not self._fits(size):
+            await self._wait(size)
+        else:
+            self.count += 1
+            self.bytes += size
+
+    def leave(self, size: int, count: int = 1) -> None:
+        """Give back the room of so many that have so many bytes together."""
+        self.count -= count
+        self.bytes -= size
+        if self._waiting:
+            self._admit()
+
+    def _fits(self, size: int) -> bool:
+        return not self.count or (self.count < self._most and self.bytes + size <= self._most_bytes)
+
+    async def _wait(self, size: int) -> None:
+        task = trio.lowlevel.current_task()
+        self._waiting[task] = size
+        if self._on_full is not None:
+            self._on_full()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            del self._waiting[task]
+            self._admit()  # a smaller one behind it may fit
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _admit(self) -> None:
+        """Give room to those who wait, first come first served, as long as the first of them fits.
+
+        It is taken here, on the waiting task's behalf: nobody can slip in before it runs.
+        """
+        while self._waiting:
+            task, size = next(iter(self._waiting.items()))
+            if not self._fits(size):
+                return
+            del self._waiting[task]
+            self.count += 1
+            self.bytes += size
+            trio.lowlevel.reschedule(task)

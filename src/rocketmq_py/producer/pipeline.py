@@ -1,0 +1,135 @@
+"""Pipelined sends, and requests that wait for their replies: what is under way without being awaited."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, TypeAlias
+
+import trio
+
+from rocketmq_py.client.lifespan import start_soon
+from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.producer.admission import Admission
+from rocketmq_py.producer.hooks import Hooks, SendContext
+from rocketmq_py.producer.pending import FailureLog, Pending, PendingSend
+from rocketmq_py.producer.send_request import Outcome, SendRequest
+from rocketmq_py.producer.sender import Sender
+
+AnyPending: TypeAlias = Pending[Any]
+
+
+class Pipeline:
+    """What one producer has under way, bounded.
+
+    Args:
+        sender: brings requests to brokers.
+        hooks: what is called when a send has its outcome.
+        admission: how much may be under way; an attribute, too.
+
+    Attributes:
+        failures: is told of those that nobody looks at.
+    """
+
+    def __init__(self, sender: Sender, hooks: Hooks, admission: Admission) -> None:
+        self._sender = sender
+        self._hooks = hooks
+        self._under_way: dict[AnyPending, SendRequest] = {}
+        self._nursery: trio.Nursery | None = None
+        self._closed = False
+        self.admission = admission
+        self.failures = FailureLog()
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Begin: hooks after pipelined sends run in ``nursery``."""
+        self._nursery = nursery
+
+    async def close(self) -> None:
+        """Take no more, and wait for what is under way. What waits for its place is not sent."""
+        self._closed = True
+        while self._under_way:
+            await self.flush()
+
+    def abandon(self) -> None:
+        """End: what is under way fails, and no hook is called any more."""
+        self._nursery = None
+        for pending, request in list(self._under_way.items()):
+            may_have_arrived = request.may_have_arrived
+            error: RocketMQError = ClosedError(
+                "the producer was closed before the broker answered"
+                if may_have_arrived
+                else "the producer was closed before the message could be sent"
+            )
+            error.delivery = Delivery.UNKNOWN if may_have_arrived else Delivery.NOT_SENT
+            self.finish(pending, error)
+        self.failures.report()
+
+    async def flush(self) -> None:
+        """Wait until all that is under way now has its outcome."""
+        for pending in list(self._under_way):
+            await pending.wait()
+
+    async def submit(self, pending: PendingSend, request: SendRequest) -> None:
+        """Send a request; ``pending`` gets the outcome.
+
+        Raises as :meth:`Sender.submit`. When cancelled while it waits, it is not sent.
+        """
+        request.on_done = partial(self.finish, pending)
+        await self._submit(pending, request)
+
+    async def submit_with_hooks(
+        self, pending: PendingSend, request: SendRequest, context: SendContext
+    ) -> None:
+        """As :meth:`submit`, calling the hooks before ``pending`` has its outcome."""
+        request.on_done = partial(self.finish_with_hooks, context, pending)
+        await self._submit(pending, request)
+
+    async def _submit(self, pending: PendingSend, request: SendRequest) -> None:
+        await self.enter(pending, request)
+        try:
+            if request.may_be_compressed:
+                await self._sender.compress(request)
+            await self._sender.submit(request)
+        except BaseException:
+            self.leave(pending)
+            raise
+
+    async def enter(self, pending: AnyPending, request: SendRequest) -> None:
+        """Wait for a place. Raises ClosedError; when cancelled, none is taken."""
+        size = len(request.messages[0].body)
+        await self.admission.enter(size)
+        if self._closed:
+            self.admission.leave(size)
+            raise ClosedError("the producer was closed while the send waited for a place in flight")
+        self._under_way[pending] = request
+
+    def leave(self, pending: AnyPending) -> None:
+        """Give its place back. Repeatable."""
+        request = self._under_way.pop(pending, None)
+        if request is not None:
+            self.admission.leave(len(request.messages[0].body))
+
+    def finish(self, pending: AnyPending, outcome: Any) -> None:
+        """Set the outcome of what is under way, count it, and give its place back."""
+        if pending.done:
+            return  # abandoned when the producer was closed
+        counters = self._sender.counters
+        if isinstance(outcome, RocketMQError):
+            counters.failed += 1
+        else:
+            counters.sent += 1
+        self.leave(pending)
+        pending.resolve(outcome, self.failures)
+
+    def finish_with_hooks(self, context: SendContext, pending: PendingSend | None, outcome: Outcome) -> None:
+        """Call the hooks in the background, then set the outcome; ``pending`` is None where it is set."""
+        start_soon(self._nursery, self._run_hooks, context, pending, outcome)
+
+    async def _run_hooks(self, context: SendContext, pending: PendingSend | None, outcome: Outcome) -> None:
+        error = outcome if isinstance(outcome, RocketMQError) else None
+        context.results = () if isinstance(outcome, RocketMQError) else (outcome,)
+        await self._hooks.after_send(context, error)
+        if pending is not None:
+            self.finish(pending, outcome)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import math
+
+import trio
+import trio.testing
+
+from rocketmq_py.producer.admission import YIELD_EVERY, Admission
+
+
+async def test_senders_wait_for_room_and_get_it_in_turn() -> None:
+    admission = Admission(2, 1 << 20)
+    await admission.enter(1)
+    await admission.enter(1)
+    order: list[int] = []
+
+    async def enter(number: int) -> None:
+        await admission.enter(1)
+        order.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(3):
+            nursery.start_soon(enter, number)
+            await trio.testing.wait_all_tasks_blocked()
+        assert order == []
+        assert admission.is_wanted
+        admission.leave(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == [0]
+        admission.leave(1)
+        assert admission.count == 2, "it is taken on the waiting task's behalf"
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == [0, 1]
+        admission.leave(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == [0, 1, 2]
+    assert admission.count == 2
+    assert not admission.is_wanted
+
+
+async def test_bytes_are_given_in_turn() -> None:
+    admission = Admission(math.inf, 10)
+    await admission.enter(10)
+    order: list[int] = []
+
+    async def enter(size: int) -> None:
+        await admission.enter(size)
+        order.append(size)
+
+    async with trio.open_nursery() as nursery:
+        for size in (7, 2, 8):
+            nursery.start_soon(enter, size)
+            await trio.testing.wait_all_tasks_blocked()
+        admission.leave(4, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == [], "the first comes first, and its bytes are not there"
+        admission.leave(6)
+        assert admission.bytes == 9
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(order) == [2, 7]
+        admission.leave(7)
+    assert order[2:] == [8]
+
+
+async def test_a_large_one_goes_alone() -> None:
+    admission = Admission(100, 10)
+    await admission.enter(6)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(admission.enter, 50)
+        await trio.testing.wait_all_tasks_blocked()
+        assert admission.bytes == 6
+        admission.leave(6)
+    assert admission.bytes == 50
+
+
+async def test_several_may_leave_together() -> None:
+    admission = Admission(3, 10)
+    for _ in range(3):
+        await admission.enter(2)
+    admission.leave(4, 2)
+    assert (admission.count, admission.bytes) == (1, 2)
+
+
+async def test_who_begins_to_wait_is_told_of() -> None:
+    full: list[int] = []
+    admission = Admission(1, 10, lambda: full.append(1))
+    await admission.enter(1)
+    assert not full
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(admission.enter, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert full == [1]
+        admission.leave(1)
+
+
+async def test_a_cancelled_wait_takes_no_room_and_lets_the_next_one_in() -> None:
+    admission = Admission(math.inf, 10)
+    await admission.enter(6)
+    scope = trio.CancelScope()
+
+    async def enter_cancellable() -> None:
+        with scope:
+            await admission.enter(8)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(enter_cancellable)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(admission.enter, 4)
+        await trio.testing.wait_all_tasks_blocked()
+        assert admission.bytes == 6
+        scope.cancel()
+    assert (admission.count, admission.bytes) == (2, 10)
+
+
+async def test_a_sender_that_never_waits_lets_others_run() -> None:
+    admission = Admission(1 << 20, 1 << 30)
+    ran = False
+
+    async def other() -> None:
+        nonlocal ran
+        ran = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        for _ in range(2 * YIELD_EVERY + 3):  # twice: trio runs ready tasks in any order
+            await admission.enter(1)
+        assert ran
+
+
+async def test_entering_is_a_cancellation_point() -> None:
+    admission = Admission(10, 10)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await admission.enter(1)
+    assert scope.cancelled_caught
+    assert admission.count == 0

@@ -1,0 +1,447 @@
+"""What is under way without being awaited: who waits for what, in which order, and who hears of failures."""
+
+from __future__ import annotations
+
+import gc
+import math
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientConfig
+from rocketmq_py.client.lifespan import start_soon
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import (
+    ClosedError,
+    ConfigurationError,
+    Delivery,
+    InvalidMessageError,
+    RequestTimeoutError,
+    RocketMQError,
+)
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer import (
+    BatchingProducer,
+    PendingSend,
+    Producer,
+    ProducerConfig,
+    ProducerHook,
+    ProducerOptions,
+    TransactionProducer,
+    TransactionState,
+)
+from rocketmq_py.producer.pending import REPORT_INTERVAL, FailureLog
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
+
+MESSAGE = Message("T", b"body")
+QUEUE = MessageQueue("T", "broker-a", 0)
+V2 = RequestCode.SEND_MESSAGE_V2
+
+
+@attrs.define
+class Dialling(trio.abc.HostnameResolver):
+    """Makes the dial of one broker last until ``reached`` is set, as if a network swallowed the packets."""
+
+    host: str = "swallows.example"
+    address: str = ""
+    reached: trio.Event = attrs.field(factory=trio.Event)
+
+    async def getaddrinfo(self, host, port, *_: object) -> Any:  # type: ignore[no-untyped-def]
+        await self.reached.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]
+
+    async def getnameinfo(self, *_: object) -> Any:
+        raise NotImplementedError
+
+
+@contextmanager
+def dialling(cluster: ScriptedCluster) -> Iterator[Dialling]:
+    """Make the way to broker-a as long as it is told."""
+    server = cluster.brokers["broker-a"]
+    resolver = Dialling()
+    server.address = f"{resolver.host}:{server.address.partition(':')[2]}"
+    before = trio.socket.set_custom_hostname_resolver(resolver)
+    yield resolver
+    trio.socket.set_custom_hostname_resolver(before)
+
+
+class Done:
+    """Sets ``event`` when so many are done."""
+
+    def __init__(self, count: int) -> None:
+        self.event = trio.Event()
+        self.pendings: list[PendingSend] = []
+        self._count = count
+
+    def add(self, pending: PendingSend) -> None:
+        self.pendings.append(pending)
+        if len(self.pendings) == self._count:
+            self.event.set()
+
+
+PATIENT: ProducerOptions = {"send_timeout": 60.0, "connect_timeout": 60.0}
+
+
+# Who waits
+
+
+async def test_a_broker_that_swallows_packets_holds_up_nobody_who_pipelines() -> None:
+    async with scripted_cluster(store, store) as cluster, Producer(cluster.address, **PATIENT) as producer:
+        with dialling(cluster) as way:
+            half = Done(8)
+            pending = [await producer.send_soon(MESSAGE, on_done=half.add) for _ in range(16)]
+            await half.event.wait()
+            assert {one.result().queue.broker_name for one in half.pendings} == {"broker-b"}
+            way.reached.set()
+            await producer.flush()
+            assert sum(one.result().queue.broker_name == "broker-a" for one in pending) == 8
+
+
+async def test_messages_for_one_queue_leave_in_their_order() -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        await producer.queues("T")
+        with dialling(cluster) as way:
+            bodies = [b"%d" % number for number in range(300)]
+            for body in bodies[:100]:
+                await producer.send_soon(Message("T", body), queue=QUEUE)
+            way.reached.set()
+            for body in bodies[100:]:
+                await producer.send_soon(Message("T", body), queue=QUEUE)
+            await producer.flush()
+        assert [request.body for request in cluster.brokers["broker-a"].asked(V2)] == bodies
+
+
+async def test_each_one_that_waits_for_a_broker_has_its_own_time(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        Producer(cluster.address, connect_timeout=60.0) as producer,
+    ):
+        with dialling(cluster) as way:
+            start = trio.current_time()
+            pending = [
+                await producer.send_soon(MESSAGE, queue=QUEUE, timeout=timeout)
+                for timeout in (9000.0, 4.0, 9000.0)
+            ]
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            late = await producer.send_soon(MESSAGE, queue=QUEUE, timeout=2.0)
+            for one, seconds in ((late, 2), (pending[1], 4)):
+                with pytest.raises(
+                    RequestTimeoutError, match=rf"swallows.example:\d+ within {seconds} s"
+                ) as caught:
+                    await one
+                assert caught.value.delivery is Delivery.NOT_SENT
+                assert trio.current_time() - start == pytest.approx(seconds, abs=0.1)
+            way.reached.set()
+            assert [(await pending[index]).queue for index in (0, 2)] == [QUEUE, QUEUE]
+
+
+async def test_a_full_buffer_holds_up_nobody_who_pipelines() -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with (
+        listener,  # accepts, and reads nothing
+        scripted_cluster(store, store) as cluster,
+        Producer(
+            cluster.address, ProducerConfig(close_timeout=0.01), ClientConfig(max_buffered=1), **PATIENT
+        ) as producer,
+    ):
+        address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        cluster.brokers["broker-a"].address = address
+        await producer.queues("T")
+        connection = await producer.client.connections.get(address)
+        connection.oneway_nowait(1, {}, bytes(15 << 20))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        connection.oneway_nowait(1, {}, b"fills the buffer")
+        half = Done(4)
+        for _ in range(8):
+            await producer.send_soon(MESSAGE, on_done=half.add)
+        await half.event.wait()
+        assert {one.result().queue.broker_name for one in half.pendings} == {"broker-b"}
+
+
+async def test_requests_wait_for_no_broker_either(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store, store) as cluster, Producer(cluster.address) as producer:
+        with dialling(cluster):
+            start = trio.current_time()
+            pending = [await producer.request_soon(MESSAGE, queue=QUEUE, timeout=1.0) for _ in range(4)]
+            assert trio.current_time() - start < 0.1
+            for one in pending:
+                with pytest.raises(RocketMQError) as caught:
+                    await one
+                assert caught.value.delivery is Delivery.NOT_SENT
+            assert producer.in_flight == 0
+
+
+# What is wrong in the background
+
+
+async def test_a_selector_that_raises_where_nobody_waits_is_its_messages_error(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    def broken(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        raise LookupError("no such shard")
+
+    async with scripted_cluster(store) as cluster:
+
+        def refuse_once(connection: Connection, request: Command) -> None:
+            cluster.name_server.answer = cluster.route
+            connection.respond(request, ResponseCode.SYSTEM_ERROR, remark="starting")
+
+        async with Producer(cluster.address) as producer:
+            for sending in (producer.send_soon, producer.request_soon):
+                cluster.name_server.answer = refuse_once
+                pending = await sending(Message("T", b"x"), queue=broken)
+                with pytest.raises(
+                    InvalidMessageError, match=r"queue selector raised LookupError\('no such sh"
+                ) as e:
+                    await pending
+                assert isinstance(e.value.__cause__, LookupError)
+                producer.client.routes._routes.clear()
+            assert (await producer.send(MESSAGE)).queue.topic == "T", "it lives"
+
+
+async def test_nothing_is_started_where_all_has_ended() -> None:
+    async with trio.open_nursery() as nursery:
+        pass
+    assert not start_soon(nursery, trio.sleep, 0)
+    assert not start_soon(None, trio.sleep, 0)
+
+
+async def test_what_never_left_says_so_when_the_producer_is_closed(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(ignore, store) as cluster, trio.open_nursery() as nursery:
+        producer = Producer(cluster.address, send_timeout=1000, connect_timeout=1000.0, close_timeout=1.0)
+        await producer.start(nursery)
+        await producer.queues("T")
+        answered = await producer.send_soon(MESSAGE, queue=QUEUE)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        with dialling(cluster) as way:
+            producer.client.connections.close(cluster.brokers["broker-a"].address)
+            cluster.topics["other"] = (1, 1, 6)
+            await producer.queues("other")
+            waiting = await producer.send_soon(
+                Message("other", b"x"), queue=MessageQueue("other", "broker-a", 0)
+            )
+            await producer.aclose()
+            way.reached.set()
+        for one, delivery in ((answered, Delivery.UNKNOWN), (waiting, Delivery.NOT_SENT)):
+            with pytest.raises(ClosedError) as caught:
+                await one
+            assert caught.value.delivery is delivery
+
+
+# What is known of what failed
+
+
+async def test_what_waited_for_a_heartbeat_was_not_sent(jumping_clock: trio.testing.MockClock) -> None:
+    def no_heartbeats(connection: Connection, request: Command) -> None:
+        if request.code != RequestCode.HEART_BEAT:
+            store(connection, request)
+
+    async with (
+        scripted_cluster(no_heartbeats) as cluster,
+        TransactionProducer(
+            cluster.address, group="g", check=lambda _: TransactionState.UNKNOWN, send_timeout=1.0
+        ) as producer,
+    ):
+        timed = Message("T", b"x", delay=5)
+        for send in (
+            lambda: producer.send(timed),
+            lambda: producer.send_oneway(timed),
+            lambda: producer.send_in_transaction(MESSAGE, lambda *_: TransactionState.COMMIT),
+            lambda: producer.request(MESSAGE),
+        ):
+            with pytest.raises(RocketMQError) as caught:
+                await send()
+            assert caught.value.delivery is Delivery.NOT_SENT
+        with pytest.raises(RequestTimeoutError) as caught:
+            await (await producer.send_soon(timed))
+        assert caught.value.delivery is Delivery.NOT_SENT
+        assert not cluster.brokers["broker-a"].asked(V2)
+
+
+async def test_a_request_that_was_written_may_have_arrived() -> None:
+    written = trio.Event()
+
+    def no_answer(connection: Connection, request: Command) -> None:
+        if request.code == V2:
+            written.set()
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(no_answer) as cluster:
+        async with Producer(cluster.address, close_timeout=0.01) as producer:
+            pending = await producer.request_soon(MESSAGE, timeout=60)
+            await written.wait()
+        with pytest.raises(ClosedError) as caught:
+            await pending
+        assert caught.value.delivery is Delivery.UNKNOWN
+
+
+# Failures that nobody looks at
+
+
+async def test_failures_that_nobody_looks_at_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL, "too long")) as cluster:
+        async with Producer(cluster.address) as producer:
+            looked_at = [await producer.send_soon(MESSAGE) for _ in range(3)]
+            for _ in range(5):
+                await producer.send_soon(MESSAGE)
+            await producer.flush()
+            assert all(one.error for one in looked_at)
+        del looked_at, producer
+        gc.collect()
+    told = [record.message for record in caplog.records if "MESSAGE_ILLEGAL" in record.message]
+    assert [text.partition(" ")[0] for text in told] == ["1", "4"], "the first at once, the others together"
+    assert "failed, and nobody looked at why; the latest: 127.0.0.1:" in told[0]
+    assert "MESSAGE_ILLEGAL (13): too long" in told[0]
+
+
+async def test_a_batching_producer_tells_of_them_too(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        scripted_cluster(refuse(ResponseCode.MESSAGE_ILLEGAL)) as cluster,
+        BatchingProducer(cluster.address, linger=0) as producer,
+    ):
+        await producer.send_soon(MESSAGE)
+        await producer.flush()
+    assert "1 failed, and nobody looked at why" in caplog.text
+
+
+def test_a_line_now_and_then_has_the_number_of_all(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    log = FailureLog(lambda: now)
+    for text in ("first", "more", "more", "more", "fifth", "sixth"):
+        if text == "fifth":
+            now = REPORT_INTERVAL
+        PendingSend().resolve(ClosedError(text), log)
+    del log
+    told = [record.message for record in caplog.records]
+    assert [(text.split()[0], text.rpartition(" ")[2]) for text in told] == [
+        ("1", "first"), ("4", "fifth"), ("1", "sixth"),
+    ]  # fmt: skip
+
+
+async def test_a_callback_that_does_not_look_is_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    log = FailureLog(lambda: 0.0)
+    called: list[bool] = []
+
+    def look(one: PendingSend) -> None:
+        called.append(one.error is not None)
+
+    for callback in (look, lambda _: called.append(False)):
+        pending = PendingSend()
+        pending.add_done_callback(callback)
+        pending.resolve(ClosedError("gone"), log)
+        del pending
+    assert called == [True, False]
+    assert [record.message for record in caplog.records if "latest: gone" in record.message] == [
+        "1 failed, and nobody looked at why; the latest: gone"
+    ]
+
+
+# Flush
+
+
+async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
+    held: list[tuple[Connection, Command]] = []
+
+    def hold(connection: Connection, request: Command) -> None:
+        if request.code == V2:
+            held.append((connection, request))
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(hold) as cluster, Producer(cluster.address) as producer:
+        await producer.flush()
+        first = await producer.send_soon(MESSAGE)
+        flushed = trio.Event()
+
+        async def flush() -> None:
+            await producer.flush()
+            flushed.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flush)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            second = await producer.send_soon(MESSAGE)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert not flushed.is_set()
+            store(*held[0])
+            await flushed.wait()
+            assert first.done
+            assert not second.done
+            store(*held[1])
+    with pytest.raises(ClosedError):
+        await producer.flush()
+
+
+# At the door
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "options", "text"),
+    [
+        ("send", (b"x",), {}, r"message is a Message\(topic, body\), not bytes"),
+        (
+            "send",
+            ([MESSAGE],),
+            {},
+            r"message is a Message\(topic, body\), not list; send_batch sends several",
+        ),
+        ("send_soon", ("x",), {}, "not str"),
+        ("send_oneway", (None,), {}, "not NoneType"),
+        ("request", (b"x",), {}, "not bytes"),
+        ("send_batch", (MESSAGE,), {}, "messages is a list of Messages, not one Message; send sends that"),
+        ("send_batch", ([MESSAGE, b"x"],), {}, r"(but|not) bytes"),
+        (
+            "send",
+            (MESSAGE,),
+            {"queue": 0},
+            "queue is a MessageQueue, or a function that chooses one, not int",
+        ),
+        ("send_soon", (MESSAGE,), {"queue": "0"}, "queue is a MessageQueue, or .* not str"),
+    ],
+)
+@pytest.mark.parametrize("hooked", [False, True])
+async def test_what_cannot_be_sent_is_named(
+    method: str, arguments: tuple[object], options: dict[str, object], text: str, hooked: bool
+) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        if hooked:
+            producer.add_hook(ProducerHook())
+        with pytest.raises(InvalidMessageError, match=text):
+            await getattr(producer, method)(*arguments, **options)
+        assert producer.in_flight == 0
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, "5"])
+@pytest.mark.parametrize("kind", [Producer, BatchingProducer])
+async def test_what_is_no_timeout_is_named(timeout: object, kind: type[Producer | BatchingProducer]) -> None:
+    async with scripted_cluster(store) as cluster, kind(cluster.address) as producer:
+        for method in ("send", "send_soon", "send_batch", "request", "request_soon"):
+            if hasattr(producer, method):
+                message = [MESSAGE] if method == "send_batch" else MESSAGE
+                with pytest.raises(ConfigurationError, match=r"timeout is .*; it must be"):
+                    await getattr(producer, method)(message, timeout=timeout)
+
+
+async def test_a_timeout_may_be_infinite() -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        Producer(cluster.address, close_timeout=0.01) as producer,
+    ):
+        assert (await producer.send(MESSAGE, timeout=math.inf)).queue.topic == "T"
+        assert (await (await producer.send_soon(MESSAGE, timeout=math.inf))).queue.topic == "T"
+        pending = await producer.request_soon(MESSAGE, timeout=math.inf)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert pending.sent is not None
