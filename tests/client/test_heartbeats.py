@@ -262,3 +262,44 @@ async def test_who_waits_for_a_heartbeat_is_told_that_the_client_was_closed() ->
             await until_asked(server, RequestCode.HEART_BEAT)
         with pytest.raises(RocketMQError, match="closed"):
             await client.heartbeats.ensure_heard(connection, timeout=3)
+
+
+async def test_producers_that_leave_at_the_same_time_as_others_join_disturb_nobody() -> None:
+    held: list[Callable[[], None]] = []
+
+    def hold_leaves(connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.UNREGISTER_CLIENT:
+            held.append(partial(store, connection, request))
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(hold_leaves) as cluster, ClientInstance(cluster.address) as client:
+        broker = cluster.brokers["broker-a"]
+        client.heartbeats.expect_replies()
+        for group in ("a", "b"):
+            client.heartbeats.add_producer(group)
+        await client.routes.get("T")
+        await client.heartbeats.send()
+        await client.heartbeats.remove_producer("a")  # it stays announced: replies are expected
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.heartbeats.remove_producer, "b")
+            await until_asked(broker, RequestCode.UNREGISTER_CLIENT)
+            heard = len(heartbeats(broker))
+            client.heartbeats.add_producer("a")  # before its turn to leave
+            client.heartbeats.add_producer("b")
+            client.heartbeats.add_producer("b")
+            held.pop()()
+        assert len(broker.asked(RequestCode.UNREGISTER_CLIENT)) == 1
+        await until_asked(broker, RequestCode.HEART_BEAT, heard + 1)
+        groups = heartbeats(broker)[-1]["producerDataSet"]
+        assert sorted(msgspec.convert(groups, list[dict[str, str]]), key=str) == [
+            {"groupName": "a"},
+            {"groupName": "b"},
+        ]
+        async with trio.open_nursery() as nursery:
+            for group in ("b", "a", "b"):
+                nursery.start_soon(client.heartbeats.remove_producer, group)
+            for count in (2, 3):
+                await until_asked(broker, RequestCode.UNREGISTER_CLIENT, count)
+                while held:
+                    held.pop()()

@@ -107,8 +107,10 @@ class Heartbeats:
         self._producers[group] -= 1
         if self._expects_replies and any(self._producers.values()):
             return
-        for left in [group for group, count in self._producers.items() if not count]:
+        gone = [group for group, count in self._producers.items() if not count]
+        for left in gone:
             del self._producers[left]
+        for left in gone:
             await self._unregister(UnregisterClientRequest(client_id=self._client_id, producer_group=left))
 
     async def remove_consumer(self, group: str) -> None:
@@ -256,10 +258,17 @@ class Heartbeats:
         with trio.move_on_after(patience):
             for heartbeat in list(self._under_way[connection]):
                 await heartbeat.answered.wait()
-        if header.consumer_group in self._consumers or header.producer_group in self._producers:
-            return  # it was joined again meanwhile
+        if self._is_joined(header):
+            return  # again, meanwhile
         try:
             wire = self._namespace.wrap(header)
             await connection.request(wire.code, wire.to_fields(), timeout=patience)
         except RocketMQError as error:
             logger.info("group not unregistered: %s", error)
+        if self._is_joined(header):
+            # Whether the broker has read its heartbeat before this or after it, nobody knows.
+            self._groups_changed += 1
+            self.send_soon()
+
+    def _is_joined(self, header: UnregisterClientRequest) -> bool:
+        return header.consumer_group in self._consumers or header.producer_group in self._producers
