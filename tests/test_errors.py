@@ -126,3 +126,19 @@ def test_no_error_is_both_retriable_and_known_to_be_in_vain() -> None:
 def test_seconds_are_rounded_in_texts(seconds: float, text: str) -> None:
     assert f"within {text} s" in str(errors.RequestTimeoutError("a:1", seconds))
     assert f"within {text} s" in str(errors.ReplyTimeoutError("T", seconds, None))
+
+
+def test_words_of_peers_are_bounded_in_texts() -> None:
+    flood = "no\n" * 2_000_000
+    for code in (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION):
+        for words in (flood, "org.apache.rocketmq.acl.common.AclException: signature failed " + flood):
+            error = errors.BrokerError.from_answer(code, words, "a:1")
+            assert len(str(error)) < 800
+            assert f"({len(words)} characters)" in str(error)
+            assert error.remark == words
+    refused = errors.ConditionRefusedError("T", "a > 1", ResponseCode.SYSTEM_ERROR, flood, "a:1")
+    assert len(str(refused)) < 800
+    assert errors.one_line("a\n b") == "a b"
+    assert errors.one_line("x" * 500) == "x" * 500
+    assert errors.one_line("x" * 501) == "x" * 500 + "... (501 characters)"
+    assert errors.one_line("") == errors.one_line(None) == "no reason given"

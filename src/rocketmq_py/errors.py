@@ -292,6 +292,20 @@ class UnreadableBodyError(RocketMQError):
         self.reason = reason
 
 
+MOST_CHARACTERS = 500
+"""Of a peer's words in an error's text: they may be megabytes, and are logged again and again."""
+
+
+def one_line(words: str | None) -> str:
+    """Return a peer's words as one line of bounded length; brokers put line breaks and links into them."""
+    if not words:
+        return "no reason given"
+    line = " ".join(words[: 2 * MOST_CHARACTERS].split())
+    if len(words) <= 2 * MOST_CHARACTERS and len(line) <= MOST_CHARACTERS:
+        return line
+    return f"{line[:MOST_CHARACTERS]}... ({len(words)} characters)"
+
+
 class BrokerError(RocketMQError):
     """A broker or name server answered with an error: its code, its own words, and its address.
 
@@ -301,9 +315,7 @@ class BrokerError(RocketMQError):
     delivery = Delivery.REFUSED
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
-        # Brokers put line breaks and links into their remarks; the text stays one line.
-        reason = " ".join((remark or "no reason given").split())
-        super().__init__(f"{address} answered {response_name(code)} ({code}): {reason}")
+        super().__init__(f"{address} answered {response_name(code)} ({code}): {one_line(remark)}")
         self.code = code
         self.remark = remark
         self.address = address
@@ -345,7 +357,7 @@ class AccessDeniedError(BrokerError):
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
         super().__init__(code, remark, address)
-        reason = _JAVA_WRAPPING.sub("", " ".join((remark or "no reason given").split()))
+        reason = _JAVA_WRAPPING.sub("", one_line(remark))
         self.args = (
             f"{address} denies access: {reason.removesuffix('.')}; "
             "check the client's credentials, and what the broker lets them do",
@@ -370,7 +382,7 @@ class ConditionRefusedError(SubscriptionError):
 
     def __init__(self, topic: str, condition: str, code: int, remark: str | None, address: str) -> None:
         super().__init__(code, remark, address)
-        reason = " ".join((remark or "no reason given").split())
+        reason = one_line(remark)
         if code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
             reason = f"{reason.removesuffix('.')}; set enablePropertyFilter=true on the broker"
         self.args = (f"{address} refuses the condition {condition!r} on topic {topic!r}: {reason}",)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 import trio
 import trio.testing
@@ -159,3 +161,34 @@ async def test_the_next_name_server_is_asked_when_one_fails(
                 await client.routes.refresh("T")
         assert questions(good) == 6
         assert questions(silent) <= 1, "it stays with one that answers"
+
+
+async def test_topics_that_do_not_exist_leave_nothing_behind() -> None:
+    def locks() -> int:
+        gc.collect()
+        return sum(isinstance(one, trio.Lock) for one in gc.get_objects())
+
+    async with scripted_cluster(store, topics=["T"]) as cluster, ClientInstance(cluster.address) as client:
+        await client.routes.get("T")
+        before = locks()
+        for number in range(20):
+            with pytest.raises(TopicNotFoundError):
+                await client.routes.get(f"unknown-{number}")
+        assert locks() <= before
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 900, b"\xff", b'{"queueDatas":3}', b'{"brokerDatas":[{"brokerAddrs":{"0":"\\ud800:1"}}]}']
+)
+async def test_a_route_that_cannot_be_read_leaves_the_old_one_and_a_warning(
+    body: bytes, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+        route = await client.routes.get("T")
+        cluster.name_server.answer = lambda connection, request: connection.respond(request, 0, {}, body)
+        await trio.sleep(client.config.route_refresh_interval * 2.5)
+        assert client.is_open
+        assert client.routes.get_nowait("T") is route
+        assert caplog.text.count("route of T not refreshed") == 2
+        cluster.name_server.answer = cluster.route
+        assert (await client.routes.refresh("T")).write_queues == route.write_queues

@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.remoting.address import format_address, pack_address, parse_addresses, split_address
+from rocketmq_py.remoting.address import (
+    format_address,
+    pack_address,
+    parse_addresses,
+    split_address,
+    vip_address,
+)
 
 
 def test_several_addresses_in_order_each_once() -> None:
@@ -37,3 +43,15 @@ def test_format_and_pack() -> None:
     assert pack_address("[::1]:1") == bytes(15) + b"\x01" + bytes([0, 0, 0, 1])
     with pytest.raises(ConfigurationError, match="numeric"):
         pack_address("localhost:1")
+
+
+@pytest.mark.parametrize("port", ["9" * 4301, "\u00b2", "065536", "-1", ""])
+def test_a_port_that_is_no_number_is_no_address_either(port: str) -> None:
+    for read in (split_address, vip_address):
+        with pytest.raises(ConfigurationError, match="is not host:port") as caught:
+            read(f"host:{port}")
+        assert len(str(caught.value)) < 800
+
+
+def test_the_vip_channel_of_an_ipv6_address() -> None:
+    assert vip_address("[::1]:10911") == "[::1]:10909"

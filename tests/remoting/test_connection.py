@@ -9,8 +9,14 @@ import trio
 import trio.testing
 
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import ConnectionLostError, Delivery, RequestTimeoutError, RocketMQError
-from rocketmq_py.protocol.command import Command, Serialization
+from rocketmq_py.errors import (
+    ConnectionLostError,
+    Delivery,
+    ProtocolError,
+    RequestTimeoutError,
+    RocketMQError,
+)
+from rocketmq_py.protocol.command import Command, Serialization, encode_request
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.remoting import Answer, Connection, Deadlines, Handler, serve
 from rocketmq_py.remoting.connection import MAX_SILENT_TIMEOUTS
@@ -393,3 +399,48 @@ async def test_what_is_cancelled_before_it_was_written_is_not_written_later(
         assert await codes_until(peer, 3) == [1, 3]
         nursery.cancel_scope.cancel()
         await trio.aclose_forcefully(peer)
+
+
+async def test_answers_to_a_peer_that_does_not_read_them_are_bounded(
+    jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bound = 1 << 20
+    asked = 0
+
+    def answer(connection: Connection, request: Command) -> None:
+        nonlocal asked
+        asked += 1
+        connection.respond(request, 0, {}, bytes(bound // 4))
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        stream = await trio.testing.open_stream_to_socket_listener(listener)
+        peer = await listener.accept()
+    async with peer, trio.open_nursery() as nursery:
+        connection = Connection(stream, deadlines=Deadlines(), handler=answer, max_buffered=bound)
+        nursery.start_soon(connection.run)
+        requests = b"".join(encode_request(220, number, {}, b"") for number in range(200))
+        await peer.send_all(requests)
+        await trio.sleep(1)
+        assert asked == 200
+        decoder, answered = FrameDecoder(), 0
+        with trio.move_on_after(1):
+            while True:
+                answered += len(decoder.feed(await peer.receive_some(1 << 20)))
+        assert 8 <= answered < 30
+        await peer.send_all(encode_request(220, 1000, {}, b""))  # and once it reads, it is answered again
+        while not any(command.opaque == 1000 for command in decoder.feed(await peer.receive_some(1 << 20))):
+            pass
+        nursery.cancel_scope.cancel()
+    assert caplog.text.count("does not read the answers") == 1
+
+
+async def test_a_request_that_cannot_be_read_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def malformed(_: Connection, __: Command) -> None:
+        raise ProtocolError("field queueId is missing")
+
+    async with connected(malformed) as connection:
+        answer = await connection.request(10, {}, timeout=3)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "field queueId is missing")
+    (record,) = [record for record in caplog.records if "request 10 failed" in record.message]
+    assert (record.levelname, record.exc_info) == ("WARNING", None)

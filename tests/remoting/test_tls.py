@@ -203,3 +203,24 @@ def test_an_encrypted_key_wants_its_password(encrypted: tuple[Path, Path]) -> No
 
 def test_the_password_stays_out_of_sight() -> None:
     assert "hush" not in repr(TLS(key_password="hush"))
+
+
+@pytest.mark.parametrize(
+    ("password", "text"),
+    [
+        ("secret\udce9", "key_password holds a character that cannot be written as UTF-8"),
+        ("secret" * 171, "key_password is longer than 1024 bytes"),
+        (b"secret", "key_password must be a text, not bytes"),
+    ],
+)
+def test_a_password_that_is_none_is_refused_unseen(password: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        TLS(key_password=password)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_a_file_name_that_is_none() -> None:
+    with pytest.raises(ConfigurationError, match="TLS: cannot load"):
+        TLS(ca_file="a\0b").context()

@@ -12,7 +12,7 @@ import trio
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError, one_line
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import GetRouteInfoRequest
@@ -98,7 +98,9 @@ class NameServers:
             else:
                 if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     return answer
-                reasons[address] = f"{address} is no name server, but a broker perhaps: {answer.remark}"
+                reasons[address] = (
+                    f"{address} is no name server, but a broker perhaps: {one_line(answer.remark)}"
+                )
             if len(self._addresses) > 1:
                 logger.warning("name server %s: %s; trying the next", address, reasons[address])
                 self._pass_over(address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakValueDictionary
 
 import attrs
 import trio
@@ -100,7 +101,8 @@ class Routes:
         self._on_change = on_change
         self._routes: dict[str, Route] = {}
         self._spoiled: set[str] = set()
-        self._asking: dict[str, trio.Lock] = {}
+        # Of topics that are asked for at the moment: anybody may ask for any number that do not exist.
+        self._asking: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
         self._spoiled_some = trio.Event()
 

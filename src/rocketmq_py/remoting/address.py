@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from functools import lru_cache
 
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, one_line
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
@@ -28,17 +28,26 @@ def split_address(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigurationError(f"address {address!r}: write an IPv6 host in brackets, [host]:port")
-    if not separator or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigurationError(f"address {address!r} is not host:port with a port from 1 to 65535")
+        raise ConfigurationError(
+            f"address {one_line(repr(address))}: write an IPv6 host in brackets, [host]:port"
+        )
+    # Python reads no number of thousands of digits.
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5
+    if not separator or not host or not is_number or not 0 < int(port) < 65536:
+        raise ConfigurationError(
+            f"address {one_line(repr(address))} is not host:port with a port from 1 to 65535"
+        )
     return host, int(port)
 
 
 @lru_cache(maxsize=1024)  # a producer asks for every message
 def vip_address(address: str) -> str:
-    """Return where a broker listens for those who pull nothing. Java: ``MixAll.brokerVIPChannel``."""
-    host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) - 2}"
+    """Return where a broker listens for those who pull nothing. Java: ``MixAll.brokerVIPChannel``.
+
+    Raises ConfigurationError if the address, which a name server gave, is none.
+    """
+    host, port = split_address(address)
+    return format_address((host, port - 2))
 
 
 def format_address(socket_name: Sequence[object]) -> str:

@@ -115,6 +115,7 @@ class Connection(Channel):
         self._is_one_at_a_time = False
         self._silent_timeouts = 0
         self._silent_since = 0.0
+        self._drops_answers = False
         self._closed_because: str | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -208,9 +209,17 @@ class Connection(Channel):
         body: bytes = b"",
         remark: str | None = None,
     ) -> None:
-        """Answer a request of the peer. Nothing happens if it was oneway or the connection is closed."""
-        if not request.is_oneway and not self.is_closed:
+        """Answer a request of the peer. Nothing happens if it was oneway or the connection is closed.
+
+        Where reading goes on while answers pile up, those of a peer that does not read them are dropped.
+        """
+        if request.is_oneway or self.is_closed:
+            return
+        if self._read_waits_for_room or self.writer.has_room_for_answers:
             self.writer.put(encode_response(request, code, fields, body, remark))
+        elif not self._drops_answers:
+            self._drops_answers = True
+            logger.warning("%s asks and does not read the answers: they are dropped", self.address)
 
     async def wait_for_room(self) -> None:
         """Wait until the buffer is below its bound. Does not yield to others when it already is.
@@ -264,6 +273,10 @@ class Connection(Channel):
         # One request that fails must not end the connection that carries all the others.
         try:
             self._handler(self, request)
+        except RocketMQError as error:
+            # What the peer asked is malformed, as a rule: nothing that a traceback would say more of.
+            logger.warning("%s: request %d failed: %s", self.address, request.code, error)
+            self.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
         except Exception as error:
             logger.exception("%s: request %d failed", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

@@ -5,10 +5,34 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
+
+MOST_PASSWORD_BYTES = 1024
+"""OpenSSL's own bound."""
+
+
+def _key_password(_: object, __: attrs.Attribute[Any], value: object) -> None:
+    # Neither the texts nor what they are raised from may show it.
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise ConfigurationError(f"TLS: key_password must be a text, not {type(value).__name__}")
+    size = _size_in_utf8(value)
+    if size is None:
+        raise ConfigurationError("TLS: key_password holds a character that cannot be written as UTF-8")
+    if size > MOST_PASSWORD_BYTES:
+        raise ConfigurationError(f"TLS: key_password is longer than {MOST_PASSWORD_BYTES} bytes")
+
+
+def _size_in_utf8(text: str) -> int | None:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return None
 
 
 @attrs.frozen
@@ -28,13 +52,13 @@ class TLS:
         verify: False turns verification off: whoever answers is trusted.
 
     Raises:
-        ConfigurationError: a file is missing or is not what it should be.
+        ConfigurationError: a file is missing or is not what it should be, or the password is none.
     """
 
     ca_file: str | os.PathLike[str] | None = None
     certificate_file: str | os.PathLike[str] | None = None
     key_file: str | os.PathLike[str] | None = None
-    key_password: str | None = attrs.field(default=None, repr=False)
+    key_password: str | None = attrs.field(default=None, repr=False, validator=_key_password)
     server_name: str | None = None
     verify: bool = True
 
@@ -44,7 +68,7 @@ class TLS:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.certificate_file is not None:
                 context.load_cert_chain(self.certificate_file, self.key_file, self._password)
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ssl.SSLError, ValueError) as error:  # ValueError: a NUL in a name
             raise ConfigurationError(f"TLS: cannot load {self._files()}: {error}") from error
         if not self.verify:
             context.check_hostname = False

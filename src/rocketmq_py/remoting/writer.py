@@ -45,6 +45,11 @@ class Writer:
         return self._buffered < self._max_buffered
 
     @property
+    def has_room_for_answers(self) -> bool:
+        """Whether an answer to the peer may wait, too: as many bytes again, whatever senders have left."""
+        return self._buffered < 2 * self._max_buffered
+
+    @property
     def is_flushed(self) -> bool:
         """Whether nothing waits, and nothing is being written."""
         return not self._frames and not self._is_writing
