@@ -3,7 +3,7 @@
     python examples/blocking.py [NAMESRV]
 
 NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
-127.0.0.1:9876. ``rocketmq-py broker`` starts one there, if you have none.
+127.0.0.1:9876. ``rocketmq-py server`` starts one there, if you have none.
 """
 
 from __future__ import annotations

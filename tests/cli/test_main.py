@@ -20,7 +20,24 @@ async def test_the_version() -> None:
     assert ended.out.decode() == f"rocketmq-py, version {importlib.metadata.version('rocketmq-py')}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["broker"], ["send"], ["tail"]], ids=str)
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["broker"],
+        ["broker", "list"],
+        ["config", "set"],
+        ["group"],
+        ["group", "reset"],
+        ["group", "create"],
+        ["send"],
+        ["server"],
+        ["tail"],
+        ["topic"],
+        ["topic", "create"],
+    ],
+    ids=str,
+)
 def test_the_help_fits_a_terminal(command: list[str]) -> None:
     result = CliRunner().invoke(main, [*command, "-h"])
     assert result.exit_code == 0
@@ -60,7 +77,7 @@ async def test_an_unknown_command() -> None:
         ["tail", "-t", "a b"],
         ["tail", "-t", "T", "-f", "%s", "-J"],
         ["send", "-t", "T", "x", "y"],
-        ["broker", "--port", "x"],
+        ["server", "--port", "x"],
     ],
     ids=" ".join,
 )
@@ -84,8 +101,8 @@ def test_no_command_shows_the_help() -> None:
         ["tail", "-t", "T", "-G", ""],
         ["tail", "-t", ""],
         ["send", "-t", "T", "-n", " ", "x"],
-        ["broker", "--host", ""],
-        ["broker", "--advertise", ""],
+        ["server", "--host", ""],
+        ["server", "--advertise", ""],
     ],
     ids=" ".join,
 )
@@ -130,7 +147,7 @@ main()
 @pytest.mark.parametrize("module", ["click", "rocketmq_py.cli.tail", "trio", "rocketmq_py.cli.brokering"])
 def test_ctrl_c_while_it_starts(module: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", STARTING, module, "broker", "--namesrv-port", "0", "--port", "0"],
+        [sys.executable, "-c", STARTING, module, "server", "--namesrv-port", "0", "--port", "0"],
         capture_output=True, text=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

@@ -1,4 +1,4 @@
-"""The command line: ``rocketmq-py broker``, ``relay``, ``send`` and ``tail``. Parsing and printing only.
+"""The command line: sending, reading and administering. Parsing and printing only.
 
 A command's module holds its options and imports what does the work when it runs: ``--help`` and a wrong
 option answer without loading the client.
@@ -9,10 +9,14 @@ from __future__ import annotations
 import click
 
 from rocketmq_py.cli.broker import broker
+from rocketmq_py.cli.config import config
+from rocketmq_py.cli.consumer_group import consumer_group
 from rocketmq_py.cli.group import OneLineErrors
 from rocketmq_py.cli.relay import relay
 from rocketmq_py.cli.send import send
+from rocketmq_py.cli.server import server
 from rocketmq_py.cli.tail import tail
+from rocketmq_py.cli.topic import topic
 
 
 @click.group(
@@ -20,16 +24,14 @@ from rocketmq_py.cli.tail import tail
 )
 @click.version_option(package_name="rocketmq-py", prog_name="rocketmq-py")
 def main() -> None:
-    """Send to and read from Apache RocketMQ, or run an embedded broker to try it with.
+    """Send to and read from Apache RocketMQ, administer it, or run an embedded broker to try it with.
 
     Every command ends with 0 when it did what was asked, with 1 when it could not, and with 2 when
     the command line is wrong. What is wrong is said in one line on stderr.
     """
 
 
-main.add_command(broker)
-main.add_command(relay)
-main.add_command(send)
-main.add_command(tail)
+for command in (broker, config, consumer_group, relay, send, server, tail, topic):
+    main.add_command(command)
 
 __all__ = ["main"]

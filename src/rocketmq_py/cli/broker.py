@@ -1,53 +1,164 @@
-"""``rocketmq-py broker``: the embedded broker as a program."""
+"""``rocketmq-py broker``: its commands and their options."""
 
 from __future__ import annotations
 
-import ipaddress
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketmq_py.cli.options import checked, not_empty
+from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.options import checked, not_empty, parse_property
+from rocketmq_py.cli.server import serve, server, server_options
+from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form
 
-_PORT = click.IntRange(0, 65535)
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_py.admin import Admin, BrokerStatus
+    from rocketmq_py.errors import RocketMQError
+
+broker_argument = click.argument("name", metavar="BROKER", callback=checked(not_empty))
 
 
-@click.command(short_help="Run an embedded name server and broker.")
-@click.option(
-    "--host", metavar="H", callback=checked(not_empty), default="127.0.0.1", show_default=True,
-    help="The address to bind.",
-)  # fmt: skip
-@click.option(
-    "--namesrv-port", metavar="PORT", type=_PORT, default=9876, show_default=True,
-    help="The name server's port; 0 takes a free one.",
-)  # fmt: skip
-@click.option(
-    "--port", metavar="PORT", type=_PORT, default=10911, show_default=True,
-    help="The broker's port; 0 takes a free one.",
-)  # fmt: skip
-@click.option(
-    "--advertise", metavar="IP", callback=checked(not_empty),
-    help="The address that clients are told, where that is not H: --host 0.0.0.0 needs it.",
-)  # fmt: skip
-def broker(host: str, namesrv_port: int, port: int, advertise: str | None) -> None:
-    """Run an embedded name server and broker, in memory, for tests and for trying things out.
+@click.group(
+    short_help="List and describe brokers, read and change their settings.", invoke_without_command=True
+)
+@server_options(hidden=True)
+def broker(**options: Any) -> None:
+    """List and describe brokers, read and change their settings.
 
-    It prints one line with both addresses when it is ready, and ends with exit code 0 on Ctrl-C or
-    SIGTERM. What it holds is gone then.
+    A broker is named by its name, which means its master, or by its address.
     """
-    if _stands_for_all(advertise or host):
-        raise click.UsageError(
-            f"{advertise or host} stands for all addresses of this machine: --advertise must say which one "
-            "clients use"
+    if click.get_current_context().invoked_subcommand is None:
+        click.echo(
+            "rocketmq-py: the embedded broker is started with `rocketmq-py server` now; "
+            "`rocketmq-py broker` alone will end with the next version",
+            err=True,
         )
-
-    from rocketmq_py.cli.brokering import run_broker
-    from rocketmq_py.cli.running import run
-
-    run(lambda: run_broker(host, namesrv_port, port, advertise))
+        serve(**options)
 
 
-def _stands_for_all(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_unspecified
-    except ValueError:
-        return False  # the broker says what is wrong with it
+@broker.command("list")
+@takes_form
+@takes_access
+def list_brokers(access: Access, form: Form) -> None:
+    """Print how all brokers are doing, replicas too."""
+    from rocketmq_py.cli.administering import administer
+
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        listing = await admin.brokers.list()
+        columns = [
+            Column("BROKER"),
+            Column("ROLE"),
+            Column("ADDRESS"),
+            Column("VERSION"),
+            Column("IN/S", right=True),
+            Column("OUT/S", right=True),
+            Column("DISK", right=True),
+            Column("STARTED"),
+            Column("CLUSTER", wide=True),
+            Column("ID", right=True, wide=True),
+            Column("IN TODAY", right=True, wide=True),
+            Column("OUT TODAY", right=True, wide=True),
+            Column("SENDS WAITING", right=True, wide=True),
+            Column("PULLS WAITING", right=True, wide=True),
+        ]
+        rows = [
+            (
+                one.name,
+                _role(one),
+                one.address,
+                one.version,
+                one.put_rate,
+                one.get_rate,
+                None if one.disk_ratio is None else f"{one.disk_ratio:.0%}",
+                at(one.started_ms),
+                one.cluster,
+                one.broker_id,
+                one.put_today,
+                one.get_today,
+                one.send_queue,
+                one.pull_queue,
+            )
+            for one in listing.brokers
+        ]
+        show(form, [_status(one) for one in listing.brokers], [Sheet(columns, rows)])
+        return listing.failures
+
+    administer(access, work)
+
+
+def _role(broker: BrokerStatus) -> str:
+    return "master" if broker.is_master else "replica"
+
+
+def _status(broker: BrokerStatus) -> dict[str, Any]:
+    return {
+        "broker": broker.name,
+        "cluster": broker.cluster,
+        "id": broker.broker_id,
+        "role": _role(broker),
+        "address": broker.address,
+        "version": broker.version,
+        "started_ms": broker.started_ms,
+        "put_rate": broker.put_rate,
+        "get_rate": broker.get_rate,
+        "put_today": broker.put_today,
+        "get_today": broker.get_today,
+        "disk_ratio": broker.disk_ratio,
+        "send_queue": broker.send_queue,
+        "send_wait_ms": broker.send_wait_ms,
+        "pull_queue": broker.pull_queue,
+        "pull_wait_ms": broker.pull_wait_ms,
+    }
+
+
+@broker.command()
+@broker_argument
+@takes_form
+@takes_access
+def describe(access: Access, form: Form, name: str) -> None:
+    """Print all that a broker tells of itself."""
+    from rocketmq_py.cli.administering import administer
+
+    async def work(admin: Admin) -> None:
+        one = await admin.brokers.describe(name)
+        rows = [*_status(one).items(), *one.details.items()]
+        value = {**_status(one), "details": dict(one.details)}
+        show(form, value, [Sheet([Column("NAME"), Column("VALUE")], [(key, _plain(v)) for key, v in rows])])
+
+    administer(access, work)
+
+
+def _plain(value: object) -> object:
+    return None if value is None else str(value)
+
+
+@broker.command()
+@broker_argument
+@click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1, callback=checked(parse_property))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@takes_form
+@takes_access
+def config(access: Access, form: Form, name: str, settings: tuple[tuple[str, str], ...], yes: bool) -> None:
+    """Print a broker's settings, or change those that are given.
+
+    Some take effect when it starts the next time.
+    """
+    from rocketmq_py.cli.administering import administer, ask_first
+
+    changed = dict(settings)
+    if changed:
+        ask_first(f"Set {', '.join(changed)} of broker {name}", yes=yes)
+
+    async def work(admin: Admin) -> None:
+        if changed:
+            await admin.brokers.alter(name, changed)
+        found = await admin.brokers.settings(name)
+        shown = {key: found[key] for key in changed} if changed else dict(found)
+        show(form, shown, [Sheet([Column("NAME"), Column("VALUE")], list(shown.items()))])
+
+    administer(access, work)
+
+
+__all__ = ["broker", "server"]

@@ -9,11 +9,11 @@ from typing import IO
 
 import click
 
-from rocketmq_py.cli.options import checked, name_servers_option, parse_property, topic_option
+from rocketmq_py.cli.access import Access, takes_access_beside_keys
+from rocketmq_py.cli.options import checked, parse_property, topic_option
 
 
 @click.command
-@name_servers_option
 @topic_option
 @click.argument("body", required=False)
 @click.option(
@@ -53,8 +53,9 @@ from rocketmq_py.cli.options import checked, name_servers_option, parse_property
     help="Do not wait for the broker to answer: fast, and what is lost goes unnoticed.",
 )
 @click.option("-v", "verbose", is_flag=True, help="Print a line for each message instead of a summary.")
+@takes_access_beside_keys
 def send(
-    name_servers: str,
+    access: Access,
     topic: str,
     body: str | None,
     file: IO[bytes] | None,
@@ -101,6 +102,6 @@ def send(
     # Not while somebody types the messages into the same terminal, nor between the lines of -v.
     typing = one is None and sys.stdin is not None and sys.stdin.isatty()
     show = not verbose and not typing and sys.stderr is not None and sys.stderr.isatty()
-    caught = run(lambda: send_all(name_servers, make, bodies, tally, oneway=oneway, show=show))
+    caught = run(lambda: send_all(access, make, bodies, tally, oneway=oneway, show=show))
     end_for_signal(caught)
     sys.exit(1 if tally.failed else 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import trio
 
+from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.bodies import Bodies
 from rocketmq_py.cli.progress import show_progress
 from rocketmq_py.cli.running import CommandError
@@ -20,7 +21,7 @@ SEND_TIMEOUT = 15.0
 
 
 async def send_all(
-    name_servers: str,
+    access: Access,
     make: Callable[[bytes], Message],
     bodies: Bodies,
     tally: Tally,
@@ -31,7 +32,7 @@ async def send_all(
     """Send a message for each body, many at a time, and print the tally at the end.
 
     Args:
-        name_servers: the cluster, ``host:port;host:port``.
+        access: where the cluster is, and how it lets one in.
         make: returns the message for a body.
         bodies: what is sent.
         tally: where results are counted.
@@ -49,7 +50,9 @@ async def send_all(
         async with trio.open_nursery() as nursery:
             if show:
                 nursery.start_soon(show_progress, sys.stderr, lambda: tally.sent, lambda: bodies.fraction)
-            async with Producer(name_servers, send_timeout=SEND_TIMEOUT) as producer:
+            async with Producer(
+                access.name_servers, send_timeout=SEND_TIMEOUT, **access.client_options()
+            ) as producer:
                 await _send_each(producer, make, bodies, tally, oneway=oneway)
             complete = True
             nursery.cancel_scope.cancel()

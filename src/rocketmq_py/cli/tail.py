@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.format import BODY_A_LINE, Render, compile_format
-from rocketmq_py.cli.options import checked, group_option, name_servers_option, not_empty, topic_option
+from rocketmq_py.cli.options import checked, group_option, not_empty, topic_option
 from rocketmq_py.cli.start import Offset, Position, parse_offset
 
 
 @click.command(short_help="Print the messages of a topic as they come.")
-@name_servers_option
 @topic_option
 @group_option
 @click.option(
@@ -41,8 +41,9 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
     help=r"How to print a message; the default is '%s\n', see below.",
 )
 @click.option("-J", "as_json", is_flag=True, help="Print messages as lines of JSON.")
+@takes_access
 def tail(
-    name_servers: str,
+    access: Access,
     topic: str,
     group: str | None,
     offset: Offset,
@@ -94,5 +95,5 @@ def tail(
         from rocketmq_py.cli.json_lines import json_line
 
         render = json_line
-    job = Tail(name_servers, topic, tags, offset, render or compile_format(BODY_A_LINE), count)
+    job = Tail(access, topic, tags, offset, render or compile_format(BODY_A_LINE), count)
     end_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))

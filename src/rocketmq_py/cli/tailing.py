@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
+from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.format import Render
 from rocketmq_py.cli.output import Output, OutputClosedError, stdout_closed, write_stdout
 from rocketmq_py.cli.running import complain, show_warnings
@@ -30,7 +31,7 @@ class Tail:
     """What is to be read and how it is printed.
 
     Args:
-        name_servers: the cluster, ``host:port;host:port``.
+        access: where the cluster is, and how it lets one in.
         topic: the topic.
         tags: ``*``, or ``A || B``.
         offset: where to start; for a group, where a new one begins.
@@ -38,7 +39,7 @@ class Tail:
         count: how many messages to print; None for no end.
     """
 
-    name_servers: str
+    access: Access
     topic: str
     tags: str
     offset: Offset
@@ -51,7 +52,7 @@ class Tail:
         async def read(output: Output) -> None:
             printed = 0
             async with (
-                Reader(self.name_servers) as reader,
+                Reader(self.access.name_servers, **self.access.client_options()) as reader,
                 reader.open(
                     self.topic, start=self.offset.start(), stop_at_end=stop_at_end, tags=self.tags
                 ) as messages,
@@ -85,7 +86,7 @@ class Tail:
                 if printed == self.count:
                     enough.cancel()
 
-            async with ClientInstance(self.name_servers) as client:
+            async with ClientInstance(self.access.name_servers, **self.access.client_options()) as client:
                 # A consumer waits for what is not there; a user wants to be told of a slip of the pen.
                 await client.routes.get(self.topic)
                 await self._say_where_a_new_group_starts(client, group)

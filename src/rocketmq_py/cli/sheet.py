@@ -1,0 +1,135 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Form(enum.StrEnum):
+    """How a command prints what it found."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def takes_form(function: Function) -> Function:
+    """Give a command the option ``-o``; it gets it as ``form``."""
+    option = click.option(
+        "-o", "form", type=click.Choice([form.value for form in Form]), default=Form.TABLE.value,
+        show_default=True, callback=lambda _, __, value: Form(value),
+        help="Tables (wide ones have all columns), or JSON: one document, or a line for each.",
+    )  # fmt: skip
+    return option(function)
+
+
+@attrs.frozen
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: what stands above it.
+        right: whether it holds numbers.
+        wide: whether it is left out of a plain table.
+    """
+
+    title: str
+    right: bool = False
+    wide: bool = False
+
+
+@attrs.frozen
+class Sheet:
+    """A table.
+
+    Attributes:
+        columns: its columns.
+        rows: their values; None is shown as ``-``.
+        title: what stands above it, if anything.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[object]]
+    title: str | None = None
+
+
+def show(form: Form, value: Any, sheets: Sequence[Sheet]) -> None:
+    """Print ``value`` as JSON, or the tables that show the same."""
+    if form is Form.JSON:
+        text = _json(value, indent=2) + "\n"
+    elif form is Form.JSONL:
+        lines = value if isinstance(value, list) else [value]
+        text = "".join(_json(line, indent=0) + "\n" for line in lines)
+    else:
+        text = "\n".join(_table(sheet, wide=form is Form.WIDE) for sheet in sheets)
+    click.echo(text, nl=False)
+
+
+def _json(value: Any, *, indent: int) -> str:
+    import msgspec
+
+    data = msgspec.json.encode(value)
+    return (msgspec.json.format(data, indent=indent) if indent else data).decode()
+
+
+def _table(sheet: Sheet, *, wide: bool) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    chosen = [index for index, column in enumerate(sheet.columns) if wide or not column.wide]
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for index in chosen:
+        column = sheet.columns[index]
+        table.add_column(
+            column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=column.right
+        )
+    for row in sheet.rows:
+        table.add_row(*[Text(_cell(row[index])) for index in chosen])
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    lines = io.StringIO()
+    console = Console(
+        file=lines,
+        force_terminal=is_terminal,
+        no_color=bool(os.environ.get("NO_COLOR")),
+        # Who reads a pipe wants a line for each row, however long it is.
+        width=shutil.get_terminal_size().columns if is_terminal else 10_000,
+    )
+    if sheet.title is not None:
+        console.print(Text(sheet.title, style="bold"))
+    console.print(table)
+    return "".join(line.rstrip() + "\n" for line in lines.getvalue().splitlines())
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, tuple | list):
+        return ", ".join(str(one) for one in value) or "-"
+    return str(value)
+
+
+def at(time_ms: int | None) -> str | None:
+    """Return a time of epoch milliseconds as people here write it."""
+    if time_ms is None:
+        return None
+    return datetime.datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")

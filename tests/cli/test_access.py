@@ -1,0 +1,140 @@
+"""Credentials, namespaces and named clusters at the command line."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.cli import main
+from rocketmq_py.cli.access import Access
+from tests.cli.command import run_cli
+
+SECRET = "very-secret"
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[str]:
+    """The name server of a broker that answers signed requests only."""
+    async with EmbeddedBroker(access_keys={"alice": SECRET}) as broker:
+        yield broker.name_server_address
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"ROCKETMQ_CONFIG": str(tmp_path / "config.toml")}
+
+
+async def test_every_command_signs(guarded: str, env: dict[str, str], tmp_path: Path) -> None:
+    secret_file = tmp_path / "secret"
+    secret_file.write_text(f"{SECRET}\n")
+    access = ["-n", guarded, "--access-key", "alice", "--secret-key", f"@{secret_file}"]
+    for arguments in (
+        ["topic", "create", "T", "--queues", "1"],
+        ["send", "-t", "T", "hello"],
+        ["topic", "describe", "T"],
+    ):
+        ended = await run_cli(*arguments, *access, env=env)
+        assert ended.code == 0, ended.err
+    tailed = await run_cli("tail", "-t", "T", "-o", "beginning", "-e", *access, env=env)
+    assert (tailed.code, tailed.out) == (0, b"hello\n")
+    in_environment = {**env, "ROCKETMQ_ACCESS_KEY": "alice", "ROCKETMQ_SECRET_KEY": SECRET}
+    ended = await run_cli("topic", "describe", "T", "-n", guarded, env=in_environment)
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("command", [["topic", "create", "T"], ["send", "-t", "T", "x"]], ids=str)
+async def test_who_is_not_let_in_is_told_without_the_secret(
+    guarded: str, env: dict[str, str], command: list[str]
+) -> None:
+    ended = await run_cli(
+        *command, "-n", guarded, env={**env, "ROCKETMQ_ACCESS_KEY": "alice", "ROCKETMQ_SECRET_KEY": "wrong"}
+    )
+    assert (ended.code, ended.out) == (1, b"")
+    assert "denies access" in ended.err
+    assert "wrong" not in ended.err
+
+
+async def test_a_named_cluster(guarded: str, env: dict[str, str]) -> None:
+    settings = [f"name_servers={guarded}", "access_key=alice", f"secret_key={SECRET}", "namespace=tenant"]
+    assert (await run_cli("config", "set", "prod", *settings, env=env)).code == 0
+    file = Path(env["ROCKETMQ_CONFIG"])
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    created = await run_cli("topic", "create", "T", "-C", "prod", env=env)
+    assert (created.code, created.err) == (0, "")
+    assert (await run_cli("config", "use", "prod", env=env)).code == 0
+    described = await run_cli("topic", "describe", "T", "-o", "json", env=env)
+    assert json.loads(described.out)["topic"] == "T"
+    outside = await run_cli("topic", "describe", "tenant%T", "-C", "prod", "--namespace", "other", env=env)
+    assert outside.code == 1
+    shown = await run_cli("config", "show", env=env)
+    assert shown.out.decode().splitlines() == [
+        f"name_servers = {guarded}",
+        "access_key = alice",
+        "secret_key = (not shown)",
+        "namespace = tenant",
+    ]
+    listed = await run_cli("config", "list", env=env)
+    assert listed.out.decode().splitlines() == [f"# {file}", f"* prod  {guarded}"]
+
+    file.chmod(0o644)
+    warned = await run_cli("topic", "describe", "T", env=env)
+    assert warned.code == 0
+    assert warned.err == f"rocketmq-py: {file} holds a secret, and others may read it: chmod 600\n"
+    assert (await run_cli("config", "set", "prod", f"secret_key=@{file}.secret", env=env)).code == 0
+    file.chmod(0o644)
+    assert "holds a secret" not in (await run_cli("config", "list", env=env)).err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("current = [", "is no TOML"),
+        ("current = 1", 'must hold current = "NAME"'),
+        ("[clusters.a]\nname_server = 'x'", "has a setting 'name_server', which there is not"),
+        ("[clusters.a]\ntls = 'yes'", "tls of cluster 'a' must be true or false"),
+        ("[clusters.a]\nca = 1", "ca of cluster 'a' must be a text"),
+        ("clusters = 1", 'must hold current = "NAME"'),
+        ("current = 'b'\n[clusters.a]\n", "has no cluster 'b'; it has a"),
+    ],
+)
+def test_a_file_that_says_what_it_should_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    monkeypatch.setenv("ROCKETMQ_CONFIG", str(file))
+    result = CliRunner().invoke(main, ["topic", "list"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_settings_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETMQ_CONFIG", str(tmp_path / "config.toml"))
+    for arguments, words in (
+        (["set", "a", "nothing=1"], "there is no setting 'nothing'"),
+        (["set", "a", "tls=yes"], "tls is true or false"),
+        (["use", "a"], "has no cluster 'a'; it has none"),
+        (["show"], "no cluster is used"),
+    ):
+        result = CliRunner().invoke(main, ["config", *arguments])
+        assert result.exit_code in (1, 2)
+        assert words in result.stderr
+
+
+def test_a_secret_shows_nowhere() -> None:
+    access = Access(access_key="alice", secret_key=SECRET, security_token="token")
+    assert SECRET not in repr(access)
+    assert "token=" not in repr(access).replace("security_token", "")
+    assert SECRET not in repr(access.client_options())
+
+
+def test_what_encrypts() -> None:
+    assert "tls" not in Access().client_options()
+    assert Access(insecure=True).client_options()["tls"].verify is False  # type: ignore[union-attr]
+    assert Access(tls=True).client_options()["tls"].verify is True  # type: ignore[union-attr]

@@ -1,0 +1,160 @@
+"""What commands that administer a cluster print and end with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rocketmq_py import Client, Message
+from rocketmq_py.cli import main
+from tests.cli.command import run_cli
+
+
+async def run_json(address: str, *arguments: str) -> object:
+    ended = await run_cli(*arguments, "-n", address, "-o", "json")
+    assert (ended.code, ended.err) == (0, ""), ended.err
+    return json.loads(ended.out)
+
+
+async def test_a_topic_from_its_beginning_to_its_end(address: str) -> None:
+    assert await run_json(address, "topic", "create", "Orders", "--queues", "4") == {
+        "topic": "Orders",
+        "brokers": ["broker-a"],
+    }
+    described = await run_json(address, "topic", "describe", "Orders")
+    assert isinstance(described, dict)
+    assert (described["topic"], described["type"], described["messages"]) == ("Orders", "NORMAL", 0)
+    assert described["brokers"][0]["read_queues"] == 4
+    assert [queue["queue"] for queue in described["queues"]] == [0, 1, 2, 3]
+    altered = await run_cli("topic", "alter", "Orders", "--queues", "6", "-n", address)
+    assert (altered.code, altered.out) == (0, b"topic Orders: altered on broker-a\n")
+    again = await run_cli("topic", "create", "Orders", "-n", address)
+    assert (again.code, again.out) == (1, b"")
+    assert again.err == "rocketmq-py: topic 'Orders' exists already on broker-a\n"
+    deleted = await run_cli("topic", "delete", "Orders", "--yes", "-n", address)
+    assert (deleted.code, deleted.out) == (0, b"topic Orders: deleted on broker-a\n")
+    gone = await run_cli("topic", "describe", "Orders", "-n", address)
+    assert (gone.code, gone.out) == (1, b"")
+    assert gone.err == f"rocketmq-py: topic 'Orders' does not exist (asked {address})\n"
+
+
+async def test_a_table_has_a_line_for_each_row_and_no_colours(address: str) -> None:
+    await run_json(address, "topic", "create", "Orders", "--queues", "2")
+    table = await run_cli("topic", "describe", "Orders", "-n", address)
+    lines = table.out.decode().splitlines()
+    assert lines[0] == "Orders: NORMAL, 0 messages"
+    assert lines[1].split() == [
+        *("BROKER", "ADDRESS", "READ", "QUEUES", "WRITE", "QUEUES", "PERMISSION", "ORDER", "ATTRIBUTES")
+    ]
+    assert [line.split() for line in lines[-2:]] == [
+        ["broker-a", "0", "0", "0", "0", "-"],
+        ["broker-a", "1", "0", "0", "0", "-"],
+    ]
+    assert "\x1b" not in table.out.decode()
+    assert all(line == line.rstrip() for line in lines)
+
+
+async def test_a_groups_lag_and_its_reset(address: str) -> None:
+    async with Client(address) as client:
+        async with client.admin() as admin:
+            await admin.topics.create("Orders", queues=4)
+        queues = (await client.routes.get("Orders")).write_queues
+        async with client.producer("senders") as producer:
+            for number in range(60):
+                await producer.send(Message("Orders", b"x"), queue=queues[number % 4])
+        async with client.reader() as reader:
+            await reader.commit("billing", dict.fromkeys(queues, 0))
+    described = await run_json(address, "group", "describe", "billing")
+    assert isinstance(described, dict)
+    assert (described["group"], described["lag"], described["members"]) == ("billing", 60, [])
+    (topic,) = described["topics"]
+    assert (topic["topic"], topic["lag"], len(topic["queues"])) == ("Orders", 60, 4)
+    assert {queue["lag"] for queue in topic["queues"]} == {15}
+
+    reset = ("group", "reset", "billing", "--topic", "Orders")
+    moves = await run_json(address, *reset, "--to", "latest", "--dry-run")
+    assert isinstance(moves, list)
+    assert [(move["queue"], move["before"], move["after"]) for move in moves] == [
+        (number, 0, 15) for number in range(4)
+    ]
+    refused = await run_cli(*reset, "--to", "latest", "-n", address)
+    assert (refused.code, refused.out) == (2, b"")
+    assert "needs --yes" in refused.err
+    for place, lag in (("latest", 0), ("earliest", 60), ("5", 40), ("@0", 60)):
+        await run_json(address, *reset, "--to", place, "--yes")
+        described = await run_json(address, "group", "describe", "billing")
+        assert isinstance(described, dict)
+        assert described["lag"] == lag, place
+    await run_json(address, "group", "reset", "billing", "--to", "latest", "--yes")
+    line = b'{"broker": "broker-a", "queue": 2, "offset": 7, "after": 1}\n'
+    ended = await run_cli(*reset, "--file", "-", "--yes", "-n", address, stdin=line)
+    assert ended.code == 0, ended.err
+    described = await run_json(address, "group", "describe", "billing")
+    assert isinstance(described, dict)
+    assert described["lag"] == 8
+
+
+async def test_json_lines_have_a_line_for_each(address: str) -> None:
+    async with Client(address) as client, client.admin() as admin:
+        await admin.topics.create("Orders", queues=2)
+        async with client.reader() as reader:
+            queues = (await client.routes.get("Orders")).read_queues
+            await reader.commit("billing", dict.fromkeys(queues, 0))
+    ended = await run_cli(
+        *("group", "reset", "billing", "--to", "latest", "--dry-run", "-o", "jsonl", "-n", address)
+    )
+    assert [json.loads(line)["queue"] for line in ended.lines] == [0, 1]
+
+
+async def test_nobody_is_there(unused_address: str) -> None:
+    ended = await run_cli("topic", "list", "-n", unused_address)
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert line.startswith("rocketmq-py: no name server answered")
+
+
+async def test_a_group_that_is_not_there(address: str) -> None:
+    ended = await run_cli("group", "describe", "nobody", "-n", address)
+    assert (ended.code, ended.out) == (1, b"")
+    assert ended.err == f"rocketmq-py: group 'nobody' does not exist (asked {address})\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["topic", "create", "a b"], "may hold only letters"),
+        (["topic", "create", "T", "--queues", "0"], "0 is not in the range"),
+        (["topic", "alter", "T"], "nothing to change"),
+        (["group", "alter", "g"], "nothing to change"),
+        (["group", "reset", "g", "--topic", "T"], "give one of --to, --as-group and --file"),
+        (["group", "reset", "g", "--to", "latest", "--as-group", "h"], "give one of --to"),
+        (["group", "reset", "g", "--to", "yesterday"], "none of earliest, latest, @MS and OFFSET"),
+        (["group", "reset", "g", "--to", "-1"], "none of earliest, latest, @MS and OFFSET"),
+        (["topic", "delete", "T"], "needs --yes"),
+        (["group", "delete", "g"], "needs --yes"),
+        (["broker", "config", "b", "a=1"], "needs --yes"),
+        (["broker", "config", "b", "a"], "'a' is not NAME=VALUE"),
+        (["topic", "list", "-o", "yaml"], "'yaml' is not one of"),
+        (["topic", "list", "--access-key", "k"], "--secret-key is missing"),
+        (["topic", "list", "--secret-key", "@/no/such/file"], "cannot read /no/such/file"),
+    ],
+)
+def test_a_wrong_command_line(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    "text", ["not json\n", '{"broker": "b", "queue": -1, "offset": 0}\n', '{"queue": 1}\n']
+)
+def test_offsets_in_a_file_that_are_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "offsets.jsonl"
+    file.write_text(f'{{"broker": "b", "queue": 1, "offset": 0}}\n\n{text}')
+    result = CliRunner().invoke(main, ["group", "reset", "g", "--topic", "T", "--file", str(file), "--yes"])
+    assert result.exit_code == 2
+    assert "line 3 of the offsets" in result.stderr
