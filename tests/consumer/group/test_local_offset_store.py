@@ -307,6 +307,50 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_end(
     assert OffsetFile(path).read() == {QUEUE: 6}
 
 
+async def test_a_write_that_outlasts_its_consumer_does_not_replace_what_the_next_one_writes(
+    offsets: LocalOffsetStore, client: ClientInstance, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await offsets.open()
+    go, hangs, sync = threading.Event(), threading.Event(), os.fsync
+
+    def hang(descriptor: int) -> None:
+        hangs.set()
+        go.wait()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", hang)
+    offsets.update(QUEUE, 5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(offsets.write)
+        while not hangs.is_set():
+            await trio.sleep(0.001)
+        nursery.start_soon(offsets.write)  # waits for the first
+        await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    offsets.close()
+    second = LocalOffsetStore(client, "g", path, interval=5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(second.open)
+        await trio.sleep(0.01)
+        go.set()
+    second.update(OTHER, 9)
+    await second.write()
+    second.close()
+    assert OffsetFile(path).read()[OTHER] == 9
+    assert await second.read(QUEUE) in (5, None)
+
+
+def test_who_had_it_open_before_writes_no_more(path: Path) -> None:
+    first, second = OffsetFile(path), OffsetFile(path)
+    first.open()
+    first.write(OLD, 1)
+    assert second.open() == OLD
+    first.write({}, 2)
+    assert second.read() == OLD
+    second.write(NEW, 1)
+    assert OffsetFile(path).read() == NEW
+
+
 async def test_cancelled_at_any_of_its_awaits(client: ClientInstance, path: Path) -> None:
     numbers = itertools.count(1)
 

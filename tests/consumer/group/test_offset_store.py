@@ -97,6 +97,24 @@ async def test_where_a_group_begins(consume_from: ConsumeFrom, queue: MessageQue
     assert {request.fields["timestamp"] for request in searches} <= {"1234"}
 
 
+async def test_a_commit_after_one_that_failed_is_sent_and_has_its_own_outcome(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The offset that was confirmed before the failure: nobody knows what the broker has now."""
+    broker = Offsets(committed=5)
+    async with offsets_of(broker) as (offsets, _, _):
+        await offsets.read(QUEUE)
+        broker.refuse = True
+        offsets.update(QUEUE, 7)
+        assert list(await offsets.confirm([QUEUE])) == [QUEUE]
+        broker.refuse = False
+        offsets.update(QUEUE, 5)
+        assert await offsets.confirm([QUEUE]) == {}
+        assert [offset for *_, offset, _ in broker.commits] == [5]
+        assert await offsets.confirm([QUEUE]) == {}
+        assert len(broker.commits) == 1
+
+
 @pytest.mark.parametrize("consume_from", ConsumeFrom)
 async def test_a_broker_may_choose_the_beginning_unless_a_time_was_given(consume_from: ConsumeFrom) -> None:
     broker = Offsets(committed=0)

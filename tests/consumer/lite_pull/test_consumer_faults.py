@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,7 +18,8 @@ import trio.testing
 import rocketmq_py.consumer
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
+from rocketmq_py.consumer import ConsumeFrom, ConsumerHook, LitePullConsumer
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
@@ -225,6 +228,142 @@ async def test_a_queue_that_is_lost_gives_nothing_more(client: ClientInstance, f
         assert await consumer.committed(lost) == 5
         await consumer.assign([lost])
         assert await offsets_of(consumer, 25) == list(range(5, 30))
+
+
+async def test_another_filter_is_that_of_the_pull_under_way_too() -> None:
+    """What it would bring was chosen by the old one, and what that leaves out would be passed over."""
+    held_back: list[tuple[Connection, Command]] = []
+    wanted: list[str] = []
+
+    def hold_back(connection: Connection, request: Command) -> bool:
+        if request.code != RequestCode.PULL_MESSAGE:
+            return False
+        wanted.append(request.fields["subscription"])
+        if request.fields["subscription"] == "*":
+            return False
+        held_back.append((connection, request))
+        return True
+
+    broker = Broker(hold_back)
+    async with (
+        scripted_cluster(broker, queues=1) as cluster,
+        consumer_of(cluster.address) as consumer,
+    ):
+        await consumer.assign([QUEUE], "A")
+        while not held_back:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        await consumer.assign([QUEUE])
+        answer_pull(*held_back[0], count=64)
+        assert await offsets_of(consumer, 40) == list(range(40))
+        await consumer.assign([QUEUE])
+        assert await offsets_of(consumer, 1) == [40]
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert all(offset % 32 == 0 for _, offset in broker.pulled), "nothing has changed"
+        await consumer.assign([QUEUE], "A")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (wanted[-1], broker.pulled[-1]) == ("A", (0, 41)), "what waited was chosen otherwise"
+
+
+async def test_a_paused_queue_does_not_starve_the_others() -> None:
+    async with (
+        scripted_cluster(Broker(), queues=2) as cluster,
+        consumer_of(cluster.address, pull_threshold_for_all=64, pull_threshold_for_queue=64) as consumer,
+    ):
+        await consumer.assign([OTHER])
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        consumer.pause()
+        await consumer.assign([QUEUE, OTHER])
+        assert await offsets_of(consumer, 320) == list(range(320))
+        consumer.pause([QUEUE])
+        consumer.resume([OTHER])
+        assert await offsets_of(consumer, 320) == list(range(320))
+
+
+async def test_one_task_polls_at_a_time() -> None:
+    """What another poll has just taken would be done with before it is returned."""
+    entered, go = trio.Event(), trio.Event()
+
+    class Slow(ConsumerHook):
+        async def before_consume(self, context: object) -> None:
+            entered.set()
+            await go.wait()
+
+    async with (
+        scripted_cluster(Broker(), queues=1) as cluster,
+        consumer_of(cluster.address) as consumer,
+    ):
+        await consumer.assign([QUEUE])
+        consumer.add_hook(Slow())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.poll)
+            await entered.wait()
+            for poll in (consumer.poll, lambda: anext(consumer)):
+                with pytest.raises(ConfigurationError, match="another task polls this consumer"):
+                    await poll()
+            go.set()
+        assert len(await consumer.poll()) == 32
+
+
+async def test_what_hooks_are_called_for_is_not_committed() -> None:
+    """If the poll is cancelled then, it comes again."""
+    entered = trio.Event()
+
+    class Endless(ConsumerHook):
+        async def before_consume(self, context: object) -> None:
+            entered.set()
+            await trio.sleep_forever()
+
+    broker = Broker()
+    async with (
+        scripted_cluster(broker, queues=1) as cluster,
+        consumer_of(cluster.address, auto_commit=False) as consumer,
+    ):
+        await consumer.assign([QUEUE])
+        remove = consumer.add_hook(Endless())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.poll)
+            await entered.wait()
+            await consumer.commit()
+            nursery.cancel_scope.cancel()
+        remove()
+        assert set(broker.committed) <= {0}
+        assert await offsets_of(consumer, 32) == list(range(32))
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+async def test_its_work_grows_with_its_queues_and_not_with_their_square(crowded: bool) -> None:
+    few, many = [await calls_for(queues, crowded=crowded) for queues in (50, 400)]
+    assert many < 8 * few * 1.5
+
+
+async def calls_for(queues: int, *, crowded: bool) -> int:
+    """Return how many functions of consumers are called until each queue has given a message."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        if event == "call" and "rocketmq_py/consumer" in frame.f_code.co_filename:
+            calls += 1
+
+    def give_one(connection: Connection, request: Command) -> bool:
+        if request.code != RequestCode.PULL_MESSAGE:
+            return False
+        if request.fields["queueOffset"] == "0":
+            answer_pull(connection, request, count=1)
+        return True
+
+    async with (
+        scripted_cluster(Broker(give_one), queues=queues) as cluster,
+        consumer_of(cluster.address, pull_threshold_for_all=queues // 2 if crowded else 10_000) as consumer,
+    ):
+        wanted = await consumer.queues("T")
+        sys.setprofile(count)
+        try:
+            await consumer.assign(wanted)
+            assert await offsets_of(consumer, queues) == [0] * queues
+        finally:
+            sys.setprofile(None)
+    return calls
 
 
 # Faults

@@ -11,8 +11,10 @@ import trio
 import trio.testing
 
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.pull.queue_puller import RawPulled
+from rocketmq_py.consumer.read.chunk_buffer import Buffer
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
-from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER
+from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, ReadAhead
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
 from rocketmq_py.message import MessageQueue
@@ -178,6 +180,33 @@ async def test_brokers_may_come_to_give_more() -> None:
     asked = [most for _, most in sorted(broker.asked)]
     assert asked[: RELEARN_AFTER + 2] == [RAW_BATCH_SIZE, *[8] * RELEARN_AFTER, RAW_BATCH_SIZE]
     assert asked[RELEARN_AFTER + 2] == 32
+
+
+async def test_what_is_given_up_is_not_pulled_to_its_end() -> None:
+    started: list[int] = []
+    ended: list[int] = []
+
+    async def pull(start: int, end: int) -> RawPulled:
+        started.append(start)
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(start)
+
+    async with trio.open_nursery() as nursery:
+        buffer = Buffer(100, lines=1)
+        ahead = ReadAhead(nursery, pull, buffer)
+        ahead.learn(8, 8, is_limited=False)
+        ahead.start(0, 100, depth=4, size=20)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (sorted(started), ended) == ([0, 8, 16, 24], [])
+        ahead.make_space(60)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(ended) == [16, 24]
+        ahead.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(ended) == sorted(started)
+        assert not nursery.child_tasks
 
 
 async def test_nothing_is_read_ahead_where_offsets_may_be_passed_over() -> None:

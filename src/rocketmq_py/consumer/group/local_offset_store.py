@@ -15,7 +15,7 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.group.failure_log import FailureLog
-from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolError
+from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ResetOffsets
 
@@ -41,6 +41,17 @@ def offsets_path(folder: Path, client: ClientInstance, group: str) -> Path:
     return folder / owner / client.namespace.wrap_group(group) / "offsets.json"
 
 
+@attrs.define(eq=False)
+class _Turn:
+    """Who may write to a path. A write that was abandoned may outlast the consumer that it was for."""
+
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+    owner: OffsetFile | None = None
+
+
+_turns: dict[Path, _Turn] = {}
+
+
 class OffsetFile:
     """Offsets in a file, in the form of Java's ``LocalFileOffsetStore``.
 
@@ -53,9 +64,15 @@ class OffsetFile:
         self.path = path
         self._backup = path.with_name(f"{path.name}.bak")
         self._new = path.with_name(f"{path.name}.tmp")
-        self._writing = threading.Lock()
+        self._turn = _turns.setdefault(path, _Turn())
         self._newest = 0
         self._is_sound = True
+
+    def open(self) -> dict[MessageQueue, int]:
+        """Read, as :meth:`read` does, when no write is under way; those who had it open write no more."""
+        with self._turn.lock:
+            self._turn.owner = self
+            return self.read()
 
     def read(self) -> dict[MessageQueue, int]:
         """Return the offsets; none if there is no file.
@@ -86,8 +103,8 @@ class OffsetFile:
         Raises OSError; the offsets that were there before are there still.
         """
         data = ResetOffsets(offsets).encode()
-        with self._writing:
-            if number <= self._newest:
+        with self._turn.lock:
+            if number <= self._newest or self._turn.owner not in (self, None):
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -158,7 +175,7 @@ class LocalOffsetStore:
             )
         _in_use.add(path)
         try:
-            table = await trio.to_thread.run_sync(self._file.read, abandon_on_cancel=True)
+            table = await trio.to_thread.run_sync(self._file.open, abandon_on_cancel=True)
         except BaseException:
             self.close()
             raise
@@ -213,4 +230,9 @@ class LocalOffsetStore:
             self._written = offsets
             self._failure_log.succeeded(what)
 
-    confirm = write
+    async def confirm(
+        self, queues: Iterable[MessageQueue] | None = None
+    ) -> Mapping[MessageQueue, RocketMQError]:
+        """Write as :meth:`write` does; there is no failure to return."""
+        await self.write(queues)
+        return {}

@@ -49,8 +49,10 @@ class OffsetStore(Protocol):
     async def write(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Write the offsets of the queues (None for all) that have changed. Failures are logged."""
 
-    async def confirm(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Write them, and return when they are safe. Failures are logged."""
+    async def confirm(
+        self, queues: Iterable[MessageQueue] | None = None
+    ) -> Mapping[MessageQueue, RocketMQError]:
+        """Write them, and return when they are safe. Failures are logged, and returned."""
 
 
 class RemoteOffsetStore:
@@ -74,7 +76,6 @@ class RemoteOffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, Place] = {}
         self._confirmed: dict[MessageQueue, Place] = {}
-        self._failures: dict[MessageQueue, RocketMQError] = {}
         self._entries: set[tuple[str, str]] = set()  # address and topic
         self._first_commits: defaultdict[tuple[str, str], trio.Lock] = defaultdict(trio.Lock)
 
@@ -111,16 +112,11 @@ class RemoteOffsetStore:
         """Write no more of the queue: it is another member's now."""
         for table in (self._offsets, self._written, self._confirmed):
             table.pop(queue, None)
-        self._failures.pop(queue, None)
 
     def written(self, queue: MessageQueue) -> int | None:
         """Return the offset that the broker was last told, or said; None if neither was."""
         written = self._written.get(queue)
         return written and written[1]
-
-    def failure(self, queue: MessageQueue) -> RocketMQError | None:
-        """Return why the last :meth:`confirm` failed for a queue; None if it did not."""
-        return self._failures.get(queue)
 
     def has_entry(self, queue: MessageQueue) -> bool:
         """Whether the broker has an entry for the group and the topic: if so, a pull may carry the offset."""
@@ -157,24 +153,28 @@ class RemoteOffsetStore:
         self._written[queue] = address, offset
         self._confirmed.pop(queue, None)  # it is no longer what the broker has
 
-    async def confirm(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    async def confirm(
+        self, queues: Iterable[MessageQueue] | None = None
+    ) -> Mapping[MessageQueue, RocketMQError]:
         """Write the offsets of the queues (None for all) that have changed since a broker last confirmed one.
 
-        Failures are logged.
+        Failures are logged. Returns those of this call.
         """
+        failures: dict[MessageQueue, RocketMQError] = {}
         async with trio.open_nursery() as nursery:
             for queue in self._offsets if queues is None else queues:
                 if not self._is_in(self._confirmed, queue):
-                    nursery.start_soon(self._confirm_one, queue)
+                    nursery.start_soon(self._confirm_one, queue, failures)
+        return failures
 
-    async def _confirm_one(self, queue: MessageQueue) -> None:
+    async def _confirm_one(self, queue: MessageQueue, failures: dict[MessageQueue, RocketMQError]) -> None:
         offset = self._offsets.get(queue)
         if offset is None:
             return  # forgotten while the others were written
         try:
             await self._commit(queue, offset)
         except RocketMQError as error:
-            self._failures[queue] = error
+            failures[queue] = error
             logger.warning(
                 "group %s: offset %d of %s not committed: %s",
                 self._group, offset, queue_name(queue), error,
@@ -193,9 +193,14 @@ class RemoteOffsetStore:
         if queue not in self._offsets:
             return  # forgotten meanwhile
         address = self._client.brokers.offsets_address(queue)
-        await self._client.brokers.commit_offset(self._group, queue, offset)
+        try:
+            await self._client.brokers.commit_offset(self._group, queue, offset)
+        except BaseException:
+            # It may have arrived: what was there before is the broker's no more for certain.
+            self._written.pop(queue, None)
+            self._confirmed.pop(queue, None)
+            raise
         self._written[queue] = self._confirmed[queue] = address, offset
-        self._failures.pop(queue, None)
         self._entries.add((address, queue.topic))
 
     def _is_in(self, table: Mapping[MessageQueue, Place], queue: MessageQueue) -> bool:

@@ -13,8 +13,8 @@ from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.offset_store import starting_offset
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
-from rocketmq_py.consumer.lite_pull.message_line import PollLine
 from rocketmq_py.consumer.lite_pull.offsets import PolledOffsets
+from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.flow_control import FlowLimits
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
@@ -33,7 +33,7 @@ NO_SPACE = -1
 """The bound for one queue's messages that not even an empty queue keeps to."""
 
 
-class PolledQueues:
+class Assignment:
     """Queues, each with its pull loop, that a user polls. Java: ``AssignedMessageQueue``.
 
     Args:
@@ -45,7 +45,7 @@ class PolledQueues:
         statistics: counts what is pulled and polled.
 
     Attributes:
-        line: what waits to be polled.
+        buffer: what waits to be polled.
         topics: gives the topics of which there are queues now.
         pull_anew: has a topic's queues pulled anew.
         infos: what operators see of the queues.
@@ -68,6 +68,7 @@ class PolledQueues:
         self._timestamp_ms = timestamp_ms
         self._on_assignment = on_assignment
         self._offsets = PolledOffsets(client, config.group, auto_commit=config.auto_commit)
+        self.buffer = PollBuffer()
         self._queues = AssignedQueues(
             client,
             self._pulling,
@@ -76,9 +77,9 @@ class PolledQueues:
             begin_at=self._begin_at,
             limits=self._limits,
             statistics=statistics,
+            on_dropped=self.buffer.count,
         )
         self._is_crowded = False
-        self.line = PollLine()
         self.topics = self._queues.topics
         self.pull_anew = self._queues.pull_anew
         self.look_for_progress = self._queues.look_for_progress
@@ -87,7 +88,7 @@ class PolledQueues:
 
     def open(self, nursery: trio.Nursery) -> None:
         """Have the pull loops run in ``nursery``."""
-        self._queues.open(nursery, self.line.offer)
+        self._queues.open(nursery, self.buffer.offer)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that there are now, sorted."""
@@ -95,9 +96,9 @@ class PolledQueues:
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Have these queues of the topic and no other; of those that are lost, the offsets are committed."""
-        before = set(self._of_topic(topic))
+        before = set(self._queues.of_topic(topic))
         await self._queues.assign(topic, queues)
-        after = set(self._of_topic(topic))
+        after = set(self._queues.of_topic(topic))
         if before == after:
             return
         self._look_for_room()
@@ -113,12 +114,13 @@ class PolledQueues:
 
     def pause(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
         """Pull and hand out nothing of these queues (None for all), or go on; pass over those of others."""
-        wanted = None if queues is None else set(queues)
-        for loop in self._queues:
-            if wanted is None or loop.queue in wanted:
+        loops = list(self._queues) if queues is None else list(map(self._queues.find, set(queues)))
+        for loop in loops:
+            if loop is not None:
                 loop.pause(paused)
                 if loop.held is not None:
-                    self.line.offer(loop.held)
+                    self.buffer.offer(loop.held)
+        self._look_for_room()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from ``offset`` in a queue. Raises NotAssignedError."""
@@ -127,8 +129,15 @@ class PolledQueues:
 
     def settle(self) -> None:
         """Be done with everything that was polled."""
-        if self.line.settle() and self._is_crowded:
+        if self.buffer.settle():
             self._look_for_room()
+
+    def refilter(self, topic: str) -> None:
+        """Have a topic's queues, of which other messages are wanted now, go on where they are."""
+        for queue in self._queues.of_topic(topic):
+            loop = self._queues.find(queue)
+            if loop is not None and loop.safe_offset is not None:
+                loop.begin_again(loop.safe_offset)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
         """Commit now: these offsets, or (None) everything that was polled. Raises the first error."""
@@ -153,16 +162,13 @@ class PolledQueues:
         """Give up all queues; what is done with is committed, unless that is left to the user."""
         await self._queues.leave()
 
-    def _of_topic(self, topic: str) -> list[MessageQueue]:
-        return [loop.queue for loop in self._queues if loop.queue.topic == topic]
-
     def _loop_of(self, queue: MessageQueue) -> PullLoop:
-        for loop in self._queues:
-            if loop.queue == queue:
-                return loop
-        raise NotAssignedError(
-            f"{queue_name(queue)} is not assigned to this consumer of group {self._config.group!r} (now)"
-        )
+        loop = self._queues.find(queue)
+        if loop is None:
+            raise NotAssignedError(
+                f"{queue_name(queue)} is not assigned to this consumer of group {self._config.group!r} (now)"
+            )
+        return loop
 
     async def _begin_at(self, queue: MessageQueue) -> int:
         config = self._config
@@ -172,17 +178,14 @@ class PolledQueues:
 
     def _limits(self, queues: int) -> FlowLimits:
         limits = self._pulling.flow_limits(queues)
-        if self._count() <= self._config.pull_threshold_for_all:
+        if self.buffer.total <= self._config.pull_threshold_for_all:
             return limits
         self._is_crowded = True
         return FlowLimits(NO_SPACE, limits.size, limits.span)
 
-    def _count(self) -> int:
-        return sum(len(loop.held) for loop in self._queues if loop.held is not None)
-
     def _look_for_room(self) -> None:
         """Have all loops go on that wait because there was too much in all queues together."""
-        if self._count() <= self._config.pull_threshold_for_all:
+        if self._is_crowded and self.buffer.total <= self._config.pull_threshold_for_all:
             self._is_crowded = False
             for loop in self._queues:
                 loop.look_for_room()

@@ -15,7 +15,7 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import check_condition, subscription_of
-from rocketmq_py.consumer.lite_pull.assignment import AssignmentListener, PolledQueues
+from rocketmq_py.consumer.lite_pull.assignment import Assignment, AssignmentListener
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
 from rocketmq_py.consumer.pull.queue_puller import queue_name
@@ -24,6 +24,7 @@ from rocketmq_py.consumer.read.range import first_at
 from rocketmq_py.consumer.read.stream import YIELD_EVERY
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import ALL
 
 MAX_POLLED = 32
@@ -90,7 +91,7 @@ class LitePullConsumer(GroupConsumer):
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = now_ms() - HALF_AN_HOUR_MS
-        self._queues = PolledQueues(
+        self._queues = Assignment(
             self.client,
             self.config,
             self._subscriptions,
@@ -103,6 +104,7 @@ class LitePullConsumer(GroupConsumer):
         )
         self._assigns = False
         self._ends_with_error = False
+        self._is_polled = False
         self._until_yield = YIELD_EVERY
 
     # What it reads
@@ -129,7 +131,8 @@ class LitePullConsumer(GroupConsumer):
         What was polled before is done with.
 
         Args:
-            queues: the queues; see :meth:`queues`. Those that it had before go on where they are.
+            queues: the queues; see :meth:`queues`. Those that it had before go on where they are, with
+                messages of the new choice from there on.
             tags: which messages of them, as for :meth:`subscribe`.
             sql: the same.
 
@@ -160,7 +163,11 @@ class LitePullConsumer(GroupConsumer):
             await check_condition(self.client, self.config.group, subscription)
         self._queues.settle()
         self._assigns = True
+        before = dict(self._subscriptions)
         self._subscriptions.replace(subscriptions)
+        for subscription in subscriptions:
+            if not _want_the_same(before.get(subscription.topic), subscription):
+                self._queues.refilter(subscription.topic)
         for topic in {*self._queues.topics(), *wanted}:
             await self._queues.assign(topic, wanted.get(topic, ()))
 
@@ -185,8 +192,8 @@ class LitePullConsumer(GroupConsumer):
                 ``math.inf`` waits for ever.
 
         Raises:
-            ConfigurationError: an argument is outside of what is allowed, or nothing is subscribed or
-                assigned.
+            ConfigurationError: an argument is outside of what is allowed, nothing is subscribed or assigned,
+                or another task is polling.
             ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed.
             ClosedError: the consumer is not open, or is closed meanwhile.
 
@@ -198,9 +205,7 @@ class LitePullConsumer(GroupConsumer):
         if max < 1 or not timeout >= 0:
             raise ConfigurationError(f"poll(max={max}, timeout={timeout}): 1 or more, and 0 or more")
         self._check_polling()
-        self._queues.settle()
-        await trio.lowlevel.checkpoint()
-        return await self._take(max, timeout)
+        return await self._poll(max, timeout, yields=True)
 
     def __aiter__(self) -> Self:
         return self
@@ -211,28 +216,34 @@ class LitePullConsumer(GroupConsumer):
         Raises and is cancelled as :meth:`poll`.
         """
         self._check_polling()
-        self._queues.settle()
-        self._until_yield -= 1
-        if not self._until_yield:
-            self._until_yield = YIELD_EVERY
-            await trio.lowlevel.checkpoint()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        (message,) = await self._take(1, math.inf)
+        self._until_yield = self._until_yield - 1 or YIELD_EVERY
+        (message,) = await self._poll(1, math.inf, yields=self._until_yield == YIELD_EVERY)
         return message
 
-    async def _take(self, count: int, timeout: float) -> list[ReceivedMessage]:
-        line, began = self._queues.line, trio.current_time()
-        messages = line.take(count)
-        with trio.move_on_after(timeout):
-            while not messages:
-                await line.changed()
-                self._check_open()
-                self._subscriptions.raise_refusal()
-                messages = line.take(count)
-        if messages and self._hooks.all:
-            return await line.hand_out(messages, self._hooks, trio.current_time() - began)
-        return messages
+    async def _poll(self, count: int, timeout: float, *, yields: bool) -> list[ReceivedMessage]:
+        if self._is_polled:
+            raise ConfigurationError(
+                "another task polls this consumer; one polls at a time: "
+                "each poll is done with what the last one returned"
+            )
+        self._is_polled = True
+        try:
+            self._queues.settle()
+            if yields:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            buffer, began = self._queues.buffer, trio.current_time()
+            taken = buffer.take(count)
+            with trio.move_on_after(timeout):
+                while not taken:
+                    await buffer.changed()
+                    self._check_open()
+                    self._subscriptions.raise_refusal()
+                    taken = buffer.take(count)
+            return await buffer.hand_out(taken, self._hooks, trio.current_time() - began)
+        finally:
+            self._is_polled = False
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Give nothing more of these queues (None for all that it has) until :meth:`resume`.
@@ -339,7 +350,7 @@ class LitePullConsumer(GroupConsumer):
         await self.queues(queue.topic)
         return await self.client.brokers.committed_offset(self.config.group, queue, zero_if_new=False)
 
-    def _consumed(self) -> PolledQueues:
+    def _consumed(self) -> Assignment:
         return self._queues
 
     # Beginning and end
@@ -359,12 +370,12 @@ class LitePullConsumer(GroupConsumer):
     async def _close(self) -> None:
         if not self._ends_with_error:
             self._queues.settle()
-        self._queues.line.wake()  # whoever polls is told that it is closed
+        self._queues.buffer.wake()  # whoever polls is told that it is closed
         await self._session.leave()
         await super()._close()
 
     def _abandon(self) -> None:
-        self._queues.line.wake()
+        self._queues.buffer.wake()
         super()._abandon()
 
     def _check_polling(self) -> None:
@@ -376,3 +387,9 @@ class LitePullConsumer(GroupConsumer):
     def _check_assigned(self, queue: MessageQueue) -> None:
         self._check_open()
         self._queues.check_assigned(queue)
+
+
+def _want_the_same(one: SubscriptionData | None, other: SubscriptionData) -> bool:
+    return one is not None and (one.expression_type, one.sub_string, one.tags_set) == (
+        other.expression_type, other.sub_string, other.tags_set,
+    )  # fmt: skip

@@ -45,7 +45,5 @@ class PolledOffsets:
         """Commit these offsets now. Raises the first error if not all could be."""
         for queue, offset in offsets.items():
             self._offsets.update(queue, offset)
-        await self._offsets.confirm(offsets)
-        for error in map(self._offsets.failure, offsets):
-            if error is not None:
-                raise error
+        for error in (await self._offsets.confirm(offsets)).values():
+            raise error

@@ -10,7 +10,7 @@ from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
-from rocketmq_py.consumer.lite_pull.assignment import PolledQueues
+from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.errors import ConditionRefusedError
 from rocketmq_py.protocol.bodies import ConsumeType
@@ -35,7 +35,7 @@ class LitePullSession:
         client: ClientInstance,
         config: LitePullConsumerConfig,
         subscriptions: Subscriptions,
-        queues: PolledQueues,
+        queues: Assignment,
         statistics: Statistics,
     ) -> None:
         self._client = client
@@ -126,4 +126,4 @@ class LitePullSession:
             try:
                 await self._subscriptions.keep_checked()
             except ConditionRefusedError:
-                self._queues.line.wake()  # whoever polls is told
+                self._queues.buffer.wake()  # whoever polls is told

@@ -27,6 +27,9 @@ from rocketmq_py.protocol.bodies import SubscriptionData
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
+OVERTAKING_SECONDS = 0.1
+"""How long after it was sent a pull may still overtake, in its broker, a commit that was sent later."""
+
 
 class AssignedQueues:
     """A pull loop for each queue that a member has. Java: ``RebalancePushImpl``.
@@ -40,6 +43,7 @@ class AssignedQueues:
         limits: gives how much of a queue may be here, where there are so many queues of its topic; None
             takes what the settings say.
         statistics: what counts the messages of each topic; None for one of its own.
+        on_dropped: told of ProcessQueues that count no more.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class AssignedQueues:
         begin_at: Callable[[MessageQueue], Awaitable[int]],
         limits: Callable[[int], FlowLimits] | None = None,
         statistics: Statistics | None = None,
+        on_dropped: Callable[[ProcessQueue], None] | None = None,
     ) -> None:
         self._client = client
         self._config = config
@@ -59,11 +64,12 @@ class AssignedQueues:
         self._offsets = offsets
         self._statistics = statistics or Statistics()
         self._begin_at = begin_at
+        self._on_dropped = on_dropped
         self._limits = limits or config.flow_limits
         self._nursery: trio.Nursery
         self._deliver: Callable[[ProcessQueue], None]
         self._loops: dict[str, dict[MessageQueue, PullLoop]] = {}
-        self._streaks: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
         self._paused = False
         # How much of each queue was done with at the last look, and when that had become more.
         self._progress: WeakKeyDictionary[PullLoop, tuple[int, float]] = WeakKeyDictionary()
@@ -104,6 +110,10 @@ class AssignedQueues:
                 self._offsets.update(loop.queue, offset)
             elif loop.lock is not None:  # another member may have it: what was noted before is out of date
                 self._offsets.forget(loop.queue)
+
+    def of_topic(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that this member has."""
+        return list(self._loops.get(topic, ()))
 
     def find(self, queue: MessageQueue) -> PullLoop | None:
         """Return the loop of a queue; None if it is not this member's."""
@@ -186,8 +196,14 @@ class AssignedQueues:
         """Give up all queues: what was handled is committed, and then others may lock them."""
         self.note_offsets()
         loops = [*self, *self._leaving.values()]
+        overtaking = [
+            loop.asked_at for loop in loops if loop.carried is not None and loop.carried != loop.safe_offset
+        ]
         for loop in loops:
             loop.drop()
+        if overtaking:
+            # Brokers serve pulls and commits in different threads: the older offset might come last.
+            await trio.sleep_until(max(overtaking) + OVERTAKING_SECONDS)
         if self._config.orderly:
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
@@ -270,9 +286,10 @@ class AssignedQueues:
             may_commit=partial(self._offsets.has_entry, queue),
             deliver=self._deliver,
             spoil_route=partial(client.routes.spoil, queue.topic),
-            failure_log=self._streaks[queue.broker_name],
+            failure_log=self._failure_logs[queue.broker_name],
             lock=lock,
             counts=self._statistics.of(queue.topic),
+            on_dropped=self._on_dropped,
         )
         if lock is not None:
             lock.on_lost = partial(self._begin_again, loop)

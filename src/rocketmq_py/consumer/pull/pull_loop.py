@@ -40,6 +40,7 @@ class PullLoop:
         failure_log: logs failures; shared by the loops of a broker.
         lock: the right to consume the queue in order; None where there is no order to keep.
         counts: counts what is pulled, and what becomes of it.
+        on_dropped: told of a ProcessQueue that counts no more.
 
     Attributes:
         queue: the queue.
@@ -48,6 +49,7 @@ class PullLoop:
         held: what of it is here; None until it is known where to begin.
         flow: what the loop does now.
         end: the offset that the queue's next message gets, said the last answer; None before.
+        carried: the offset to commit that a pull which has no answer yet took along; None if there is none.
     """
 
     def __init__(
@@ -63,12 +65,15 @@ class PullLoop:
         failure_log: FailureLog,
         lock: Lock | None = None,
         counts: TopicCounts | None = None,
+        on_dropped: Callable[[ProcessQueue], None] | None = None,
     ) -> None:
         self.queue = puller.queue
         self.lock = lock
         self.held: ProcessQueue | None = None
         self.flow = Flow.STARTING
         self.end: int | None = None
+        self.carried: int | None = None
+        self._on_dropped = on_dropped
         self._puller = puller
         self._limits = limits
         self._subscription = subscription
@@ -127,8 +132,7 @@ class PullLoop:
 
     def begin_again(self, offset: int | None = None) -> None:
         """Forget what is held, and go on from ``offset``; None is where the group is said to have come."""
-        if self.held is not None:
-            self.held.dropped = True
+        self._drop_held()
         self.held = None
         self.flow = Flow.STARTING
         self._begin_at = offset
@@ -148,8 +152,13 @@ class PullLoop:
         """Pull no more and hand out no more: the queue is another member's now."""
         self._scope.cancel()
         self.flow = Flow.DROPPED
+        self._drop_held()
+
+    def _drop_held(self) -> None:
         if self.held is not None:
             self.held.dropped = True
+            if self._on_dropped is not None:
+                self._on_dropped(self.held)
 
     @property
     def safe_offset(self) -> int | None:
@@ -174,8 +183,7 @@ class PullLoop:
 
     def _hold_from(self, offset: int) -> ProcessQueue:
         """Begin at ``offset`` with nothing held; what was held before counts no more."""
-        if self.held is not None:
-            self.held.dropped = True
+        self._drop_held()
         self.held = ProcessQueue(self.queue, offset, self.lock, self._counts)
         self._begin_at = None
         self.held.paused = self._paused
@@ -185,7 +193,10 @@ class PullLoop:
         self.asked_at = trio.current_time()
         # As in Java, 0 is not worth committing on the way.
         commit = (self.safe_offset or None) if self._may_commit() else None
+        if commit is not None:
+            self.carried = commit
         pulled = await self._puller.pull(held.next_offset, self._subscription(), commit=commit)
+        self.carried = None
         self.end = pulled.max_offset
         if pulled.messages:
             counts = self._counts

@@ -23,6 +23,7 @@ class _Ahead:
     reserved: int
     pulled: RawPulled | None = None
     done: trio.Event = attrs.field(factory=trio.Event)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
 class ReadAhead:
@@ -114,16 +115,18 @@ class ReadAhead:
             self._release(self._pulls.pop())
 
     def stop(self) -> None:
-        """Give up all."""
+        """Give up all; their pulls are cancelled."""
         while self._pulls:
             self._release(self._pulls.pop())
 
     def _release(self, ahead: _Ahead) -> None:
+        ahead.scope.cancel()  # what it brought would be held beside what the buffer allows
         self._buffer.release(ahead.reserved)
 
     async def _run(self, ahead: _Ahead) -> None:
         try:
-            ahead.pulled = await self._pull(ahead.start, ahead.end)
+            with ahead.scope:
+                ahead.pulled = await self._pull(ahead.start, ahead.end)
         except RocketMQError:
             return  # asked for again in its turn, where a failure counts
         finally:

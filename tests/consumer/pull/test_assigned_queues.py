@@ -1,0 +1,82 @@
+"""The queues of a member, on a broker that does as a test says."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from rocketmq_py.client import ClientInstance
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
+from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.queue_puller import PullFlag
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.remoting import Connection
+from tests.consumer.received import stored
+from tests.scripted import scripted_cluster
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    """Brokers serve pulls and commits in different threads, which need not keep their order."""
+    carried: list[tuple[int, float]] = []
+    committed: list[tuple[int, float]] = []
+
+    def answer(connection: Connection, request: Command) -> None:
+        fields = request.fields
+        if request.code == RequestCode.PULL_MESSAGE:
+            offset = int(fields["queueOffset"])
+            if int(fields["sysFlag"]) & PullFlag.COMMIT:
+                carried.append((int(fields["commitOffset"]), trio.current_time()))
+            if offset == 5:
+                answer = {
+                    "nextBeginOffset": "9",
+                    "minOffset": "0",
+                    "maxOffset": "9",
+                    "suggestWhichBrokerId": "0",
+                }
+                body = b"".join(map(stored, range(5, 9)))
+                connection.respond(request, ResponseCode.SUCCESS, answer, body)
+        elif request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            committed.append((int(fields["commitOffset"]), trio.current_time()))
+            connection.respond(request, ResponseCode.SUCCESS)
+        else:
+            connection.respond(request, ResponseCode.SUCCESS, {"offset": "5"})
+
+    async with (
+        scripted_cluster(answer, queues=1) as cluster,
+        ClientInstance(cluster.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.routes.get("T")
+        offsets = RemoteOffsetStore(client, "g")
+
+        async def begin_at(queue: MessageQueue) -> int:
+            return await offsets.read(queue) or 0
+
+        queues = AssignedQueues(
+            client,
+            PushConsumerConfig(group="g"),
+            {"T": subscribe("T", version_ms=0)},
+            offsets,
+            begin_at=begin_at,
+        )
+        delivered: list[ProcessQueue] = []
+        queues.open(nursery, delivered.append)
+        await queues.assign("T", [QUEUE])
+        while len(carried) < 2:
+            await trio.sleep(0.001)
+        (process_queue,) = delivered
+        process_queue.remove_all(process_queue.take_several(4))
+        await queues.leave()
+        nursery.cancel_scope.cancel()
+    ((offset, at),) = committed
+    assert (offset, carried[-1][0]) == (9, 5)
+    assert at - carried[-1][1] >= 0.1
