@@ -55,7 +55,7 @@ def handling_in(
         concurrency=concurrency,
         batch_size=batch_size,
         timeout=timeout,
-        give_back=backs,
+        send_back=backs,
     )
 
 

@@ -87,12 +87,12 @@ async def open_handling(request: pytest.FixtureRequest, nursery: trio.Nursery) -
         caller = Invoker(handle, 3, in_lists=batch_size is not None)
         if request.param == "concurrent":
             return ConcurrentDispatch(
-                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, give_back=Backs(),
+                nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=Backs(),
                 hooks=hooks,
             )  # fmt: skip
         return OrderlyDispatch(
             nursery, caller, concurrency=3, batch_size=batch_size, auto_commit=True, suspend=math.inf,
-            give_up=functools.partial(Backs(), delay_level=0), hooks=hooks,
+            send_to_dead_letters=functools.partial(Backs(), delay_level=0), hooks=hooks,
         )  # fmt: skip
 
     return open_one
@@ -266,7 +266,7 @@ async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
     caller = Invoker(handle, 1, in_lists=False)
     backs = Backs()
     handling = ConcurrentDispatch(
-        nursery, caller, concurrency=1, batch_size=None, timeout=10, give_back=backs,
+        nursery, caller, concurrency=1, batch_size=None, timeout=10, send_back=backs,
         hooks=hooks_of(first, hook, timeout=10),
     )  # fmt: skip
     handling.offer(holding(1))

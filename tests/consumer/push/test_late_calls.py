@@ -40,7 +40,7 @@ async def test_a_handler_that_hangs_is_cancelled_and_its_message_given_back(
     assert handled == [1, 2]
     assert (backs.offsets, backs.levels) == ([0], [3])
     assert held.safe_offset == 3
-    assert "offset 0) takes longer than 60 s: it is given back" in caplog.text
+    assert "offset 0) takes longer than 60 s: it is sent back" in caplog.text
 
 
 async def test_a_list_that_takes_too_long_is_given_back_as_a_whole(
@@ -141,9 +141,9 @@ async def test_what_ends_in_the_last_moment_is_not_given_back(
     handling = handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs)
     handling.offer(held)
     await settled()
-    (place,) = handling._places
+    (place,) = handling._workers
     end.set()
-    handling._give_up(place)
+    handling._expire(place)
     await settled()
     assert held.safe_offset == 1
     assert backs.offsets == []

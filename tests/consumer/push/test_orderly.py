@@ -47,7 +47,7 @@ def orderly_in(
     batch_size: int | None = None,
     auto_commit: bool = True,
     max_reconsume_times: float = math.inf,
-    give_up: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
+    send_to_dead_letters: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
 ) -> OrderlyDispatch:
     return OrderlyDispatch(
         nursery,
@@ -57,7 +57,7 @@ def orderly_in(
         auto_commit=auto_commit,
         suspend=1.0,
         max_reconsume_times=max_reconsume_times,
-        give_up=give_up or GivenUp(),
+        send_to_dead_letters=send_to_dead_letters or GivenUp(),
     )
 
 
@@ -179,12 +179,12 @@ async def test_after_the_last_try_it_is_given_up_and_the_queue_goes_on(
     given_up.failures = 1
     log.results = {0: [ValueError("no") for _ in range(9)]}
     held = holding(2)
-    orderly_in(nursery, log, max_reconsume_times=2, give_up=given_up).offer(held)
+    orderly_in(nursery, log, max_reconsume_times=2, send_to_dead_letters=given_up).offer(held)
     await trio.sleep(100)
     assert log.tries == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
     assert given_up.offsets == [0]
     assert held.safe_offset == 2
-    assert "has failed for the last time, but is not given up: cannot connect" in caplog.text
+    assert "has failed for the last time, but is no dead letter yet: cannot connect" in caplog.text
 
 
 async def test_a_body_that_cannot_be_read_holds_up_its_queue_like_any_failure(
@@ -193,7 +193,7 @@ async def test_a_body_that_cannot_be_read_holds_up_its_queue_like_any_failure(
     log, given_up = Log(), GivenUp()
     held = ProcessQueue(QUEUE, 0, locked())
     held.put([received(0, corruption="not zlib"), received(1)], 2)
-    orderly_in(nursery, log, max_reconsume_times=3, give_up=given_up).offer(held)
+    orderly_in(nursery, log, max_reconsume_times=3, send_to_dead_letters=given_up).offer(held)
     await trio.sleep(2.5)
     assert log.offsets == []
     await trio.sleep(1)
@@ -208,7 +208,7 @@ async def test_a_body_that_cannot_be_read_holds_up_its_queue_for_no_more_than_si
     log, given_up = Log(), GivenUp()
     held = ProcessQueue(QUEUE, 0, locked())
     held.put([received(0, corruption="not zlib"), received(1)], 2)
-    orderly_in(nursery, log, max_reconsume_times=math.inf, give_up=given_up).offer(held)
+    orderly_in(nursery, log, max_reconsume_times=math.inf, send_to_dead_letters=given_up).offer(held)
     await trio.sleep(30)
     assert given_up.offsets == [0]
     assert log.begun == [(16.0, 1)]
@@ -259,7 +259,7 @@ async def test_of_a_list_only_what_has_failed_often_enough_is_given_up(
         return Suspend() if 0 in lists[-1] or len(lists) == 4 else None
 
     held = holding(1)
-    handling = orderly_in(nursery, handle, batch_size=2, max_reconsume_times=2, give_up=given_up)
+    handling = orderly_in(nursery, handle, batch_size=2, max_reconsume_times=2, send_to_dead_letters=given_up)
     handling.offer(held)
     await trio.sleep(0.5)
     held.put(several([1, 2]), 3)
@@ -305,7 +305,9 @@ async def test_a_failure_between_commits_is_tried_again_alone(
     log, given_up = Log(), GivenUp()
     log.results = {1: [ValueError("no")] * 3, 2: [Commit()]}
     held = holding(4)
-    orderly_in(nursery, log, auto_commit=False, max_reconsume_times=2, give_up=given_up).offer(held)
+    orderly_in(nursery, log, auto_commit=False, max_reconsume_times=2, send_to_dead_letters=given_up).offer(
+        held
+    )
     await trio.sleep(100)
     assert log.offsets == [0, 1, 1, 1, 2, 3]
     assert given_up.offsets == [1]
@@ -381,7 +383,9 @@ async def test_whatever_a_lost_call_comes_to_the_queue_goes_on(
     log.results = {} if result is None else {0: [result]}
     lock = locked()
     before = holding(3, lock)
-    handling = orderly_in(nursery, log, auto_commit=auto_commit, max_reconsume_times=0, give_up=given_up)
+    handling = orderly_in(
+        nursery, log, auto_commit=auto_commit, max_reconsume_times=0, send_to_dead_letters=given_up
+    )
     handling.offer(before)
     await trio.sleep(5)
     before.dropped = True

@@ -74,7 +74,7 @@ def message(**attributes: Any) -> ReceivedMessage:
 async def test_the_broker_of_a_message_takes_it_back() -> None:
     other, own = Broker(), Broker()
     async with send_back(other, own) as (giving, _):
-        await giving.give_back(message(broker_name="broker-b"), 5)
+        await giving.send_back(message(broker_name="broker-b"), 5)
     assert other.asked == []
     (request,) = own.asked
     assert ConsumerSendMsgBackRequest.from_fields(request.fields) == ConsumerSendMsgBackRequest(
@@ -91,7 +91,7 @@ async def test_the_broker_of_a_message_takes_it_back() -> None:
 async def test_if_it_does_not_a_copy_goes_to_another_broker() -> None:
     own, other = Broker(takes_back=False), Broker()
     async with send_back(own, other) as (giving, _):
-        await giving.give_back(message(reconsume_times=2, flag=3), 0)
+        await giving.send_back(message(reconsume_times=2, flag=3), 0)
     assert own.kinds() == ["CONSUMER_SEND_MSG_BACK"]
     (copy,) = other.asked
     assert copy.body == b"body"
@@ -108,7 +108,7 @@ async def test_if_it_does_not_a_copy_goes_to_another_broker() -> None:
 async def test_names_on_the_wire_are_those_of_the_namespace() -> None:
     broker = Broker(takes_back=False)
     async with send_back(broker, namespace="ns") as (giving, _):
-        await giving.give_back(message(), 0)
+        await giving.send_back(message(), 0)
     back, copy = broker.asked
     assert (back.fields["group"], back.fields["originTopic"]) == ("ns%g", "ns%T")
     assert copy.fields["b"] == "%RETRY%ns%g"
@@ -164,14 +164,14 @@ async def test_a_large_body_is_compressed_and_a_broken_one_stays_as_it_is() -> N
 async def test_a_copy_that_is_not_flushed_yet_is_stored(status: int) -> None:
     broker = Broker(takes_back=False, copy_status=status)
     async with send_back(broker) as (giving, _):
-        await giving.give_back(message(), 0)
+        await giving.send_back(message(), 0)
     assert broker.kinds() == ["CONSUMER_SEND_MSG_BACK", "SEND_MESSAGE_V2"]
 
 
 async def test_every_broker_is_tried_the_messages_own_last() -> None:
     brokers = [Broker(takes_back=False, takes_copies=name == "a") for name in "abc"]
     async with send_back(*brokers) as (giving, _):
-        await giving.give_back(message(broker_name="broker-a"), 0)
+        await giving.send_back(message(broker_name="broker-a"), 0)
     assert [broker.kinds()[-1] for broker in brokers] == ["SEND_MESSAGE_V2"] * 3
     assert brokers[0].kinds() == ["CONSUMER_SEND_MSG_BACK", "SEND_MESSAGE_V2"]
 
@@ -179,7 +179,7 @@ async def test_every_broker_is_tried_the_messages_own_last() -> None:
 async def test_a_broker_that_is_silent_is_passed_by(jumping_clock: trio.testing.MockClock) -> None:
     frozen, other = Broker(silent=True), Broker()
     async with send_back(frozen, other) as (giving, _):
-        await giving.give_back(message(), 0)
+        await giving.send_back(message(), 0)
         assert trio.current_time() == pytest.approx(1, abs=0.5)
     assert other.kinds() == ["SEND_MESSAGE_V2"]
 
@@ -188,7 +188,7 @@ async def test_the_error_says_what_went_wrong_in_the_end() -> None:
     broker = Broker(takes_back=False, takes_copies=False)
     async with send_back(broker) as (giving, _):
         with pytest.raises(BrokerError, match="scripted"):
-            await giving.give_back(message(), 0)
+            await giving.send_back(message(), 0)
 
 
 Change = Callable[[ScriptedCluster], None]
@@ -210,11 +210,11 @@ async def test_without_a_retry_topic_there_is_no_copy(change: Change, text: str)
     async with send_back(broker) as (giving, cluster):
         change(cluster)
         with pytest.raises(RocketMQError, match=text):
-            await giving.give_back(message(), 0)
+            await giving.send_back(message(), 0)
 
 
 async def test_a_message_that_no_copy_can_be_made_of_is_an_error_too() -> None:
     broker = Broker(takes_back=False)
     async with send_back(broker) as (giving, _):
         with pytest.raises(RocketMQError, match="body is empty"):
-            await giving.give_back(message(body=b""), 0)
+            await giving.send_back(message(body=b""), 0)

@@ -14,15 +14,15 @@ TURN_SECONDS = 1.0
 """How long one broker may hold a pop while there are others that might have messages."""
 
 
-class Place(NamedTuple):
+class PopTarget(NamedTuple):
     """A topic on one broker."""
 
     topic: str
     broker_name: str
 
 
-class Places:
-    """The topics' places in turn, and what fails there.
+class PopTargets:
+    """The topics' targets in turn, and what fails there.
 
     Args:
         client: knows the topics' routes.
@@ -33,16 +33,16 @@ class Places:
         self._client = client
         self._group = group
         self._turn = 0
-        self._streaks: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
 
-    async def of(self, topics: Iterable[str]) -> list[Place]:
-        """Return where messages of the topics may be; each time another place is the first.
+    async def of(self, topics: Iterable[str]) -> list[PopTarget]:
+        """Return where messages of the topics may be; each time another target is the first.
 
         Raises:
             RocketMQError: no topic has a route (that of the first is raised), or a queue that may be read.
             While there is any, a topic without one is logged.
         """
-        places: list[Place] = []
+        targets: list[PopTarget] = []
         errors: dict[str, RocketMQError] = {}
         for topic in topics:
             try:
@@ -51,29 +51,29 @@ class Places:
                 errors[topic] = error
                 continue
             names = {queue.broker_name for queue in route.read_queues}
-            places += [Place(topic, name) for name in sorted(names)]
+            targets += [PopTarget(topic, name) for name in sorted(names)]
             if not names:
                 errors[topic] = NoQueueError(f"topic {topic!r} has no queue that may be read")
-        if not places:
+        if not targets:
             raise next(iter(errors.values()))
         for topic, missing in errors.items():
-            self._streaks[topic].failed(f"group {self._group}, topic {topic}", missing, TURN_SECONDS)
+            self._failure_logs[topic].failed(f"group {self._group}, topic {topic}", missing, TURN_SECONDS)
         self._turn += 1
-        first = self._turn % len(places)
-        return places[first:] + places[:first]
+        first = self._turn % len(targets)
+        return targets[first:] + targets[:first]
 
-    def failed(self, place: Place, error: RocketMQError) -> None:
+    def failed(self, target: PopTarget, error: RocketMQError) -> None:
         """Note that nothing could be asked for there; raise what will not be better next time."""
         if error.spoils_route:
-            self._client.routes.spoil(place.topic)
+            self._client.routes.spoil(target.topic)
         elif not error.retriable:
             raise error
-        self._streaks[place.broker_name].failed(self._what(place), error, TURN_SECONDS)
+        self._failure_logs[target.broker_name].failed(self._what(target), error, TURN_SECONDS)
 
-    def answered(self, place: Place) -> None:
+    def answered(self, target: PopTarget) -> None:
         """Note that the broker has answered."""
-        if place.broker_name in self._streaks:
-            self._streaks[place.broker_name].succeeded(self._what(place))
+        if target.broker_name in self._failure_logs:
+            self._failure_logs[target.broker_name].succeeded(self._what(target))
 
-    def _what(self, place: Place) -> str:
-        return f"group {self._group}, popping from {place.broker_name}"
+    def _what(self, target: PopTarget) -> str:
+        return f"group {self._group}, popping from {target.broker_name}"

@@ -17,17 +17,16 @@ from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.membership import Membership
-from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, Places
+from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, PopTargets
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
-from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.messages import PoppedMessage, Triage, count_popped, triage
 from rocketmq_py.consumer.pop.polls import Polls
-from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
+from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
-from rocketmq_py.protocol.subscription import matches
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
@@ -89,9 +88,9 @@ class PopConsumer(GroupConsumer):
         super().__init__(
             PopConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
-        self._calls = PopRequests(self.client, self._group)
+        self._requests = PopRequests(self.client, self._group)
         self._polls = Polls(self._pop)
-        self._places = Places(self.client, self._group)
+        self._targets = PopTargets(self.client, self._group)
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
@@ -181,7 +180,7 @@ class PopConsumer(GroupConsumer):
         errors: list[RocketMQError] = []
         for broker_name, its_messages in by_broker.items():
             try:
-                await self._calls.acknowledge(broker_name, its_messages)
+                await self._requests.acknowledge(broker_name, its_messages)
             except RocketMQError as error:
                 errors.append(error)
             else:
@@ -210,7 +209,7 @@ class PopConsumer(GroupConsumer):
         self._check_open()
         if not seconds >= 0:
             raise ConfigurationError(f"seconds is {seconds}; it must be 0 or more")
-        changed = await self._calls.change_invisible(message, seconds)
+        changed = await self._requests.change_invisible(message, seconds)
         self._statistics.of(message.topic).given_back += 1
         return changed
 
@@ -230,27 +229,27 @@ class PopConsumer(GroupConsumer):
         await trio.lowlevel.checkpoint()
         if messages := self._polls.take(topics, count):
             return messages
-        places = await self._places.of(topics)
+        targets = await self._targets.of(topics)
         errors: list[RocketMQError] = []
-        for place in places:
+        for target in targets:
             left = max(deadline - trio.current_time(), 0.0)
-            if len(places) > 1:
+            if len(targets) > 1:
                 left = min(hold, left)
-            wanted = Wanted(
-                subscriptions[place.topic], count, invisible, self._init_mode, self.config.orderly
+            spec = PopSpec(
+                subscriptions[target.topic], count, invisible, self._init_mode, self.config.orderly
             )
             try:
-                await self._polls.wait(self.nursery, place.broker_name, wanted, hold=left, topics=topics)
+                await self._polls.wait(self.nursery, target.broker_name, spec, hold=left, topics=topics)
             except RocketMQError as error:
                 self._check_open()
-                self._places.failed(place, error)
+                self._targets.failed(target, error)
                 errors.append(error)
             else:
                 self._check_open()
-                self._places.answered(place)
+                self._targets.answered(target)
             if messages := self._polls.take(topics, count):
                 return messages
-        if len(errors) == len(places):
+        if len(errors) == len(targets):
             raise errors[0]
         return []
 
@@ -273,40 +272,32 @@ class PopConsumer(GroupConsumer):
 
     # What has come
 
-    async def _pop(self, broker_name: str, wanted: Wanted, hold: float) -> list[PoppedMessage]:
+    async def _pop(self, broker_name: str, spec: PopSpec, hold: float) -> list[PoppedMessage]:
         """Pop, and return what is to be handed out; see to the rest."""
         began = trio.current_time()
-        popped = await self._calls.pop(broker_name, wanted, hold=hold)
+        popped = await self._requests.pop(broker_name, spec, hold=hold)
         if popped:
-            counts = self._statistics.of(wanted.subscription.topic)
-            counts.pulls += 1
-            counts.pulled += len(popped)
-            counts.pull_seconds += trio.current_time() - began
-            counts.redelivered += sum(message.reconsume_times > 0 for message in popped)
-        limit = self.config.max_reconsume_times
-        # Brokers compare only hashes of the tags.
-        unwanted = [each for each in popped if not matches(wanted.subscription, each.tags)]
-        given_up = [each for each in popped if each not in unwanted and each.reconsume_times > limit]
-        if unwanted or given_up:
-            self.nursery.start_soon(self._see_off, broker_name, unwanted, given_up)
-        return [each for each in popped if each not in unwanted and each not in given_up]
+            counts = self._statistics.of(spec.subscription.topic)
+            count_popped(counts, popped, trio.current_time() - began)
+        sorted_out = triage(popped, spec.subscription, self.config.max_reconsume_times)
+        if sorted_out.unwanted or sorted_out.exhausted:
+            self.nursery.start_soon(self._see_off, broker_name, sorted_out)
+        return sorted_out.deliverable
 
-    async def _see_off(
-        self, broker_name: str, unwanted: list[PoppedMessage], given_up: list[PoppedMessage]
-    ) -> None:
+    async def _see_off(self, broker_name: str, sorted_out: Triage) -> None:
         """Have messages come no more; where that fails they come again, and it is tried again."""
         try:
-            if unwanted:
-                await self._calls.acknowledge(broker_name, unwanted)
-            for message in given_up:
-                await self._calls.bury(message, max_reconsume_times=self.config.max_reconsume_times)
+            if sorted_out.unwanted:
+                await self._requests.acknowledge(broker_name, sorted_out.unwanted)
+            for message in sorted_out.exhausted:
+                await self._requests.send_to_dead_letters(
+                    message,
+                    failures=message.reconsume_times,
+                    max_reconsume_times=self.config.max_reconsume_times,
+                )
                 counts = self._statistics.of(message.topic)
                 counts.failed += 1
                 counts.given_back += 1
-                logger.warning(
-                    "group %s: message %s of topic %s was delivered %d times: it is a dead letter now",
-                    self.config.group, message.message_id, message.topic, message.reconsume_times,
-                )  # fmt: skip
         except RocketMQError as error:
             logger.warning("group %s: messages are not done with: %s", self.config.group, error)
 

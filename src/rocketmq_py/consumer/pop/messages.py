@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.consumer.group.counters import TopicCounts
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.protocol.bodies import BatchAck, bits_of
+from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, bits_of
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import ChangeInvisibleTimeAnswer, PopMessageAnswer
 from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle, TopicMark
 from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.protocol.subscription import matches
 
 
 # As ReceivedMessage: not slotted, and without a comparison.
@@ -79,6 +81,44 @@ def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: i
         queue_id=message.queue_id,
         offset=message.queue_offset,
     )
+
+
+@attrs.frozen
+class Triage:
+    """What becomes of the messages that a pop brought.
+
+    Attributes:
+        deliverable: those to hand out.
+        unwanted: brokers compare only hashes of tags: these have others, and are to be acknowledged.
+        exhausted: these have been delivered too often, and are to be dead letters.
+    """
+
+    deliverable: list[PoppedMessage]
+    unwanted: list[PoppedMessage]
+    exhausted: list[PoppedMessage]
+
+
+def triage(
+    popped: Iterable[PoppedMessage], subscription: SubscriptionData, max_reconsume_times: int
+) -> Triage:
+    """Tell what is to become of each message."""
+    sorted_out = Triage([], [], [])
+    for message in popped:
+        if not matches(subscription, message.tags):
+            sorted_out.unwanted.append(message)
+        elif message.reconsume_times > max_reconsume_times:
+            sorted_out.exhausted.append(message)
+        else:
+            sorted_out.deliverable.append(message)
+    return sorted_out
+
+
+def count_popped(counts: TopicCounts, popped: Collection[PoppedMessage], seconds: float) -> None:
+    """Count what a pop brought, which took so many seconds."""
+    counts.pulls += 1
+    counts.pulled += len(popped)
+    counts.pull_seconds += seconds
+    counts.redelivered += sum(message.reconsume_times > 0 for message in popped)
 
 
 def offset_of(message: PoppedMessage) -> int:

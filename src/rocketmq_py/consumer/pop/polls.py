@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.pop.messages import PoppedMessage
-from rocketmq_py.consumer.pop.requests import Wanted
+from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.errors import RocketMQError
 
 logger = logging.getLogger("rocketmq_py.consumer")
@@ -19,7 +19,7 @@ logger = logging.getLogger("rocketmq_py.consumer")
 LATEST_SHARE = 0.5
 """How much of a message's time may have gone when it is handed out: its handler needs the rest."""
 
-Pop = Callable[[str, Wanted, float], Awaitable[list[PoppedMessage]]]
+Pop = Callable[[str, PopSpec, float], Awaitable[list[PoppedMessage]]]
 """Takes messages from a broker, by its name, that may hold the request for so many seconds."""
 
 
@@ -28,13 +28,13 @@ class Poll:
     """One pop under way.
 
     Attributes:
-        broker_name, wanted: what is asked of whom.
+        broker_name, spec: what is asked of whom.
         is_awaited: whether somebody waits for it.
         error: how it failed, else None.
     """
 
     broker_name: str
-    wanted: Wanted
+    spec: PopSpec
     is_awaited: bool = True
     error: RocketMQError | None = None
 
@@ -77,14 +77,14 @@ class Polls:
         return taken
 
     async def wait(
-        self, nursery: trio.Nursery, broker_name: str, wanted: Wanted, *, hold: float, topics: Collection[str]
+        self, nursery: trio.Nursery, broker_name: str, spec: PopSpec, *, hold: float, topics: Collection[str]
     ) -> None:
         """Ask a broker, and wait until it has answered or other messages of these topics have come.
 
         Args:
             nursery: where the asking is done.
             broker_name: the broker.
-            wanted: what is asked for.
+            spec: what is asked for.
             hold: seconds that it may hold the request.
             topics: what the caller would take.
 
@@ -94,10 +94,10 @@ class Polls:
         When cancelled, what it brings is kept for the next call.
         """
         limit = hold
-        poll = self._left_alone(broker_name, wanted)
+        poll = self._left_alone(broker_name, spec)
         if poll is None:
             limit = math.inf
-            poll = Poll(broker_name, wanted)
+            poll = Poll(broker_name, spec)
             self._under_way.append(poll)
             nursery.start_soon(self._run, poll, hold)
         poll.is_awaited = True
@@ -110,9 +110,9 @@ class Polls:
         if poll.error is not None:
             raise poll.error
 
-    def _left_alone(self, broker_name: str, wanted: Wanted) -> Poll | None:
+    def _left_alone(self, broker_name: str, spec: PopSpec) -> Poll | None:
         for poll in self._under_way:
-            if not poll.is_awaited and (poll.broker_name, poll.wanted) == (broker_name, wanted):
+            if not poll.is_awaited and (poll.broker_name, poll.spec) == (broker_name, spec):
                 return poll
         return None
 
@@ -121,8 +121,8 @@ class Polls:
 
     async def _run(self, poll: Poll, hold: float) -> None:
         try:
-            messages = await self._pop(poll.broker_name, poll.wanted, hold)
-            until = trio.current_time() + poll.wanted.invisible * LATEST_SHARE
+            messages = await self._pop(poll.broker_name, poll.spec, hold)
+            until = trio.current_time() + poll.spec.invisible * LATEST_SHARE
             self._kept += [_Kept(message, until) for message in messages]
         except RocketMQError as error:
             poll.error = error

@@ -10,14 +10,13 @@ import trio
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.failure_log import FailureLog
-from rocketmq_py.consumer.pop.messages import PoppedMessage
+from rocketmq_py.consumer.pop.messages import PoppedMessage, count_popped, triage
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
-from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
+from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
 from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.errors import BrokerError, RocketMQError
-from rocketmq_py.protocol.subscription import matches
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
@@ -27,14 +26,14 @@ class PopLoop:
 
     Args:
         held: what has been popped.
-        calls: asks the broker.
-        wanted: gives what is wanted now.
+        requests: asks the broker.
+        spec: gives what is wanted now.
         hold: seconds that the broker may hold a pop while there is nothing to give.
         threshold: no more is popped while more messages than this are not done with.
         max_reconsume_times: deliveries after the first one, before a message is a dead letter.
         outcomes: sees to what is not to be handed out.
         deliver: takes what has been put into the PoppedQueue.
-        spoil_route: told when an error shows that the topic's route is out of date.
+        invalidate_route: told when an error shows that the topic's route is out of date.
         failure_log: logs failures; shared by the loops of a broker.
 
     Attributes:
@@ -47,29 +46,29 @@ class PopLoop:
     def __init__(
         self,
         held: PoppedQueue,
-        calls: PopRequests,
-        wanted: Callable[[], Wanted],
+        requests: PopRequests,
+        spec: Callable[[], PopSpec],
         *,
         hold: float,
         threshold: int,
         max_reconsume_times: int,
         outcomes: PopOutcomes,
         deliver: Callable[[PoppedQueue], None],
-        spoil_route: Callable[[], None],
+        invalidate_route: Callable[[], None],
         failure_log: FailureLog,
     ) -> None:
         self.queue = held.queue
         self.held = held
         self.asked_at = -math.inf
         self.dropped = False
-        self._calls = calls
-        self._wanted = wanted
+        self._requests = requests
+        self._spec = spec
         self._hold = hold
         self._threshold = threshold
         self._max_reconsume_times = max_reconsume_times
         self._outcomes = outcomes
         self._deliver = deliver
-        self._spoil_route = spoil_route
+        self._invalidate_route = invalidate_route
         self._failure_log = failure_log
         self._changed = trio.lowlevel.ParkingLot()
         self._pause = trio.CancelScope()
@@ -113,15 +112,15 @@ class PopLoop:
 
     async def _pop(self) -> float:
         """Pop once; return how many seconds to wait before the next time."""
-        what, wanted = f"popping {queue_name(self.queue)}", self._wanted()
+        what, spec = f"popping {queue_name(self.queue)}", self._spec()
         self.asked_at = trio.current_time()
         try:
-            popped = await self._calls.pop(
-                self.queue.broker_name, wanted, hold=self._hold, queue_id=self.queue.queue_id
+            popped = await self._requests.pop(
+                self.queue.broker_name, spec, hold=self._hold, queue_id=self.queue.queue_id
             )
         except RocketMQError as error:
             if error.spoils_route:
-                self._spoil_route()
+                self._invalidate_route()
             if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
                 return WAIT_SECONDS[Flow.BUSY]
             self._failure_log.failed(what, error, WAIT_SECONDS[Flow.FAILED])
@@ -129,28 +128,18 @@ class PopLoop:
         self._failure_log.succeeded(what)
         now = trio.current_time()
         if popped:
-            self._count(popped, now - self.asked_at)
-            self._accept(popped, wanted, now + wanted.invisible)
+            count_popped(self.held.counts, popped, now - self.asked_at)
+            self._accept(popped, spec, now + spec.invisible)
             return 0.0
         return WAIT_SECONDS[Flow.STALLED] if now - self.asked_at < WAIT_SECONDS[Flow.STALLED] else 0.0
 
-    def _count(self, popped: list[PoppedMessage], seconds: float) -> None:
-        counts = self.held.counts
-        counts.pulls += 1
-        counts.pulled += len(popped)
-        counts.pull_seconds += seconds
-        counts.redelivered += sum(message.reconsume_times > 0 for message in popped)
-
-    def _accept(self, popped: list[PoppedMessage], wanted: Wanted, until: float) -> None:
+    def _accept(self, popped: list[PoppedMessage], spec: PopSpec, until: float) -> None:
         """Hand out what is wanted, and see to the rest."""
-        handed_out = []
-        for message in popped:
-            if not matches(wanted.subscription, message.tags):
-                self._outcomes.done(message)  # brokers compare only hashes of the tags
-            elif message.reconsume_times > self._max_reconsume_times:
-                self._outcomes.give_up(message)
-            else:
-                handed_out.append(message)
-        if handed_out:
-            self.held.put(handed_out, until)
+        sorted_out = triage(popped, spec.subscription, self._max_reconsume_times)
+        for message in sorted_out.unwanted:
+            self._outcomes.done(message)
+        for message in sorted_out.exhausted:
+            self._outcomes.send_to_dead_letters(message)
+        if sorted_out.deliverable:
+            self.held.put(sorted_out.deliverable, until)
             self._deliver(self.held)

@@ -29,13 +29,13 @@ class PopOutcomes:
     ``ConsumeMessagePopConcurrentlyService.processConsumeResult``.
 
     Args:
-        calls: asks the brokers.
+        requests: asks the brokers.
         group: the group, for the log.
         max_reconsume_times: deliveries after the first one, before a message is a dead letter.
     """
 
-    def __init__(self, calls: PopRequests, group: str, *, max_reconsume_times: int) -> None:
-        self._calls = calls
+    def __init__(self, requests: PopRequests, group: str, *, max_reconsume_times: int) -> None:
+        self._requests = requests
         self._group = group
         self._max_reconsume_times = max_reconsume_times
         self._nursery: trio.Nursery | None = None
@@ -55,7 +55,7 @@ class PopOutcomes:
             self._busy.add(broker_name)
             self._nursery.start_soon(self._acknowledge, broker_name)
 
-    def give_up(self, message: PoppedMessage) -> None:
+    def send_to_dead_letters(self, message: PoppedMessage) -> None:
         """Have a message be a dead letter that has been delivered too often."""
         assert self._nursery is not None
         self._nursery.start_soon(self.deliver_later, message, DEAD_LETTER)
@@ -71,22 +71,17 @@ class PopOutcomes:
         failures = message.reconsume_times
         try:
             if delay_level == DEAD_LETTER or failures >= self._max_reconsume_times:
-                await self._bury(message)
+                await self._requests.send_to_dead_letters(
+                    message, failures=failures + 1, max_reconsume_times=self._max_reconsume_times
+                )
             else:
                 level = delay_level or min(FIRST_DELAY_LEVEL + failures, MAX_DELAY_LEVEL)
-                await self._calls.change_invisible(message, DELAY_SECONDS[level])
+                await self._requests.change_invisible(message, DELAY_SECONDS[level])
         except RocketMQError as error:
             logger.warning(
-                "group %s: message %s of topic %s is not given back: %s; it comes again when its time is up",
+                "group %s: message %s of topic %s is not sent back: %s; it comes again when its time is up",
                 self._group, message.message_id, message.topic, error,
             )  # fmt: skip
-
-    async def _bury(self, message: PoppedMessage) -> None:
-        await self._calls.bury(message, max_reconsume_times=self._max_reconsume_times)
-        logger.warning(
-            "group %s: message %s of topic %s was delivered %d times: it is a dead letter now",
-            self._group, message.message_id, message.topic, message.reconsume_times + 1,
-        )  # fmt: skip
 
     async def flush(self) -> None:
         """Acknowledge all that is not acknowledged yet; to be called when :meth:`done` is called no more."""
@@ -100,7 +95,7 @@ class PopOutcomes:
             while handled:
                 together = list(handled)
                 try:
-                    await self._calls.acknowledge(broker_name, together)
+                    await self._requests.acknowledge(broker_name, together)
                 except RocketMQError as error:
                     logger.warning(
                         "group %s: %d messages not acknowledged: %s; they come again when their time is up",

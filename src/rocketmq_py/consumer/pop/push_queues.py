@@ -17,7 +17,7 @@ from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_loop import PopLoop
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
-from rocketmq_py.consumer.pop.requests import PopRequests, Wanted
+from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
@@ -51,10 +51,10 @@ class PoppedQueues:
         self._config = config
         self._subscriptions = subscriptions
         self._statistics = statistics
-        self._calls = PopRequests(client, config.group)
-        self.outcomes = PopOutcomes(self._calls, config.group, max_reconsume_times=config.reconsume_limit)
+        self._requests = PopRequests(client, config.group)
+        self.outcomes = PopOutcomes(self._requests, config.group, max_reconsume_times=config.reconsume_limit)
         self._loops: dict[str, dict[MessageQueue, PopLoop]] = {}
-        self._streaks: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
         self._paused = False
         self._nursery: trio.Nursery
         self._deliver: Callable[[PoppedQueue], None]
@@ -108,7 +108,7 @@ class PoppedQueues:
             for loop in self
         }
 
-    async def places(self) -> list[MessageQueue]:
+    async def read_queues(self) -> list[MessageQueue]:
         """Return all queues that are popped from, whoever else does. Raises as ``Routes.get``."""
         return [
             queue
@@ -128,18 +128,18 @@ class PoppedQueues:
         """Pop from these queues of the topic and from no other."""
         loops = self._loops.setdefault(topic, {})
         wanted = set(queues) if topic in self._subscriptions else set()
-        given_up = [loops.pop(queue) for queue in list(loops) if queue not in wanted]
-        for loop in given_up:
+        revoked = [loops.pop(queue) for queue in list(loops) if queue not in wanted]
+        for loop in revoked:
             loop.drop()
-        taken_up = sorted(wanted.difference(loops))
-        for queue in taken_up:
+        acquired = sorted(wanted.difference(loops))
+        for queue in acquired:
             loops[queue] = self._start_loop(queue)
         if not loops:
             del self._loops[topic]
-        if given_up or taken_up:
+        if revoked or acquired:
             logger.info(
-                "group %s: topic %s is popped from %d places, of which %d are new; %d given up",
-                self._config.group, topic, len(loops), len(taken_up), len(given_up),
+                "group %s: topic %s is popped from %d queues, of which %d are new; %d revoked",
+                self._config.group, topic, len(loops), len(acquired), len(revoked),
             )  # fmt: skip
 
     async def leave(self) -> None:
@@ -152,8 +152,8 @@ class PoppedQueues:
         first = config.consume_from is ConsumeFrom.FIRST
         loop = PopLoop(
             PoppedQueue(queue, self._statistics.of(queue.topic), self.outcomes.done),
-            self._calls,
-            lambda: Wanted(
+            self._requests,
+            lambda: PopSpec(
                 self._subscriptions.get(queue.topic, subscribed),
                 config.pop_batch_nums,
                 config.pop_invisible_time,
@@ -164,8 +164,8 @@ class PoppedQueues:
             max_reconsume_times=config.reconsume_limit,
             outcomes=self.outcomes,
             deliver=self._deliver,
-            spoil_route=partial(self._client.routes.spoil, queue.topic),
-            failure_log=self._streaks[queue.broker_name],
+            invalidate_route=partial(self._client.routes.spoil, queue.topic),
+            failure_log=self._failure_logs[queue.broker_name],
         )
         loop.pause(self._paused)
         self._nursery.start_soon(loop.run)

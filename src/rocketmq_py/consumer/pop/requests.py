@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.remoting import Connection
 
+logger = logging.getLogger("rocketmq_py.consumer")
+
 FIRST_POP_VERSION = 412
 """Brokers know pop from 5.0.0 on (Java: the ordinal of ``MQVersion.V5_0_0_SNAPSHOT``)."""
 FULL_SECONDS = 1.0
@@ -43,7 +46,7 @@ _NOTHING = {ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCod
 
 
 @attrs.frozen
-class Wanted:
+class PopSpec:
     """What one pop asks for.
 
     Attributes:
@@ -77,13 +80,13 @@ class PopRequests:
         self._group = group
 
     async def pop(
-        self, broker_name: str, wanted: Wanted, *, hold: float, queue_id: int = ALL_QUEUES
+        self, broker_name: str, spec: PopSpec, *, hold: float, queue_id: int = ALL_QUEUES
     ) -> list[PoppedMessage]:
         """Take messages from a queue of a broker, or all of them, and from the group's retry topic there.
 
         Args:
             broker_name: the broker.
-            wanted: what is asked for.
+            spec: what is asked for.
             hold: seconds that the broker may wait for messages; 0 for none.
             queue_id: the queue; ALL_QUEUES for any.
 
@@ -98,16 +101,16 @@ class PopRequests:
         header = self._client.namespace.wrap(
             PopMessageRequest(
                 consumer_group=self._group,
-                topic=wanted.subscription.topic,
+                topic=spec.subscription.topic,
                 queue_id=queue_id,
-                max_msg_nums=wanted.max_messages,
-                invisible_time=round(wanted.invisible * 1000),
+                max_msg_nums=spec.max_messages,
+                invisible_time=round(spec.invisible * 1000),
                 poll_time=round(hold * 1000),
                 born_time=BROKERS_OWN_TIME,
-                init_mode=wanted.init_mode,
-                exp_type=wanted.subscription.expression_type,
-                exp=wanted.subscription.sub_string,
-                order=wanted.orderly,
+                init_mode=spec.init_mode,
+                exp_type=spec.subscription.expression_type,
+                exp=spec.subscription.sub_string,
+                order=spec.orderly,
             )
         )
         answer = await connection.request(header.code, header.to_fields(), timeout=hold + timeout)
@@ -142,12 +145,18 @@ class PopRequests:
         answer = await self._client.brokers.call(address, header)
         return with_new_time(message, ChangeInvisibleTimeAnswer.from_fields(answer.fields))
 
-    async def bury(self, message: PoppedMessage, *, max_reconsume_times: int) -> None:
+    async def send_to_dead_letters(
+        self, message: PoppedMessage, *, failures: int, max_reconsume_times: int
+    ) -> None:
         """Have a message be one of the group's dead letters, and delivered no more."""
         await self._client.brokers.send_back(
             message, self._group, delay_level=DEAD_LETTER, max_reconsume_times=max_reconsume_times
         )
         await self.acknowledge(message.receipt.broker_name, [message])
+        logger.warning(
+            "group %s: message %s of topic %s was delivered %d times: it is a dead letter now",
+            self._group, message.message_id, message.topic, failures,
+        )  # fmt: skip
 
     async def _connect(self, broker_name: str, timeout: float) -> Connection:
         """Return a connection to a broker that knows this client, and pop."""

@@ -1,50 +1,46 @@
-"""Handing messages to the user's handler, several at a time, and what happens when it fails."""
+"""Handing messages to the user's handler, of all queues at once."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import attrs
 import trio
 
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.results import ConsumeLater, check_result
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
-from rocketmq_py.consumer.push.dispatch import (
-    YIELD_EVERY,
-    Dispatch,
+from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
+from rocketmq_py.consumer.push.handler_failures import (
+    Redelivery,
     describe,
+    log_meaningless,
     raise_without_failures,
     unreadable,
 )
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
-RETRY_HERE_SECONDS = 5.0
-"""How long a message waits that failed and could not be given back. Java: submitConsumeRequestLater."""
 EXPIRED_DELAY_LEVEL = 3
 """The delay level of a message that took too long. Java: ProcessQueue.cleanExpiredMsg."""
 LOOKS_PER_TIMEOUT = 10
 """How often it is looked, in each ``consume_timeout``, for calls that take too long."""
 
 
-class _Place:
+class _Worker:
     """A worker: the item that it handles now, the queue that it is from, and a scope around the call.
 
     ``seen`` is the item that it had when it was last looked for calls that take too long, ``since`` the first
     time that it was seen.
     """
 
-    __slots__ = ("held", "item", "scope", "seen", "since")
+    __slots__ = ("buffer", "item", "scope", "seen", "since")
 
     def __init__(self) -> None:
-        self.held: MessageBuffer
+        self.buffer: MessageBuffer
         self.item: Any = None
         self.scope = trio.CancelScope()
         self.seen: Any = None
@@ -58,175 +54,132 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
 
     Args:
         nursery: where workers run.
-        caller: calls the handler.
+        invoker: calls the handler.
         concurrency: how many calls may be under way at once.
         batch_size: the longest list that a call gets; None for a message a call.
         timeout: seconds after which a call counts as failed.
-        give_back: has the broker deliver a message again, after the delay of this level.
+        send_back: has the broker deliver a message again, after the delay of this level.
         hooks: as Workers has them.
     """
 
     def __init__(
         self,
         nursery: trio.Nursery,
-        caller: Invoker,
+        invoker: Invoker,
         *,
         concurrency: int,
         batch_size: int | None,
         timeout: float,
-        give_back: Callable[[ReceivedMessage, int], Awaitable[None]],
+        send_back: Callable[[ReceivedMessage, int], Awaitable[None]],
         hooks: ConsumerHooks | None = None,
     ) -> None:
-        super().__init__(nursery, caller, concurrency=concurrency, hooks=hooks)
+        super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
         self._batch_size = batch_size
         self._timeout = timeout
-        self._give_back = give_back
-        self._places: list[_Place] = []
-        self._later: deque[tuple[float, MessageBuffer, ReceivedMessage]] = deque()
-        self._more_later = trio.lowlevel.ParkingLot()
-        nursery.start_soon(self._redeliver)
+        self._redelivery = Redelivery(send_back, self.offer)
+        self._workers: list[_Worker] = []
+        nursery.start_soon(self._redelivery.run)
         nursery.start_soon(self._look_for_late_calls)
 
     async def _work(self) -> None:
-        place = _Place()
-        self._places.append(place)
+        worker = _Worker()
+        self._workers.append(worker)
         self._waking = False
         while True:
-            with trio.CancelScope() as place.scope:  # cancelled when a call takes too long
-                await self._serve(place)
+            with trio.CancelScope() as worker.scope:  # cancelled when a call takes too long
+                await self._serve(worker)
 
-    async def _serve(self, place: _Place) -> None:
-        """Have messages handled, until a call has failed or was given up."""
-        ready, call, one_by_one = self._ready, self._caller.call, self._batch_size is None
+    async def _serve(self, worker: _Worker) -> None:
+        """Have messages handled, until a call has failed or took too long."""
+        ready, call, one_by_one = self._ready, self._invoker.call, self._batch_size is None
         hooked = self._hooked
         until_yield, is_timed = YIELD_EVERY, True  # of many calls one is timed
         began = 0.0
         while True:
             if not ready:
-                place.item = None
+                worker.item = None
                 await self._idle.park()
                 self._waking = False
                 until_yield, is_timed = YIELD_EVERY, True
                 continue
-            held = ready[0]
-            item: Any = held.take() if one_by_one else self._take_several(held)
-            if item is None or not held.waiting:
+            buffer = ready[0]
+            item: Any = buffer.take() if one_by_one else self._take_several(buffer)
+            if item is None or not buffer.waiting:
                 ready.popleft()
-                held.offered = False
+                buffer.offered = False
                 if item is None:  # the queue has been dropped, or nothing in it can be read
                     continue
             else:
                 ready.rotate(-1)
             if ready and not self._waking:
                 self._wake()
-            place.held, place.item = held, item
+            worker.buffer, worker.item = buffer, item
             self._handling += 1
             if is_timed:
                 began = trio.current_time()
             try:
                 if one_by_one and item.corruption is not None:
                     raise unreadable(item)
-                result = await (self._call_hooked(held, item) if hooked else call(item))
+                result = await (self._call_hooked(buffer, item) if hooked else call(item))
             except Exception:
-                logger.exception("handling %s failed", _describe(held, item))
-                await self._failed(place, item)
+                logger.exception("handling %s failed", _describe(buffer, item))
+                await self._failed(worker, item)
             except BaseExceptionGroup as group:
-                raise_without_failures(group, _describe(held, item))
+                raise_without_failures(group, _describe(buffer, item))
             else:
                 if result is not None:
-                    await self._returned(place, item, result)
+                    await self._returned(worker, item, result)
                 elif one_by_one:
-                    held.remove(item)
+                    buffer.remove(item)
                 else:
-                    held.remove_all(item)
+                    buffer.remove_all(item)
             finally:
                 self._handling -= 1
                 if self._closed:
                     self._look_whether_all_is_done()
             if is_timed:
                 is_timed = False
-                held.counts.calls += 1
-                held.counts.call_seconds += trio.current_time() - began
-            if place.item is None:
+                buffer.counts.calls += 1
+                buffer.counts.call_seconds += trio.current_time() - began
+            if worker.item is None:
                 return
             until_yield -= 1
             if not until_yield:
                 until_yield, is_timed = YIELD_EVERY, True
                 await trio.lowlevel.checkpoint()
 
-    def _take_several(self, held: MessageBuffer) -> tuple[ReceivedMessage, ...] | None:
-        """Return the next messages that can be read; those that cannot are given back."""
+    def _take_several(self, buffer: MessageBuffer) -> tuple[ReceivedMessage, ...] | None:
+        """Return the next messages that can be read; those that cannot are sent back."""
         assert self._batch_size is not None
-        while messages := held.take_several(self._batch_size):
+        while messages := buffer.take_several(self._batch_size):
             readable = tuple([message for message in messages if message.corruption is None])
             for message in messages:
                 if message.corruption is not None:
-                    logger.error("handling %s failed", describe(held, message), exc_info=unreadable(message))
-                    self._nursery.start_soon(self._deliver_again, held, [message], 0)
+                    logger.error(
+                        "handling %s failed", describe(buffer, message), exc_info=unreadable(message)
+                    )
+                    self._nursery.start_soon(self._redelivery.deliver_again, buffer, [message], 0)
             if readable:
                 return readable
         return None
 
-    async def _returned(self, place: _Place, item: Any, result: object) -> None:
+    async def _returned(self, worker: _Worker, item: Any, result: object) -> None:
         """See to what a handler has returned, other than that all is done with."""
         check_result(result)
         if not isinstance(result, ConsumeLater):
-            logger.error(
-                "handling %s failed: the handler returned %r, which says nothing to this consumer",
-                _describe(place.held, item), result,
-            )  # fmt: skip
-            await self._failed(place, item)
+            log_meaningless(result, _describe(worker.buffer, item))
+            await self._failed(worker, item)
             return
         messages = _messages(item)
-        place.held.remove_all(messages[: result.done])
-        if place.item is not None:
-            place.item = None
-            await self._deliver_again(place.held, messages[result.done :], result.delay_level)
+        worker.buffer.remove_all(messages[: result.done])
+        if worker.item is not None:
+            worker.item = None
+            await self._redelivery.deliver_again(worker.buffer, messages[result.done :], result.delay_level)
 
-    async def _failed(self, place: _Place, item: Any) -> None:
-        if place.item is not None:  # else it took too long, and has been given back already
-            place.item = None
-            await self._deliver_again(place.held, _messages(item), 0)
-
-    # Delivering again
-
-    async def _deliver_again(
-        self, held: MessageBuffer, messages: Sequence[ReceivedMessage], delay_level: int
-    ) -> None:
-        """Give messages back to the broker; those that it does not take are kept, and tried again here."""
-        held.counts.failed += len(messages)
-        async with trio.open_nursery() as nursery:
-            for message in messages:
-                nursery.start_soon(self._deliver_one_again, held, message, delay_level)
-
-    async def _deliver_one_again(
-        self, held: MessageBuffer, message: ReceivedMessage, delay_level: int
-    ) -> None:
-        # Whoever has the queue now gets the message anyway; or its call has ended after all.
-        if held.dropped or not held.holds(message):
-            return
-        try:
-            await self._give_back(message, delay_level)
-        except RocketMQError as error:
-            logger.warning(
-                "%s not given back: %s; it is handled again here in %g s",
-                describe(held, message), error, RETRY_HERE_SECONDS,
-            )  # fmt: skip
-            again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
-            self._later.append((trio.current_time() + RETRY_HERE_SECONDS, held, again))
-            self._more_later.unpark_all()
-        else:
-            held.release(message)
-
-    async def _redeliver(self) -> None:
-        """Hand out again what was kept, when its time has come."""
-        while True:
-            while not self._later:
-                await self._more_later.park()
-            due_at, held, message = self._later.popleft()
-            await trio.sleep_until(due_at)
-            held.put_back(message)
-            self.offer(held)
+    async def _failed(self, worker: _Worker, item: Any) -> None:
+        if worker.item is not None:  # else it took too long, and has been sent back already
+            worker.item = None
+            await self._redelivery.deliver_again(worker.buffer, _messages(item), 0)
 
     # Calls that take too long
 
@@ -234,27 +187,27 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         while True:
             await trio.sleep(self._timeout / LOOKS_PER_TIMEOUT)
             now = trio.current_time()
-            for place in self._places:
-                if place.item is not place.seen:
-                    place.seen, place.since = place.item, now
-                elif place.item is not None and now - place.since >= self._timeout:
-                    self._give_up(place)
+            for worker in self._workers:
+                if worker.item is not worker.seen:
+                    worker.seen, worker.since = worker.item, now
+                elif worker.item is not None and now - worker.since >= self._timeout:
+                    self._expire(worker)
 
-    def _give_up(self, place: _Place) -> None:
+    def _expire(self, worker: _Worker) -> None:
         """Count a call as failed that is under way still, and have its worker go on if it can."""
-        held, item = place.held, place.item
-        place.item = None
+        buffer, item = worker.buffer, worker.item
+        worker.item = None
         logger.error(
-            "handling %s takes longer than %g s: it is given back", _describe(held, item), self._timeout
+            "handling %s takes longer than %g s: it is sent back", _describe(buffer, item), self._timeout
         )
-        self._nursery.start_soon(self._deliver_again, held, _messages(item), EXPIRED_DELAY_LEVEL)
-        if self._caller.is_async:
-            place.scope.cancel()
+        self._nursery.start_soon(self._redelivery.deliver_again, buffer, _messages(item), EXPIRED_DELAY_LEVEL)
+        if self._invoker.is_async:
+            worker.scope.cancel()
 
 
 def _messages(item: Any) -> Sequence[ReceivedMessage]:
     return item if isinstance(item, tuple) else (item,)
 
 
-def _describe(held: MessageBuffer, item: Any) -> str:
-    return describe(held, *_messages(item))
+def _describe(buffer: MessageBuffer, item: Any) -> str:
+    return describe(buffer, *_messages(item))

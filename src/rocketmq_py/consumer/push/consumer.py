@@ -97,7 +97,7 @@ class PushConsumer(GroupConsumer):
                 function runs as a task; any other callable in a worker thread. When it returns, the messages
                 are done with, unless it returns a ConsumeLater or, in order, a Suspend or Rollback; whatever
                 else it returns but None ends the run with a ConfigurationError, and they come again. When it
-                raises an Exception, that is logged, and they are given back to the broker, which delivers
+                raises an Exception, that is logged, and they are sent back to the broker, which delivers
                 them to the group again later; in order they are tried again in place after
                 ``suspend_current_queue``. After ``max_reconsume_times`` of that they go to the group's dead
                 letters. Anything else that it raises (SystemExit, KeyboardInterrupt) ends the run.

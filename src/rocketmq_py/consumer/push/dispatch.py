@@ -12,18 +12,16 @@ import trio
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import ReceivedMessage
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
-Held = TypeVar("Held", bound=MessageBuffer)
+Buffer = TypeVar("Buffer", bound=MessageBuffer)
 
 YIELD_EVERY = 16
 """A worker whose handler never waits lets other tasks run after so many messages."""
 
 
-class Dispatch(Generic[Held]):
+class Dispatch(Generic[Buffer]):
     """Tasks that serve the queues in turn; what serving is, subclasses say.
 
     A worker handles one message after the other; another one is woken, or started, only when there is more
@@ -32,7 +30,7 @@ class Dispatch(Generic[Held]):
 
     Args:
         nursery: where workers run.
-        caller: calls the handler.
+        invoker: calls the handler.
         concurrency: how many calls may be under way at once.
         hooks: called around each call of the handler; None for none.
 
@@ -43,26 +41,26 @@ class Dispatch(Generic[Held]):
     def __init__(
         self,
         nursery: trio.Nursery,
-        caller: Invoker,
+        invoker: Invoker,
         *,
         concurrency: int,
         hooks: ConsumerHooks | None = None,
     ) -> None:
         self.thread_grace = 0.0
         self._nursery = nursery
-        self._caller = caller
+        self._invoker = invoker
         self._concurrency = concurrency
         self._hooks = hooks
         self._hooked: Sequence[ConsumerHook] = () if hooks is None else hooks.all
         # Queues that have messages waiting, each once; the first is served next.
-        self._ready: deque[Held] = deque()
-        self._workers = 0
+        self._ready: deque[Buffer] = deque()
+        self._worker_count = 0
         self._handling = 0
         self._idle = trio.lowlevel.ParkingLot()
         self._waking = False
         self._closed = False
         self._all_done = trio.Event()
-        if not caller.is_async:
+        if not invoker.is_async:
             nursery.start_soon(self._see_threads_off)
 
     @property
@@ -70,13 +68,13 @@ class Dispatch(Generic[Held]):
         """How many calls are under way now."""
         return self._handling
 
-    def offer(self, held: Held) -> None:
+    def offer(self, buffer: Buffer) -> None:
         """Have the messages that wait in a queue handled."""
         if self._closed:
             return
-        if not held.offered:
-            held.offered = True
-            self._ready.append(held)
+        if not buffer.offered:
+            buffer.offered = True
+            self._ready.append(buffer)
         if self._ready and not self._waking:
             self._wake()
 
@@ -96,15 +94,15 @@ class Dispatch(Generic[Held]):
         if self._idle:
             self._waking = True
             self._idle.unpark()
-        elif self._workers < self._concurrency:
+        elif self._worker_count < self._concurrency:
             self._waking = True
-            self._workers += 1
+            self._worker_count += 1
             self._nursery.start_soon(self._work)
 
-    async def _call_hooked(self, held: Held, item: Any) -> Any:
+    async def _call_hooked(self, buffer: Buffer, item: Any) -> Any:
         """Call the handler with an item of a queue, and hooks around it."""
         assert self._hooks is not None
-        return await self._hooks.call(self._caller.call, held.queue, item)
+        return await self._hooks.call(self._invoker.call, buffer.queue, item)
 
     async def _work(self) -> None:
         """Serve queues until cancelled: the life of a worker."""
@@ -119,32 +117,5 @@ class Dispatch(Generic[Held]):
             await trio.sleep_forever()
         finally:
             with trio.move_on_after(self.thread_grace, shield=True):
-                await self._caller.until_no_thread_runs()
-            self._caller.abandon()
-
-
-def describe(held: MessageBuffer, *messages: ReceivedMessage) -> str:
-    """Return what logs call messages of a queue."""
-    queue, first = held.queue, messages[0]
-    others = f" and {len(messages) - 1} after it" if len(messages) > 1 else ""
-    return (
-        f"message {first.message_id} of topic {first.topic} "
-        f"({queue.topic}, {queue.broker_name}, queue {queue.queue_id}, offset {first.queue_offset}){others}"
-    )
-
-
-def raise_without_failures(group: BaseExceptionGroup[BaseException], what: str) -> None:
-    """Log the failures in what a handler raised, and raise the rest, such as a cancellation.
-
-    A handler raises such a group when its own nursery was cancelled while something in it failed.
-    """
-    failures, rest = group.split(Exception)
-    if failures is not None:
-        logger.error("handling %s failed", what, exc_info=failures)
-    if rest is not None:
-        raise rest from None
-
-
-def unreadable(message: ReceivedMessage) -> RocketMQError:
-    """Return why a message fails that no handler can get."""
-    return RocketMQError(f"its body cannot be read: {message.corruption}")
+                await self._invoker.until_no_thread_runs()
+            self._invoker.abandon()

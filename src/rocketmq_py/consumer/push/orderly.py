@@ -14,10 +14,10 @@ from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.results import Commit, Rollback, Suspend, check_result
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.push.dispatch import (
-    YIELD_EVERY,
-    Dispatch,
+from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
+from rocketmq_py.consumer.push.handler_failures import (
     describe,
+    log_meaningless,
     raise_without_failures,
     unreadable,
 )
@@ -32,43 +32,43 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     """Hands out each queue's messages one after the other. Java: ``ConsumeMessageOrderlyService``.
 
     While messages of a queue are handled, or it rests after a failure, nothing else of it is handed out; nor
-    when its lock is not held. What fails is handed out again before what follows it.
+    when its lock is not buffer. What fails is handed out again before what follows it.
 
     Args:
         nursery: where workers run.
-        caller: calls the handler.
+        invoker: calls the handler.
         concurrency: how many queues may be served at once.
         batch_size: the longest list that a call gets; None for a message a call.
         auto_commit: whether what was handled is done with; else only the handler's Commit makes it so.
         suspend: seconds that a queue rests after a failure, if the handler does not say it.
-        max_reconsume_times: tries after the first one, before a message is given up; one whose body cannot be
-            read has DEFAULT_RECONSUME_TIMES at the most.
-        give_up: has the broker collect a message as a dead letter.
+        max_reconsume_times: tries after the first one, before a message is a dead letter; one whose body
+            cannot be read has DEFAULT_RECONSUME_TIMES at the most.
+        send_to_dead_letters: has the broker collect a message as a dead letter.
         hooks: as Workers has them.
     """
 
     def __init__(
         self,
         nursery: trio.Nursery,
-        caller: Invoker,
+        invoker: Invoker,
         *,
         concurrency: int,
         batch_size: int | None,
         auto_commit: bool,
         suspend: float,
         max_reconsume_times: float = math.inf,
-        give_up: Callable[[ReceivedMessage], Awaitable[None]],
+        send_to_dead_letters: Callable[[ReceivedMessage], Awaitable[None]],
         hooks: ConsumerHooks | None = None,
     ) -> None:
-        super().__init__(nursery, caller, concurrency=concurrency, hooks=hooks)
+        super().__init__(nursery, invoker, concurrency=concurrency, hooks=hooks)
         self._batch_size = batch_size
         self._auto_commit = auto_commit
         self._suspend = suspend
         self._max_reconsume_times = max_reconsume_times
-        self._give_up = give_up
+        self._send_to_dead_letters = send_to_dead_letters
 
     async def _work(self) -> None:
-        ready, call, one_by_one = self._ready, self._caller.call, self._batch_size is None
+        ready, call, one_by_one = self._ready, self._invoker.call, self._batch_size is None
         hooked = self._hooked
         batch_size = self._batch_size or 1
         self._waking = False
@@ -80,15 +80,15 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 self._waking = False
                 until_yield, is_timed = YIELD_EVERY, True
                 continue
-            held = ready.popleft()
+            buffer = ready.popleft()
             if ready and not self._waking:
                 self._wake()
-            lock = held.lock
+            lock = buffer.lock
             assert lock is not None
-            # Whoever has it, or gives it back, offers the queue again.
-            messages = [] if lock.busy or not lock.is_held else held.take_several(batch_size)
+            # Whoever has it, or releases it, offers the queue again.
+            messages = [] if lock.busy or not lock.is_held else buffer.take_several(batch_size)
             if not messages:
-                held.offered = False
+                buffer.offered = False
                 continue
             lock.busy = True
             self._handling += 1
@@ -100,108 +100,105 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                     if message.corruption is not None:
                         raise unreadable(message)
                 item: Any = messages[0] if one_by_one else messages
-                result = await (self._call_hooked(held, item) if hooked else call(item))
+                result = await (self._call_hooked(buffer, item) if hooked else call(item))
             except Exception:
-                logger.exception("handling %s failed", describe(held, *messages))
-                pause = await self._failed(held, messages, None)
+                logger.exception("handling %s failed", describe(buffer, *messages))
+                pause = await self._failed(buffer, messages, None)
             except BaseExceptionGroup as group:
-                raise_without_failures(group, describe(held, *messages))
+                raise_without_failures(group, describe(buffer, *messages))
             else:
                 if result is not None:
-                    pause = await self._returned(held, messages, result)
+                    pause = await self._returned(buffer, messages, result)
                 else:
-                    self._succeeded(held, messages)
+                    self._succeeded(buffer, messages)
             finally:
                 self._handling -= 1
                 if self._closed:
                     self._look_whether_all_is_done()
-                if not self._caller.abandoned:  # else it may be making use of the lock still
+                if not self._invoker.abandoned:  # else it may be making use of the lock still
                     lock.free()
             if is_timed:
                 is_timed = False
-                held.counts.calls += 1
-                held.counts.call_seconds += trio.current_time() - began
-            self._go_on(held, pause)
+                buffer.counts.calls += 1
+                buffer.counts.call_seconds += trio.current_time() - began
+            self._go_on(buffer, pause)
             until_yield -= 1
             if not until_yield:
                 until_yield, is_timed = YIELD_EVERY, True
                 await trio.lowlevel.checkpoint()
 
-    def _go_on(self, held: ProcessQueue, pause: float | None) -> None:
+    def _go_on(self, buffer: ProcessQueue, pause: float | None) -> None:
         """Have what follows in a queue handed out, after ``pause`` seconds if there is to be a pause."""
-        if held.dropped:
-            assert held.lock is not None
-            held.lock.on_held()  # if the queue is consumed anew here, that has waited for this call
+        if buffer.dropped:
+            assert buffer.lock is not None
+            buffer.lock.on_held()  # if the queue is consumed anew here, that has waited for this call
         elif pause is not None:
-            self._nursery.start_soon(self._rest, held, pause)
-        elif held.waiting and not self._closed:
-            self._ready.append(held)
+            self._nursery.start_soon(self._rest, buffer, pause)
+        elif buffer.waiting and not self._closed:
+            self._ready.append(buffer)
         else:
-            held.offered = False
+            buffer.offered = False
 
-    async def _rest(self, held: ProcessQueue, seconds: float) -> None:
+    async def _rest(self, buffer: ProcessQueue, seconds: float) -> None:
         await trio.sleep(seconds)
-        held.offered = False
-        if held.waiting:
-            self.offer(held)
+        buffer.offered = False
+        if buffer.waiting:
+            self.offer(buffer)
 
-    def _succeeded(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+    def _succeeded(self, buffer: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if self._auto_commit:
-            held.remove_all(messages)
+            buffer.remove_all(messages)
         else:
-            held.uncommitted += messages
+            buffer.uncommitted += messages
 
     async def _returned(
-        self, held: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
+        self, buffer: ProcessQueue, messages: Sequence[ReceivedMessage], result: object
     ) -> float | None:
         """See to what a handler has returned, other than that all is well; return how long to rest."""
         check_result(result)
         match result:
             case Suspend():
-                return await self._failed(held, messages, result.seconds)
+                return await self._failed(buffer, messages, result.seconds)
             case Commit():
-                held.remove_all(held.uncommitted)
-                held.remove_all(messages)
-                held.uncommitted = []
+                buffer.remove_all(buffer.uncommitted)
+                buffer.remove_all(messages)
+                buffer.uncommitted = []
                 return None
             case Rollback() if not self._auto_commit:
-                held.put_back_first([*held.uncommitted, *messages])
-                held.uncommitted = []
+                buffer.put_back_first([*buffer.uncommitted, *messages])
+                buffer.uncommitted = []
                 return self._suspend if result.seconds is None else result.seconds
-        logger.error(
-            "handling %s failed: the handler returned %r, which says nothing to this consumer",
-            describe(held, *messages), result,
-        )  # fmt: skip
-        return await self._failed(held, messages, None)
+        log_meaningless(result, describe(buffer, *messages))
+        return await self._failed(buffer, messages, None)
 
     async def _failed(
-        self, held: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float | None
+        self, buffer: ProcessQueue, messages: Sequence[ReceivedMessage], seconds: float | None
     ) -> float | None:
-        """Have messages handed out again, or given up after the last try; return how long to rest."""
-        if held.dropped:
+        """Have messages handed out again, or be dead letters after the last try; return how long to rest."""
+        if buffer.dropped:
             return None  # whoever consumes the queue now gets them anyway
-        held.counts.failed += len(messages)
+        buffer.counts.failed += len(messages)
         again = []
         for message in messages:
             limit = self._max_reconsume_times
             if message.corruption is not None:  # no handler can mend it, and its queue shall not end here
                 limit = min(limit, DEFAULT_RECONSUME_TIMES)
-            if message.reconsume_times >= limit and await self._is_given_up(held, message):
-                held.release(message)
+            if message.reconsume_times >= limit and await self._is_dead_letter(buffer, message):
+                buffer.release(message)
             else:
                 again.append(attrs.evolve(message, reconsume_times=message.reconsume_times + 1))
         if not again:
             return None
-        held.put_back_first(again)
+        buffer.put_back_first(again)
         return self._suspend if seconds is None else seconds
 
-    async def _is_given_up(self, held: ProcessQueue, message: ReceivedMessage) -> bool:
+    async def _is_dead_letter(self, buffer: ProcessQueue, message: ReceivedMessage) -> bool:
         try:
-            await self._give_up(message)
+            await self._send_to_dead_letters(message)
         except RocketMQError as error:
             logger.warning(
-                "%s has failed for the last time, but is not given up: %s; it is tried again here",
-                describe(held, message), error,
+                "%s has failed for the last time, but is no dead letter yet: %s; it is tried again here",
+                describe(buffer, message), error,
             )  # fmt: skip
             return False
         return True

@@ -1,4 +1,4 @@
-"""Giving back messages that a group failed on, so that they are delivered to it again later."""
+"""Sending messages back that a group failed on: to be delivered again, or as its dead letters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SendBack:
     Args:
         client: how brokers are reached.
         group: the group that failed.
-        max_reconsume_times: deliveries after the first one, before the message is given up.
+        max_reconsume_times: deliveries after the first one, before the message is a dead letter.
     """
 
     def __init__(self, client: ClientInstance, group: str, *, max_reconsume_times: int) -> None:
@@ -51,7 +51,7 @@ class SendBack:
         self._group = group
         self._max_reconsume_times = max_reconsume_times
 
-    async def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
         """Have the message's broker keep it for later; if it does not, send a copy to any broker.
 
         Args:
@@ -69,7 +69,7 @@ class SendBack:
                 max_reconsume_times=self._max_reconsume_times,
             )
         except RocketMQError as error:
-            logger.info("message %s not given back: %s; sending a copy of it", message.message_id, error)
+            logger.info("message %s not sent back: %s; sending a copy of it", message.message_id, error)
             await self.send_copy(message, delay_level)
 
     async def drop(self, message: ReceivedMessage, _: int) -> None:
@@ -82,7 +82,7 @@ class SendBack:
     async def send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
         """Send a copy to the group's retry topic; after too many failures brokers make it a dead letter.
 
-        Arguments and errors are those of :meth:`give_back`. The brokers are tried in turn, that of the
+        Arguments and errors are those of :meth:`send_back`. The brokers are tried in turn, that of the
         message last.
         """
         route = await self._client.routes.get(retry_topic(self._group))

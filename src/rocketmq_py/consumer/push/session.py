@@ -79,7 +79,7 @@ class Session:
             client, config, subscriptions, self._offsets, begin_at=self._begin_at, statistics=self._statistics
         )
         self._popped = PoppedQueues(client, config, subscriptions, statistics)
-        self._handling: Dispatch[Any] | None = None
+        self._dispatch: Dispatch[Any] | None = None
         self.rebalancer = Rebalancer(
             client,
             config.group,
@@ -135,8 +135,8 @@ class Session:
         """Pull no more; :meth:`run` returns when the handlers that are running have ended."""
         self._stopping.set()
         self._checking.cancel()
-        if self._handling is not None:
-            self._handling.close()
+        if self._dispatch is not None:
+            self._dispatch.close()
 
     def subscription_changed(self, topic: str) -> None:
         """Have brokers told, and the topic pulled anew: something else of it is wanted, or nothing."""
@@ -164,7 +164,7 @@ class Session:
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers how far the group is behind in each of this member's queues."""
-        queues = {*self._pulled(), *await self._popped.places()}
+        queues = {*self._pulled(), *await self._popped.read_queues()}
         return await ask_lag(self._client, queues, self._offsets.committed)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -180,13 +180,13 @@ class Session:
         config = self._config
         close_timeout = config.close_timeout
         async with trio.open_nursery() as handlers:
-            caller = Invoker(self._handle, config.concurrency, in_lists=config.batch_size is not None)
-            handling = self._handling = self._open_handling(handlers, caller)
-            handling.thread_grace = close_timeout * DRAIN_SHARE
+            invoker = Invoker(self._handle, config.concurrency, in_lists=config.batch_size is not None)
+            dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
+            dispatch.thread_grace = close_timeout * DRAIN_SHARE
             handlers.start_soon(self._queues.keep_locks)
             async with trio.open_nursery() as background:
-                self._queues.open(background, handling.offer)
-                self._popped.open(background, handlers, handling.offer)
+                self._queues.open(background, dispatch.offer)
+                self._popped.open(background, handlers, dispatch.offer)
                 background.start_soon(self.rebalancer.run)
                 background.start_soon(self._membership.keep_checking)
                 background.start_soon(self._subscriptions.keep_checked)
@@ -204,46 +204,46 @@ class Session:
                     popped=self._popped.infos,
                     offsets=infos.offsets,
                     reset=self._queues.go_on_from,
-                    consume=partial(consume_directly, caller, config),
+                    consume=partial(consume_directly, invoker, config),
                 )
                 with broker_requests.answers():
                     await self._stopping.wait()
                 background.cancel_scope.cancel()
             with trio.move_on_after(close_timeout * DRAIN_SHARE):
-                await handling.drain()
-            handling.thread_grace = 0
+                await dispatch.drain()
+            dispatch.thread_grace = 0
             handlers.cancel_scope.cancel()
 
-    def _open_handling(self, nursery: trio.Nursery, caller: Invoker) -> Dispatch[Any]:
+    def _open_dispatch(self, nursery: trio.Nursery, invoker: Invoker) -> Dispatch[Any]:
         config = self._config
-        giving = SendBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
+        send_back = SendBack(self._client, config.group, max_reconsume_times=config.reconsume_limit)
         if config.orderly:
             return OrderlyDispatch(
                 nursery,
-                caller,
+                invoker,
                 concurrency=config.concurrency,
                 batch_size=config.batch_size,
                 auto_commit=config.auto_commit,
                 suspend=config.suspend_current_queue,
                 max_reconsume_times=config.reconsume_limit,
-                give_up=partial(giving.send_copy, delay_level=DEAD_LETTER),
+                send_to_dead_letters=partial(send_back.send_copy, delay_level=DEAD_LETTER),
                 hooks=self._hooks,
             )
         return ConcurrentDispatch(
             nursery,
-            caller,
+            invoker,
             concurrency=config.concurrency,
             batch_size=config.batch_size,
             timeout=config.consume_timeout,
-            give_back=giving.drop if config.broadcasting else partial(self._give_back, giving),
+            send_back=send_back.drop if config.broadcasting else partial(self._send_back, send_back),
             hooks=self._hooks,
         )
 
-    async def _give_back(self, giving: SendBack, message: ReceivedMessage, delay_level: int) -> None:
+    async def _send_back(self, send_back: SendBack, message: ReceivedMessage, delay_level: int) -> None:
         if isinstance(message, PoppedMessage):
             await self._popped.outcomes.deliver_later(message, delay_level)
         else:
-            await giving.give_back(message, delay_level)
+            await send_back.send_back(message, delay_level)
 
     def _assign_popped(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues; without any, pull what was popped before and comes again."""
