@@ -508,3 +508,35 @@ async def test_cancelled_receives_of_a_consumer_that_stays_open() -> None:
         assert cancelled >= 2
         handed_out += numbers(await consumer.receive())
         assert handed_out == list(range(len(handed_out))), "none was lost on the way"
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"max_messages": "5"}, "max_messages is '5'; 1 to 32 are allowed"),
+        ({"max_messages": 33}, "max_messages is 33; 1 to 32 are allowed"),
+        ({"invisible": "60"}, "invisible is '60'; it must be a number of seconds"),
+        ({"invisible": 0}, "invisible is 0; it must be above 0"),
+        ({"invisible": float("inf")}, "invisible is inf; it must be a number of seconds"),
+        ({"wait": None}, "wait is None; it must be a number of seconds"),
+        ({"wait": -1}, "wait is -1; it must be 0 or more"),
+        ({"topic": ["T"]}, r"topic \['T'\] is not subscribed"),
+    ],
+)
+async def test_what_cannot_be_asked_for_is_refused(
+    client: ClientInstance, arguments: dict[str, Any], text: str
+) -> None:
+    async with consumer_of(client) as consumer:
+        with pytest.raises(ConfigurationError, match=text):
+            await consumer.receive(**arguments)
+
+
+async def test_what_was_not_received_cannot_be_acknowledged(client: ClientInstance) -> None:
+    async with consumer_of(client) as consumer:
+        with pytest.raises(ConfigurationError, match=r"a list is no message .* use ack\(\*messages\)"):
+            await consumer.ack([])  # type: ignore[arg-type]  # that is the test
+        with pytest.raises(ConfigurationError, match="a Message is no message that receive"):
+            await consumer.change_invisible(Message("T", b"x"), 3)  # type: ignore[arg-type]  # and this

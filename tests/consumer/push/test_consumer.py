@@ -70,6 +70,16 @@ async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.t
         await consumer.run(never)
 
 
+async def test_what_is_no_queue_or_offset_is_refused(client: ClientInstance) -> None:
+    async with consumer_of(client) as consumer:
+        with pytest.raises(ConfigurationError, match="queue is 0; it must be a MessageQueue"):
+            await consumer.seek(0, 1)  # type: ignore[arg-type]  # that is the test
+        with pytest.raises(ConfigurationError, match="queue is 0; it must be a MessageQueue"):
+            await consumer.committed(0)  # type: ignore[arg-type]  # and this
+        with pytest.raises(ConfigurationError, match="offset is '1'; it must be a whole number"):
+            await consumer.seek(QUEUE, "1")  # type: ignore[arg-type]  # and this
+
+
 async def test_one_run_at_a_time(
     address: str, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:

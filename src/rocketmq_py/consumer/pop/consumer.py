@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Unpack
 
 import trio
 
-from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.client.config import ClientConfig, check_timeout
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
@@ -133,12 +134,12 @@ class PopConsumer(GroupConsumer):
         comes again from the broker if that is too late.
         """
         self._check_open()
-        if not 1 <= max_messages <= MAX_MESSAGES:
-            raise ConfigurationError(f"max_messages is {max_messages}; 1 to {MAX_MESSAGES} are allowed")
-        if not invisible > 0 or not wait >= 0:
-            raise ConfigurationError(
-                f"invisible is {invisible} and wait {wait}: the first must be above 0, the other 0 or more"
-            )
+        if not isinstance(max_messages, int) or not 1 <= max_messages <= MAX_MESSAGES:
+            raise ConfigurationError(f"max_messages is {max_messages!r}; 1 to {MAX_MESSAGES} are allowed")
+        _check_seconds("invisible", invisible)
+        _check_seconds("wait", wait)
+        if not invisible:
+            raise ConfigurationError("invisible is 0; it must be above 0")
         began = trio.current_time()
         deadline = began + wait
         subscriptions = await self._wanted(topic)
@@ -176,6 +177,7 @@ class PopConsumer(GroupConsumer):
         self._check_open()
         by_broker: dict[str, list[PoppedMessage]] = {}
         for message in messages:
+            _check_popped(message)
             by_broker.setdefault(message.receipt.broker_name, []).append(message)
         errors: list[RocketMQError] = []
         for broker_name, its_messages in by_broker.items():
@@ -207,8 +209,8 @@ class PopConsumer(GroupConsumer):
         When cancelled, either of the two times may hold.
         """
         self._check_open()
-        if not seconds >= 0:
-            raise ConfigurationError(f"seconds is {seconds}; it must be 0 or more")
+        _check_popped(message)
+        _check_seconds("seconds", seconds)
         changed = await self._requests.change_invisible(message, seconds)
         self._statistics.of(message.topic).given_back += 1
         return changed
@@ -353,3 +355,17 @@ class PopConsumer(GroupConsumer):
     def _subscription_changed(self, _: str) -> None:
         if self._membership.joined.is_set() and self.is_open:
             self.client.heartbeats.send_soon()
+
+
+def _check_seconds(name: str, seconds: float | None) -> None:
+    """Refuse what cannot be put on the wire as a time."""
+    check_timeout(seconds, name)
+    if seconds is None or seconds == math.inf:
+        raise ConfigurationError(f"{name} is {seconds!r}; it must be a number of seconds")
+
+
+def _check_popped(message: object) -> None:
+    if not isinstance(message, PoppedMessage):
+        raise ConfigurationError(
+            f"a {type(message).__name__} is no message that receive() returned; of a list, use ack(*messages)"
+        )

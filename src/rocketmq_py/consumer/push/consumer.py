@@ -169,6 +169,7 @@ class PushConsumer(GroupConsumer):
             BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the queue's
                 broker does not say it.
         """
+        _check_queue(queue)
         return await self._running().committed(queue)
 
     def _consumed(self) -> Session | None:
@@ -186,8 +187,9 @@ class PushConsumer(GroupConsumer):
             ConfigurationError: the offset is negative.
             NoQueueError: the queue is not one of this member's now.
         """
-        if offset < 0:
-            raise ConfigurationError(f"offset is {offset}; it must be 0 or more")
+        _check_queue(queue)
+        if not isinstance(offset, int) or offset < 0:
+            raise ConfigurationError(f"offset is {offset!r}; it must be a whole number of 0 or more")
         await self._running().seek(queue, offset)
 
     def _running(self) -> Session:
@@ -210,6 +212,11 @@ class PushConsumer(GroupConsumer):
             session.stop()
             await session.ended.wait()
         await super()._close()
+
+
+def _check_queue(queue: object) -> None:
+    if not isinstance(queue, MessageQueue):
+        raise ConfigurationError(f"queue is {queue!r}; it must be a MessageQueue, such as those of `queues`")
 
 
 def _only(error: BaseException) -> BaseException:
