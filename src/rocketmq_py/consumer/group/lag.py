@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-import trio
-
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
 from rocketmq_py.message import MessageQueue
 
 
@@ -16,7 +14,7 @@ async def ask_lag(
     queues: Iterable[MessageQueue],
     committed: Callable[[MessageQueue], Awaitable[int | None]],
 ) -> Mapping[MessageQueue, int]:
-    """Return how many messages of each queue are not committed; brokers are asked all at once.
+    """Return how many messages of each queue are not committed; many are asked at the same time.
 
     Args:
         client: how brokers are reached.
@@ -26,21 +24,11 @@ async def ask_lag(
     Raises:
         RocketMQError: the first of what failed.
     """
-    lags = dict.fromkeys(sorted(queues), 0)
-    errors: list[RocketMQError] = []
 
-    async def ask(queue: MessageQueue) -> None:
-        try:
-            begin = await committed(queue)
-            if begin is None:
-                begin = await client.brokers.min_offset(queue)
-            lags[queue] = max(await client.brokers.max_offset(queue) - begin, 0)
-        except RocketMQError as error:
-            errors.append(error)
+    async def ask(queue: MessageQueue) -> int:
+        begin = await committed(queue)
+        if begin is None:
+            begin = await client.brokers.min_offset(queue)
+        return max(await client.brokers.max_offset(queue) - begin, 0)
 
-    async with trio.open_nursery() as nursery:
-        for queue in lags:
-            nursery.start_soon(ask, queue)
-    if errors:
-        raise errors[0]
-    return lags
+    return await map_over_brokers(sorted(set(queues)), ask)
