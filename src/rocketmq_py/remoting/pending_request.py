@@ -38,6 +38,12 @@ class PendingRequest:
         "was_sent_away",
     )
 
+    # Set by the channel that carries it and by Deadlines, before anybody asks.
+    opaque: int
+    turn: int
+    place: int
+    tick: int
+
     def __init__(
         self,
         channel: Channel,
@@ -54,10 +60,6 @@ class PendingRequest:
         self.timeout = timeout
         self.on_answer = on_answer
         self.was_sent_away = False
-        self.opaque = 0
-        self.turn = 0
-        self.place = 0
-        self.tick = 0
 
     @property
     def delivery(self) -> Delivery:
