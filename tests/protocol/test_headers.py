@@ -90,7 +90,7 @@ NAMES = {
     headers.QueryConsumeTimeSpanRequest: "topic! group! bname ns nsd",
     headers.QueryTopicConsumeByWhoRequest: "topic! bname ns nsd",
     headers.InvokeBrokerToResetOffsetRequest: "topic! group! timestamp! isForce! queueId offset bname ns nsd",
-    headers.GetTopicConfigRequest: "topic! bname ns nsd",
+    headers.GetTopicConfigRequest: "topic! lo bname ns nsd",
     headers.GetAllTopicConfigRequest: "topicSeq dataVersion maxTopicNum bname ns nsd",
     headers.GetAllTopicConfigAnswer: "totalTopicNum",
     headers.GetBrokerRuntimeInfoRequest: "bname ns nsd",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol import stored_message
 from rocketmq_py.protocol.compression import MAX_UNCOMPRESSED_SIZE, codec
 from rocketmq_py.protocol.stored_message import (
     BLANK_MAGIC,
@@ -17,8 +18,10 @@ from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     MAGIC_V2,
+    MAX_UNPACKED,
     NEED_UNWRAP_FLAG,
     STORE_HOST_V6_FLAG,
+    decode_answer,
     decode_messages,
     encode_message,
 )
@@ -254,9 +257,76 @@ def test_ipv6_flags_follow_the_addresses() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(java.PLAIN)))
-def test_a_message_that_breaks_off_ends_the_list(cut: int) -> None:
-    messages = decode_messages(java.PLAIN + java.V6_BOTH[:cut], "b")
-    assert [message.body for message in messages] == [b"hello"]
+def test_a_message_that_breaks_off_is_not_left_out_without_a_word(cut: int) -> None:
+    data = java.PLAIN + java.V6_BOTH[:cut]
+    with pytest.raises(ProtocolError, match=f"at byte {len(java.PLAIN)} "):
+        decode_messages(data, "b")
+
+
+def zeros(size: int) -> bytes:
+    return stored(zlib.compress(bytes(size)), system_flag=COMPRESSED_FLAG)
+
+
+def numbered(data: bytes, queue_offset: int) -> bytes:
+    return data[:20] + queue_offset.to_bytes(8, "big") + data[28:]
+
+
+def test_bodies_are_unpacked_until_the_budget_is_used() -> None:
+    large = zeros(MAX_UNPACKED // 2)
+    data = b"".join([numbered(java.PLAIN, 1), *[numbered(large, number) for number in range(2, 6)]])
+    answer = decode_answer(data, "b")
+    assert [(message.queue_offset, len(message.body)) for message in answer.messages] == [
+        (1, 5), (2, MAX_UNPACKED // 2), (3, MAX_UNPACKED // 2), (4, MAX_UNPACKED // 2)
+    ]  # fmt: skip
+    assert answer.left_from == 5
+    assert len(decode_messages(data, "b")) == 5
+
+
+def test_the_first_message_is_always_there() -> None:
+    one, two = numbered(zeros(MAX_UNCOMPRESSED_SIZE), 1), numbered(zeros(1), 2)
+    answer = decode_answer(one + two, "b")
+    assert [len(message.body) for message in answer.messages] == [MAX_UNCOMPRESSED_SIZE]
+    assert answer.left_from == 2
+
+
+def test_what_is_not_packed_uses_no_budget() -> None:
+    data = b"".join([numbered(java.V6_BOTH, number) for number in range(50)])
+    answer = decode_answer(data, "b", budget=1)
+    assert [message.queue_offset for message in answer.messages] == list(range(50))
+    assert answer.left_from is None
+
+
+def test_what_is_looked_up_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = zeros(10_000) * 2
+    assert len(decode_messages(data, "b")) == 2
+    monkeypatch.setattr(stored_message, "MAX_LOOKED_UP", 9_000)
+    with pytest.raises(ProtocolError, match="unpack to more than 9000 bytes: ask for fewer"):
+        decode_messages(data, "b")
+
+
+EMPTY_INNER = (22).to_bytes(4, "big") + bytes(18)
+INNER_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG | COMPRESSED_FLAG
+
+
+def test_a_batch_of_more_messages_than_brokers_count_is_corrupt() -> None:
+    def batch(count: int) -> bytes:
+        return stored(zlib.compress(EMPTY_INNER * count), system_flag=INNER_FLAGS)
+
+    bomb = batch(MAX_UNCOMPRESSED_SIZE // 22)
+    assert len(bomb) < 200_000
+    message, other = decode_messages(bomb + java.PLAIN, "b")
+    assert "has more than 32767 messages" in str(message.corruption)
+    assert other.body == b"hello"
+    *inner, other = decode_messages(batch(32_767) + java.PLAIN, "b")
+    assert [message.queue_offset for message in inner] == list(range(11, 11 + 32_767))
+    assert other.body == b"hello"
+
+
+def test_small_messages_of_batches_use_the_budget_that_they_take_in_memory() -> None:
+    batch = stored(zlib.compress(EMPTY_INNER * 32_767), system_flag=INNER_FLAGS)
+    answer = decode_answer(batch * 20, "b")
+    assert len(answer.messages) == 5 * 32_767, "of each, 3.7 MB"
+    assert answer.left_from == 11
 
 
 def test_a_blank_rest_ends_the_list() -> None:

@@ -60,15 +60,18 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
 
 
 @decoder("a batch")
-def decode_batch(data: bytes) -> list[BatchedMessage]:
+def decode_batch(data: bytes, most: int | None = None) -> list[BatchedMessage]:
     """Return the messages of a batch's body.
 
     Raises:
-        ProtocolError: a length leads out of its message, or out of the body.
+        ProtocolError: a length leads out of its message, or out of the body, or there are more than ``most``
+            messages.
     """
-    messages = []
+    messages: list[BatchedMessage] = []
     position = 0
     while position < len(data):
+        if len(messages) == most:
+            raise ProtocolError(f"a batch of {len(data)} bytes has more than {most} messages")
         message, position = _decode_batched(data, position)
         messages.append(message)
     return messages

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -22,6 +23,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
+from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, MAX_UNPACKED
 from rocketmq_py.protocol.subscription import subscribe
 from rocketmq_py.remoting import Connection
 from tests.consumer.received import stored
@@ -139,6 +141,17 @@ async def test_an_answer_that_cannot_be_read_is_a_protocol_error(answers: Pulls)
     async with pulling(answers) as (puller, _):
         with pytest.raises(ProtocolError):
             await puller.pull(0, ALL)
+
+
+async def test_what_unpacks_to_too_much_at_once_comes_with_the_next_pull() -> None:
+    flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(MAX_UNPACKED))
+    plain = [stored(number, body=large) for number in (3, 4, 6)]
+    packed = [message[:36] + flag + message[40:] for message in plain]
+    answers = Pulls(body=b"".join(packed), fields={"offsetDelta": "100"})
+    async with pulling(answers) as (puller, _):
+        pulled = await puller.pull(103, ALL)
+    assert [message.queue_offset for message in pulled.messages] == [103, 104]
+    assert pulled.next_offset == 106, "whatever the broker says"
 
 
 async def test_offsets_of_a_static_topic_are_shifted() -> None:

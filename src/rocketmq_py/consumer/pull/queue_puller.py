@@ -17,7 +17,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
-from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.protocol.stored_message import decode_answer
 
 
 class PullFlag(enum.IntFlag):
@@ -201,7 +201,10 @@ class QueuePuller:
         messages: list[ReceivedMessage] = []
         next_offset = raw.next_offset
         if raw.status is PullStatus.FOUND:
-            messages = self.namespace.unwrap_messages(decode_messages(raw.body, self.queue.broker_name))
+            answer = decode_answer(raw.body, self.queue.broker_name)
+            messages = self.namespace.unwrap_messages(answer.messages)
+            if answer.left_from is not None:  # they come with the next pull
+                next_offset = answer.left_from + raw.offset_delta
             if delta := raw.offset_delta:
                 messages = [
                     attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages

@@ -148,11 +148,17 @@ class GetAllTopicConfigAnswer(Header):
 
 @attrs.frozen(kw_only=True)
 class GetTopicConfigRequest(Request):
-    """Ask for the settings of a topic (5.x): a ``TopicConfig``. Java: ``GetTopicConfigRequestHeader``."""
+    """Ask for the settings of a topic (5.x): a ``TopicConfig``. Java: ``GetTopicConfigRequestHeader``.
+
+    Attributes:
+        topic: its name.
+        logical: whether a topic with queues on other brokers is meant as a whole; True if it is missing.
+    """
 
     code: ClassVar[int] = RequestCode.GET_TOPIC_CONFIG
 
     topic: str
+    logical: bool | None = attrs.field(default=None, metadata=wire("lo"))
 
 
 @attrs.frozen(kw_only=True)
