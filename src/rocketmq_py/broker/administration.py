@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
-from rocketmq_py.broker.groups import ConsumerGroups
+from rocketmq_py.broker.groups import ConsumerGroups, Member, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.store import MessageStore
@@ -20,6 +22,9 @@ from rocketmq_py.protocol.bodies import (
     ConsumeStats,
     GroupOffset,
     LockedQueues,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
     QueueLock,
     SubscriptionGroupConfig,
     TopicOffset,
@@ -33,6 +38,7 @@ from rocketmq_py.protocol.headers import (
     CreateTopicRequest,
     GetConsumerConnectionListRequest,
     GetConsumeStatsRequest,
+    GetProducerConnectionListRequest,
     GetTopicStatsInfoRequest,
 )
 from rocketmq_py.protocol.json_header import language_name
@@ -53,7 +59,10 @@ class Administration:
         store: MessageStore,
         offsets: OffsetTable,
         consumers: ConsumerGroups,
+        producers: ProducerGroups,
         locks: QueueLocks,
+        *,
+        now_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._topics = topics
@@ -61,6 +70,8 @@ class Administration:
         self._store = store
         self._offsets = offsets
         self._consumers = consumers
+        self._producers = producers
+        self._now_ms = now_ms
         self._locks = locks
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -75,6 +86,8 @@ class Administration:
             RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
             RequestCode.GET_CONSUME_STATS: self._consume_stats,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
         }
 
     # Topics and groups
@@ -114,7 +127,7 @@ class Administration:
         topic = self._topics.get(name)
         if topic is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        connection.respond(request, ResponseCode.SUCCESS, body=topic.encode())
+        connection.respond(request, ResponseCode.SUCCESS, body=topic.body.encode())
 
     def _conflict(self, topic: str) -> str | None:
         if self._topics.is_system_topic(topic):
@@ -207,23 +220,56 @@ class Administration:
             raise Refusal(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{header.consumer_group}] not online"
             )
-        connections = [
-            ConnectionBody(
-                client_id=member.client_id,
-                client_addr=of_member.address,
-                language=language_name(member.language),
-                version=member.version,
-            )
-            for of_member, member in group.members.items()
-        ]
         body = ConsumerConnection(
-            connection_set=tuple(connections),
+            connection_set=_connections_of(group.members),
             subscription_table=group.subscriptions,
             consume_type=group.data.consume_type,
             message_model=group.data.message_model,
             consume_from_where=group.data.consume_from_where,
         )
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+    def _producer_connections(self, connection: Connection, request: Command) -> None:
+        name = GetProducerConnectionListRequest.from_fields(request.fields).producer_group
+        members = self._producers.members_of(name)
+        if members is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = ProducerConnection(connection_set=_connections_of(members))
+        connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+    def _all_producers(self, connection: Connection, request: Command) -> None:
+        ahead_ms = self._now_ms() - trio.current_time() * 1000
+        table = {
+            name: tuple(
+                [
+                    ProducerInfo(
+                        client_id=member.client_id,
+                        remote_ip=of_member.address,
+                        language=language_name(member.language),
+                        version=member.version,
+                        last_update_timestamp=round(ahead_ms + member.heard_at * 1000),
+                    )
+                    for of_member, member in (self._producers.members_of(name) or {}).items()
+                ]
+            )
+            for name in self._producers.names()
+        }
+        connection.respond(request, ResponseCode.SUCCESS, body=ProducerTable(data=table).encode())
+
+
+def _connections_of(members: Mapping[Connection, Member]) -> tuple[ConnectionBody, ...]:
+    """Return what tools are told of the members of a group."""
+    return tuple(
+        [
+            ConnectionBody(
+                client_id=member.client_id,
+                client_addr=connection.address,
+                language=language_name(member.language),
+                version=member.version,
+            )
+            for connection, member in members.items()
+        ]
+    )
 
 
 def _check_queues(what: str, count: int) -> None:

@@ -11,14 +11,27 @@ from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.bodies import BodyQueue, ConsumeTimeSpans, GroupList, QueueTimeSpan
+from rocketmq_py.protocol.bodies import (
+    BodyQueue,
+    ConsumeTimeSpans,
+    GroupList,
+    GroupSubscription,
+    QueueTimeSpan,
+    TopicList,
+)
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import QueryConsumeTimeSpanRequest, QueryTopicConsumeByWhoRequest
+from rocketmq_py.protocol.headers import (
+    CloneGroupOffsetRequest,
+    QueryConsumeTimeSpanRequest,
+    QuerySubscriptionByConsumerRequest,
+    QueryTopicConsumeByWhoRequest,
+    QueryTopicsByConsumerRequest,
+)
 from rocketmq_py.remoting import Connection
 
 
 class Consumption:
-    """Answers questions of tools; changes nothing.
+    """Answers questions of tools, and gives a group the offsets of another.
 
     Args:
         config: the broker's settings.
@@ -26,6 +39,7 @@ class Consumption:
         store: the broker's messages.
         offsets: how far groups have come.
         consumers: the members of groups.
+        address: the broker's ``host:port``.
         now_ms: the time, epoch milliseconds.
     """
 
@@ -37,6 +51,7 @@ class Consumption:
         offsets: OffsetTable,
         consumers: ConsumerGroups,
         *,
+        address: str,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
@@ -44,6 +59,7 @@ class Consumption:
         self._store = store
         self._offsets = offsets
         self._consumers = consumers
+        self._address = address
         self._now_ms = now_ms
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -51,6 +67,9 @@ class Consumption:
         return {
             RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_spans,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone_offsets,
         }
 
     def _groups(self, connection: Connection, request: Command) -> None:
@@ -58,6 +77,27 @@ class Consumption:
         groups = dict.fromkeys([*self._consumers.subscribed_to(topic), *self._offsets.groups_of(topic)])
         body = GroupList(group_list=tuple(groups))
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+    def _topics_of_group(self, connection: Connection, request: Command) -> None:
+        header = QueryTopicsByConsumerRequest.from_fields(request.fields)
+        body = TopicList(topic_list=tuple(self._offsets.topics_of(header.group)), broker_addr=self._address)
+        connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+    def _subscription(self, connection: Connection, request: Command) -> None:
+        header = QuerySubscriptionByConsumerRequest.from_fields(request.fields)
+        group = self._consumers.get(header.group)
+        subscription = group.subscriptions.get(header.topic) if group else None
+        body = GroupSubscription(group=header.group, topic=header.topic, subscription_data=subscription)
+        connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
+
+    def _clone_offsets(self, connection: Connection, request: Command) -> None:
+        # Without a topic Java's brokers go through all that the group has, and then copy for none of them.
+        header = CloneGroupOffsetRequest.from_fields(request.fields)
+        topic, group = header.topic or "", self._consumers.get(header.src_group)
+        subscribed = group.subscriptions if group else {}
+        if self._topics.get(topic) and (header.offline or not subscribed or topic in subscribed):
+            self._offsets.clone(header.src_group, topic, header.dest_group)
+        connection.respond(request, ResponseCode.SUCCESS)
 
     def _time_spans(self, connection: Connection, request: Command) -> None:
         header = QueryConsumeTimeSpanRequest.from_fields(request.fields)

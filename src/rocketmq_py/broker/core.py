@@ -20,6 +20,7 @@ from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offsets import OffsetRequests, OffsetTable
+from rocketmq_py.broker.operating import Operating
 from rocketmq_py.broker.pop import PopService
 from rocketmq_py.broker.pulling import Pulling
 from rocketmq_py.broker.queries import Queries
@@ -144,7 +145,17 @@ class Broker:
             now_ms=self._now_ms,
             rng=self._rng,
         )
-        administration = Administration(config, topics, subscription_groups, store, offsets, consumers, locks)
+        administration = Administration(
+            config,
+            topics,
+            subscription_groups,
+            store,
+            offsets,
+            consumers,
+            producers,
+            locks,
+            now_ms=self._now_ms,
+        )
         for handlers in (
             sending.handlers(),
             transactions.handlers(),
@@ -154,7 +165,12 @@ class Broker:
             pop.handlers(),
             Relaying(config, consumers, store, topics, subscription_groups).handlers(),
             Resetting(config, store, topics, subscription_groups, offsets, consumers).handlers(),
-            Consumption(config, topics, store, offsets, consumers, now_ms=self._now_ms).handlers(),
+            Consumption(
+                config, topics, store, offsets, consumers, address=address, now_ms=self._now_ms
+            ).handlers(),
+            Operating(
+                config, topics, subscription_groups, offsets, store, address=address, now_ms=self._now_ms
+            ).handlers(),
             Assignments(config, topics, subscription_groups, consumers).handlers(),
             clients.handlers(),
             OffsetRequests(offsets, store, topics, subscription_groups).handlers(),
@@ -168,7 +184,7 @@ class Broker:
         async def register_topics() -> None:
             while True:
                 await trio.sleep(REGISTER_SECONDS)
-                self._name_server.register(topics)
+                self._name_server.register_missing(topics)
 
         self.tasks += [
             schedule.run,

@@ -184,6 +184,14 @@ class ProducerGroups:
         if not members:
             self._groups.pop(name, None)
 
+    def members_of(self, name: str) -> Mapping[Connection, Member] | None:
+        """Return the members of a group, None if it has none."""
+        return self._groups.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of the groups."""
+        return list(self._groups)
+
     def choose(self, name: str) -> Connection | None:
         """Return a member that can be asked something, another one each time; None if there is none."""
         ready = [

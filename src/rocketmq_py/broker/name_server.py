@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
@@ -12,11 +14,22 @@ from rocketmq_py.protocol.bodies import (
     MASTER_ID,
     BrokerData,
     ClusterInfo,
+    KeyValueTable,
     QueueData,
     TopicList,
     TopicRoute,
 )
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import (
+    AddWritePermissionAnswer,
+    AddWritePermissionRequest,
+    DeleteKvConfigRequest,
+    GetKvConfigRequest,
+    GetKvListRequest,
+    PutKvConfigRequest,
+    WipeWritePermissionAnswer,
+    WipeWritePermissionRequest,
+)
 from rocketmq_py.remoting import Connection
 
 VERSION_OF_STANDARD_JSON = 401
@@ -36,6 +49,7 @@ class NameServer:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._queues: dict[str, QueueData] = {}
+        self._values: dict[str, dict[str, str]] = {}
         self.broker_address = ""
 
     def register(self, topics: Iterable[TopicConfig]) -> None:
@@ -48,6 +62,13 @@ class NameServer:
                 perm=self._perm(topic.perm),
                 topic_sys_flag=topic.topic_sys_flag,
             )
+
+    def register_missing(self, topics: Iterable[TopicConfig]) -> None:
+        """Note those of the broker's topics that are not known (any more): what the broker does at times.
+
+        What is known is not written over: an operator may have changed its permissions here.
+        """
+        self.register([topic for topic in topics if topic.topic_name not in self._queues])
 
     def _perm(self, perm: int) -> int:
         # As in Java, only a broker that may not do everything takes the inherited bit away.
@@ -62,7 +83,12 @@ class NameServer:
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
-            RequestCode.GET_KV_CONFIG: self._key_value,
+            RequestCode.PUT_KV_CONFIG: self._put_value,
+            RequestCode.GET_KV_CONFIG: self._value,
+            RequestCode.DELETE_KV_CONFIG: self._delete_value,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_values,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_permission,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete,
         }
 
@@ -96,9 +122,57 @@ class NameServer:
         body = TopicList(topic_list=tuple(self._queues) if known else ()).encode()
         connection.respond(request, ResponseCode.SUCCESS, body=body)
 
-    def _key_value(self, connection: Connection, request: Command) -> None:
-        namespace, key = request.fields.get("namespace", "null"), request.fields.get("key", "null")
-        raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+    # Values that clients and tools keep here
+
+    def _put_value(self, connection: Connection, request: Command) -> None:
+        header = PutKvConfigRequest.from_fields(request.fields)
+        self._values.setdefault(header.kv_namespace, {})[header.key] = header.value
+        connection.respond(request, ResponseCode.SUCCESS)
+
+    def _value(self, connection: Connection, request: Command) -> None:
+        header = GetKvConfigRequest.from_fields(request.fields)
+        value = self._values.get(header.kv_namespace, {}).get(header.key)
+        if value is None:
+            raise Refusal(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.kv_namespace} Key: {header.key}",
+            )
+        connection.respond(request, ResponseCode.SUCCESS, {"value": value})
+
+    def _delete_value(self, connection: Connection, request: Command) -> None:
+        header = DeleteKvConfigRequest.from_fields(request.fields)
+        self._values.get(header.kv_namespace, {}).pop(header.key, None)
+        connection.respond(request, ResponseCode.SUCCESS)
+
+    def _list_values(self, connection: Connection, request: Command) -> None:
+        namespace = GetKvListRequest.from_fields(request.fields).kv_namespace
+        values = self._values.get(namespace)
+        if values is None:
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        connection.respond(request, ResponseCode.SUCCESS, body=KeyValueTable(table=values).encode())
+
+    # What producers are told of the broker
+
+    def _wipe_write_permission(self, connection: Connection, request: Command) -> None:
+        header = WipeWritePermissionRequest.from_fields(request.fields)
+        count = self._change_permission(header.broker, lambda perm: perm & ~PERM_WRITE)
+        answer = WipeWritePermissionAnswer(wipe_topic_count=count)
+        connection.respond(request, ResponseCode.SUCCESS, answer.to_fields())
+
+    def _add_write_permission(self, connection: Connection, request: Command) -> None:
+        header = AddWritePermissionRequest.from_fields(request.fields)
+        # Java gives both back, and takes the inherited bit away.
+        count = self._change_permission(header.broker, lambda _: PERM_READ | PERM_WRITE)
+        answer = AddWritePermissionAnswer(add_topic_count=count)
+        connection.respond(request, ResponseCode.SUCCESS, answer.to_fields())
+
+    def _change_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
+        """Return how many topics it was changed for: all that this broker has."""
+        if broker_name != self._config.broker_name:
+            return 0
+        for topic, queues in self._queues.items():
+            self._queues[topic] = msgspec.structs.replace(queues, perm=change(queues.perm))
+        return len(self._queues)
 
     def _delete(self, connection: Connection, request: Command) -> None:
         cluster = request.fields.get("clusterName")

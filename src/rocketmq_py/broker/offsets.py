@@ -66,6 +66,18 @@ class OffsetTable:
         pulled = offsets.get(queue_id)
         return self.committed(group, topic, queue_id) if pulled is None else pulled
 
+    def forget_group(self, group: str) -> None:
+        """Forget all that is known of a group."""
+        for table in (self._committed, self._reset, self._pulled):
+            for key in [key for key in table if key[1] == group]:
+                del table[key]
+
+    def clone(self, group: str, topic: str, other: str) -> None:
+        """Give another group the offsets that this one has committed for a topic, if there are any."""
+        offsets = self._committed.get((topic, group))
+        if offsets is not None:
+            self._committed[topic, other] = dict(offsets)
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics for which the group has committed offsets."""
         return [topic for topic, committing in self._committed if committing == group]

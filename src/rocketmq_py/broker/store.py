@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from rocketmq_py.broker.meter import Meter
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.protocol.stored_message import encode_message
 
@@ -138,6 +139,10 @@ class MessageStore:
         self.end_offset = 0
         """The commit-log offset of the next message."""
         self._held_bytes = 0
+        self.stored = Meter(now_ms)
+        """How many messages were stored."""
+        self.handed_out = Meter(now_ms)
+        """How many messages were given to consumers."""
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, made if nobody asked for it before."""
@@ -195,6 +200,7 @@ class MessageStore:
         self.log.append(stored)
         queue.append(stored)
         self.end_offset += len(data)
+        self.stored.add()
         self._held_bytes += len(data) + OVERHEAD
         if self._held_bytes > self._max_bytes:
             self._drop_oldest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.topics import group_fault
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
@@ -13,11 +15,19 @@ _OWN_GROUPS = (
 
 
 class SubscriptionGroupTable:
-    """The groups that the broker knows; ``autoCreateSubscriptionGroup`` makes unknown ones known."""
+    """The groups that the broker knows; ``autoCreateSubscriptionGroup`` makes unknown ones known.
+
+    Attributes:
+        changes: how often a group was added, changed or forgotten.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in _OWN_GROUPS}
+        self.changes = 0
+
+    def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
+        return iter(self._groups.values())
 
     def knows(self, group: str) -> bool:
         """Tell whether the group is known, without making it so."""
@@ -27,9 +37,16 @@ class SubscriptionGroupTable:
         """Return a group's settings; None if it is unknown and is not created, or its name is not allowed."""
         found = self._groups.get(group)
         if found is None and self._config.auto_create_subscription_group and group_fault(group) is None:
-            found = self._groups[group] = SubscriptionGroupConfig(group_name=group)
+            found = SubscriptionGroupConfig(group_name=group)
+            self.put(found)
         return found
 
     def put(self, group: SubscriptionGroupConfig) -> None:
         """Add a group, or change it."""
         self._groups[group.group_name] = group
+        self.changes += 1
+
+    def delete(self, group: str) -> None:
+        """Forget a group; nothing happens if it is not known."""
+        if self._groups.pop(group, None) is not None:
+            self.changes += 1

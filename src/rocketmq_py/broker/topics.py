@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 import attrs
-import msgspec
 
 from rocketmq_py import names
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.names import DEAD_LETTER_PREFIX, DEFAULT_TOPIC, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
+from rocketmq_py.protocol import bodies
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -69,19 +69,18 @@ class TopicConfig:
         """Whether producers may send to it."""
         return self.perm & PERM_WRITE != 0
 
-    def encode(self) -> bytes:
-        """Return it as JSON: the body of GET_TOPIC_CONFIG's answer."""
-        return msgspec.json.encode(
-            {
-                "topicName": self.topic_name,
-                "readQueueNums": self.read_queue_nums,
-                "writeQueueNums": self.write_queue_nums,
-                "perm": self.perm,
-                "topicFilterType": self.topic_filter_type,
-                "topicSysFlag": self.topic_sys_flag,
-                "order": self.order,
-                "attributes": dict(self.attributes),
-            }
+    @property
+    def body(self) -> bodies.TopicConfig:
+        """What tools are told of it."""
+        return bodies.TopicConfig(
+            topic_name=self.topic_name,
+            read_queue_nums=self.read_queue_nums,
+            write_queue_nums=self.write_queue_nums,
+            perm=self.perm,
+            topic_filter_type=self.topic_filter_type,
+            topic_sys_flag=self.topic_sys_flag,
+            order=self.order,
+            attributes=dict(self.attributes),
         )
 
     def __str__(self) -> str:
@@ -106,11 +105,15 @@ class TopicTable:
     Args:
         config: the broker's settings.
         on_change: called with every topic that is new or changed, for the name server to know.
+
+    Attributes:
+        changes: how often a topic was added, changed or forgotten.
     """
 
     def __init__(self, config: BrokerConfig, on_change: Callable[[TopicConfig], None]) -> None:
         self._config = config
         self._on_change = on_change
+        self.changes = 0
         self._topics: dict[str, TopicConfig] = {}
         self.get = self._topics.get
         """Returns a topic's settings, None for one that is not known."""
@@ -153,11 +156,13 @@ class TopicTable:
     def put(self, topic: TopicConfig) -> None:
         """Add a topic, or change it."""
         self._topics[topic.topic_name] = topic
+        self.changes += 1
         self._on_change(topic)
 
     def delete(self, topic: str) -> None:
         """Forget a topic; nothing happens if it is not known."""
-        self._topics.pop(topic, None)
+        if self._topics.pop(topic, None) is not None:
+            self.changes += 1
 
     def create_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         """Return a new topic after the default one, or None if that is not known or not inherited.

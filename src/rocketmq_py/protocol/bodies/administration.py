@@ -35,10 +35,25 @@ class TopicConfig(Body, frozen=True, kw_only=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class DataVersion(Body, frozen=True, kw_only=True):
+    """Which state of a table this is. Java: ``DataVersion``.
+
+    Attributes:
+        counter: how often it has changed.
+        timestamp: when it did so last, epoch milliseconds.
+        state_version: left at 0 by brokers without a controller (5.x).
+    """
+
+    counter: int = 0
+    timestamp: int = 0
+    state_version: int = 0
+
+
 class TopicConfigTable(Body, frozen=True, kw_only=True):
     """All topics of a broker: the answer to GET_ALL_TOPIC_CONFIG. Java: ``TopicConfigSerializeWrapper``."""
 
     topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+    data_version: DataVersion | None = None
 
 
 class SubscriptionGroupTable(Body, frozen=True, kw_only=True):
@@ -48,6 +63,7 @@ class SubscriptionGroupTable(Body, frozen=True, kw_only=True):
     """
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
+    data_version: DataVersion | None = None
 
 
 class KeyValueTable(Body, frozen=True, kw_only=True):

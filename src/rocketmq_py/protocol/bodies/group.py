@@ -200,6 +200,26 @@ class ConsumerConnection(Body, frozen=True, kw_only=True):
     consume_from_where: str | None = None
 
 
+class ProducerConnection(Body, frozen=True, kw_only=True):
+    """A producer group's connections on a broker. Java: ``ProducerConnection``."""
+
+    connection_set: tuple[Connection, ...] = ()
+
+
+class GroupSubscription(Body, frozen=True, kw_only=True):
+    """What of a topic a group wants. Java: ``QuerySubscriptionResponseBody``.
+
+    Attributes:
+        group: the group.
+        topic: the topic.
+        subscription_data: its subscription; None if no member has subscribed the topic.
+    """
+
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None = None
+
+
 class SubscriptionGroupConfig(Body, frozen=True, kw_only=True):
     """A consumer group's settings on a broker. Java: ``SubscriptionGroupConfig``.
 

@@ -327,3 +327,99 @@ class InvokeBrokerToResetOffsetRequest(ResetOffsetRequest):
     """Have a broker set where a group goes on. Java: ``ResetOffsetRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+
+
+@attrs.frozen(kw_only=True)
+class GetSubscriptionGroupConfigRequest(Request):
+    """Ask for the settings of a group (5.x): a ``SubscriptionGroupConfig``.
+
+    Java: ``GetSubscriptionGroupConfigRequestHeader``.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+
+    group: str
+
+
+@attrs.frozen(kw_only=True)
+class GetProducerConnectionListRequest(Request):
+    """Ask for a group's producers: a ``ProducerConnection``.
+
+    Java: ``GetProducerConnectionListRequestHeader``.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_PRODUCER_CONNECTION_LIST
+
+    producer_group: str
+
+
+@attrs.frozen(kw_only=True)
+class QueryTopicsByConsumerRequest(Request):
+    """Ask for the topics that a group has offsets for: a ``TopicList``.
+
+    Java: ``QueryTopicsByConsumerRequestHeader``.
+    """
+
+    code: ClassVar[int] = RequestCode.QUERY_TOPICS_BY_CONSUMER
+
+    group: str
+
+
+@attrs.frozen(kw_only=True)
+class QuerySubscriptionByConsumerRequest(Request):
+    """Ask what of a topic a group wants: a ``GroupSubscription``.
+
+    Java: ``QuerySubscriptionByConsumerRequestHeader``.
+    """
+
+    code: ClassVar[int] = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+
+    group: str
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
+class CloneGroupOffsetRequest(Request):
+    """Give a group the offsets of another one. Java: ``CloneGroupOffsetRequestHeader``.
+
+    Attributes:
+        src_group: whose offsets these are.
+        dest_group: who gets them.
+        topic: those for this topic; brokers do nothing without one.
+        offline: whether also those for topics that the group does not subscribe now.
+    """
+
+    code: ClassVar[int] = RequestCode.CLONE_GROUP_OFFSET
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class GetKvConfigRequest(Request):
+    """Ask for a value that name servers keep. Java: ``GetKVConfigRequestHeader``.
+
+    Attributes:
+        kv_namespace: as in :class:`PutKvConfigRequest`.
+        key: the key.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_KV_CONFIG
+
+    kv_namespace: str = attrs.field(metadata=wire("namespace"))
+    key: str
+
+
+@attrs.frozen(kw_only=True)
+class GetKvListRequest(Request):
+    """Ask for all values of a namespace: a ``KeyValueTable``. Java: ``GetKVListByNamespaceRequestHeader``.
+
+    Attributes:
+        kv_namespace: as in :class:`PutKvConfigRequest`.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_KVLIST_BY_NAMESPACE
+
+    kv_namespace: str = attrs.field(metadata=wire("namespace"))

@@ -1,0 +1,45 @@
+"""How many of something there were, and how many a second."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+_LONGEST = 600
+
+
+class Meter:
+    """Counts, and tells the rates of the last 10, 60 and 600 seconds (Java: ``StoreStatsService``).
+
+    Args:
+        now_ms: the time, epoch milliseconds.
+
+    Attributes:
+        total: how many there were.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._seconds: deque[list[int]] = deque()  # each with the count of that second
+        self.total = 0
+
+    def add(self, count: int = 1) -> None:
+        """Note that there were so many now."""
+        self.total += count
+        second = self._now_ms() // 1000
+        seconds = self._seconds
+        if seconds and seconds[-1][0] == second:
+            seconds[-1][1] += count
+            return
+        seconds.append([second, count])
+        while seconds[0][0] <= second - _LONGEST:
+            seconds.popleft()
+
+    def rates(self) -> str:
+        """Return the three rates with blanks between, as Java writes them."""
+        now = self._now_ms() // 1000
+        counts = [
+            sum([count for second, count in self._seconds if second > now - span])
+            for span in (10, 60, _LONGEST)
+        ]
+        return " ".join([str(count / span) for count, span in zip(counts, (10, 60, _LONGEST), strict=True)])
