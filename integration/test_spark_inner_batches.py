@@ -13,11 +13,12 @@ from rocketmq_py import Client
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.headers import CreateTopicRequest, SendBatchMessageRequest
-from rocketmq_py.protocol.send_body import BatchedMessage, encode_batch
+from rocketmq_py.protocol.send_body import BatchedMessage
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.options import ConnectionOptions
 from tests.behaviours.peers import open_peer
 from tests.behaviours.test_spark_reading import read
+from tests.protocol.encoding import encode_batch
 
 BATCHES, IN_A_BATCH = 3, 5
 

@@ -25,11 +25,12 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.protocol.send_body import BatchedMessage, encode_batch
+from rocketmq_py.protocol.send_body import BatchedMessage
 from rocketmq_py.protocol.stored_message import decode_messages
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.peers import Peer, open_peer
 from tests.behaviours.reading import PATIENCE, read_all
+from tests.protocol.encoding import encode_batch
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 COMMIT, ROLLBACK = 8, 12

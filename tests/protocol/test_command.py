@@ -15,11 +15,11 @@ from rocketmq_py.protocol.command import (
     Command,
     Serialization,
     decode_command,
-    encode_command,
     encode_request,
     encode_response,
 )
 from rocketmq_py.protocol.frames import FrameDecoder
+from tests.protocol.encoding import encode_command
 from tests.protocol.strategies import commands
 
 # Written by Java's RemotingCommand.encode(), the same by 4.9.8 and 5.5.0.

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.command import Command, encode_command, encode_request
+from rocketmq_py.protocol.command import Command, encode_request
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
+from tests.protocol.encoding import encode_command
 from tests.protocol.strategies import commands
 
 FRAME = encode_request(34, 5, {"a": "1"}, b"body")

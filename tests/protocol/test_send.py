@@ -13,7 +13,7 @@ from rocketmq_py.protocol.headers import (
     SendMessageRequestV2,
     stored_place,
 )
-from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch, encode_batch
+from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch
 from rocketmq_py.protocol.send_request import (
     batch_fields,
     encode_message_properties,
@@ -21,6 +21,7 @@ from rocketmq_py.protocol.send_request import (
     send_fields,
 )
 from tests.protocol import java_messages as java
+from tests.protocol.encoding import encode_batch
 from tests.protocol.strategies import int32
 
 QUEUE = MessageQueue("T", "broker-a", 3)

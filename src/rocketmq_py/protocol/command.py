@@ -105,7 +105,7 @@ def encode_request(
     Raises:
         InvalidMessageError: a text cannot be written as UTF-8, or the header would exceed 16 MiB.
     """
-    return _encode(
+    return encode(
         code,
         LANGUAGE_PYTHON,
         VERSION,
@@ -132,25 +132,13 @@ def encode_response(
     """
     if fields is None:
         fields = _NO_FIELDS
-    return _encode(
+    return encode(
         code, LANGUAGE_PYTHON, VERSION, request.opaque, RESPONSE_FLAG, remark, fields, body,
         request.serialization,
     )  # fmt: skip
 
 
-def encode_command(command: Command) -> bytes:
-    """Return a command's whole frame: the general form, for tests and tools.
-
-    Raises:
-        InvalidMessageError: a text cannot be written as UTF-8, or the header would exceed 16 MiB.
-    """
-    return _encode(
-        command.code, command.language, command.version, command.opaque, command.flag, command.remark,
-        command.fields, command.body, command.serialization,
-    )  # fmt: skip
-
-
-def _encode(
+def encode(
     code: int,
     language: int,
     version: int,
@@ -161,6 +149,11 @@ def _encode(
     body: bytes,
     serialization: Serialization,
 ) -> bytes:
+    """Return the whole frame of a command with these attributes; see :class:`Command`.
+
+    Raises:
+        InvalidMessageError: a text cannot be written as UTF-8, or the header would exceed 16 MiB.
+    """
     try:
         if serialization == _JSON or not binary_header.fits(code, version):
             header = json_header.encode(code, language, version, opaque, flag, remark, fields)

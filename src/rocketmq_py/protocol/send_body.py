@@ -7,7 +7,6 @@ one follows the other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 
 import attrs
 
@@ -48,15 +47,6 @@ def encode_batched(flag: int, body: bytes, properties: bytes) -> bytes:
         )
     size = _SMALLEST + len(body) + length
     return b"".join((_pack_head(size, 0, 0, flag, len(body)), body, length.to_bytes(2, "big"), properties))
-
-
-def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
-    """Return a batch's body.
-
-    Raises:
-        InvalidMessageError: the properties of a message are longer than 32,767 bytes.
-    """
-    return b"".join([encode_batched(message.flag, message.body, message.properties) for message in messages])
 
 
 @decoder("a batch")

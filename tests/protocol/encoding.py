@@ -1,0 +1,21 @@
+"""What the library only reads, written as it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rocketmq_py.protocol.command import Command, encode
+from rocketmq_py.protocol.send_body import BatchedMessage, encode_batched
+
+
+def encode_command(command: Command) -> bytes:
+    """Return the whole frame of a command, of any peer."""
+    return encode(
+        command.code, command.language, command.version, command.opaque, command.flag, command.remark,
+        command.fields, command.body, command.serialization,
+    )  # fmt: skip
+
+
+def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
+    """Return a batch's body."""
+    return b"".join([encode_batched(message.flag, message.body, message.properties) for message in messages])
