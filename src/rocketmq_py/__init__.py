@@ -1,7 +1,7 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
-The names in ``__all__`` are the public ones, with those of ``rocketmq_py.admin``, ``rocketmq_py.blocking``,
-``rocketmq_py.broker`` and ``rocketmq_py.errors``; everything else may change.
+The names in ``__all__`` are the public ones, with those of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
+``rocketmq_py.blocking``, ``rocketmq_py.broker`` and ``rocketmq_py.errors``; everything else may change.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ def test_the_end_of_a_worker_of_multiprocessing(address: str, client: Client) ->
 LATE = """
     import socket, sys, threading
     from rocketmq_py import Message
-    from rocketmq_py.blocking import BatchingProducer, Producer, trio_thread
+    from rocketmq_py.blocking import BatchingProducer, Producer
+    from rocketmq_py.crossing import trio_thread
 
     # A name server that accepts connections and says nothing, until the end of the process has begun.
     host, port = sys.argv[1].split(":")
@@ -123,7 +124,8 @@ def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
     program = """
         import socket
         from rocketmq_py import Message
-        from rocketmq_py.blocking import BatchingProducer, Producer, trio_thread
+        from rocketmq_py.blocking import BatchingProducer, Producer
+        from rocketmq_py.crossing import trio_thread
 
         trio_thread.EXIT_SECONDS = 1.5
         # Somebody who accepts connections and never says a word.

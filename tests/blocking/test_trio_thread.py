@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import trio
 
-from rocketmq_py.blocking.trio_thread import LONGEST_WAIT, Call, TrioThread, trio_thread
+from rocketmq_py.crossing.call import LONGEST_WAIT, ThreadCall
+from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.errors import ClosedError, ConfigurationError
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
@@ -141,15 +142,15 @@ def test_a_thread_that_fails_lets_nobody_wait(caplog: pytest.LogCaptureFixture) 
 
 
 def test_an_interruption_when_the_waiting_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, waited = Call.wait, []
+    wait, waited = ThreadCall.wait, []
 
-    def interrupted(call: Call[None], timeout: float = -1) -> bool:
+    def interrupted(call: ThreadCall[None], timeout: float = -1) -> bool:
         waited.append(wait(call, 10))
         if len(waited) == 1:
             raise KeyboardInterrupt
         return waited[-1]
 
-    monkeypatch.setattr(Call, "wait", interrupted)
+    monkeypatch.setattr(ThreadCall, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trio_thread().call(trio.lowlevel.checkpoint)
     assert waited == [True, True]
@@ -165,7 +166,7 @@ def test_a_signal_that_came_just_before_the_waiting_is_seen_soon(monkeypatch: py
                 raise KeyboardInterrupt  # as at the end of a waiting that a signal came before
             return False
 
-    call = Call(trio.sleep_forever)
+    call = ThreadCall(trio.sleep_forever)
     monkeypatch.setattr(call, "_done", Lock())
     with pytest.raises(KeyboardInterrupt):
         call.wait()

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Unpack
 
-import trio
-
 from rocketmq_py import producer
-from rocketmq_py.blocking.door import Behind, Door, shared_client
-from rocketmq_py.blocking.hand_over import HandOver
+from rocketmq_py.blocking.door import Door, shared_client
+from rocketmq_py.blocking.hand_over import ThreadHandOver
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.crossing.door import Behind
+from rocketmq_py.crossing.sends import Sends
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
@@ -27,37 +26,11 @@ from rocketmq_py.producer.statistics import ProducerStatistics
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
-LEAVE_SECONDS = 1.0
-"""What a producer has for taking leave of brokers when time is up for what it sends."""
 
-
-class _Sends(Door[Behind]):
+class _Sends(Sends[Behind, ThreadHandOver], Door[Behind]):
     """A door through which messages are handed over."""
 
-    _hand_over: HandOver
-
-    def _register(self) -> None:
-        super()._register()
-        self._behind.nursery.start_soon(self._hand_over.run)
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._hand_over.abandon()
-
-    async def _finish(self, deadline: float) -> float:
-        # At the end of a process, what is pending has all the time that there is; else close_timeout.
-        if deadline == math.inf:
-            deadline = trio.current_time() + self._behind.close_timeout + LEAVE_SECONDS
-        self._hand_over.close()
-        with trio.move_on_at(deadline - LEAVE_SECONDS):
-            await self._hand_over.all_given()
-            await self._settle()
-        self._hand_over.stop()  # what still waits for a route, say, shall not hold up the closing
-        return deadline
-
-    async def _settle(self) -> None:
-        """Wait until all that was handed over has its outcome."""
-        await self._hand_over.all_left()
+    _new_hand_over = ThreadHandOver
 
 
 class Producer(_Sends[producer.Producer]):
@@ -94,14 +67,8 @@ class Producer(_Sends[producer.Producer]):
         shared, within = shared_client(client)
         super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), within)
 
-    def _prepare(self) -> None:
-        self._hand_over = HandOver(
-            self._thread,
-            self._behind.send_soon,
-            name_servers=lambda: self._client.name_servers.addresses,
-            most=self.config.max_in_flight,
-            most_bytes=self.config.max_in_flight_bytes,
-        )
+    def _room(self) -> tuple[int, int]:
+        return self.config.max_in_flight, self.config.max_in_flight_bytes
 
     @property
     def _client(self) -> ClientInstance:
@@ -207,14 +174,8 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         shared, within = shared_client(client)
         super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), within)
 
-    def _prepare(self) -> None:
-        self._hand_over = HandOver(
-            self._thread,
-            self._behind.send_soon,
-            name_servers=lambda: self._client.name_servers.addresses,
-            most=sys.maxsize,
-            most_bytes=self.config.max_buffered_bytes,
-        )
+    def _room(self) -> tuple[int, int]:
+        return sys.maxsize, self.config.max_buffered_bytes
 
     @property
     def _client(self) -> ClientInstance:
@@ -249,13 +210,6 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
     def flush(self) -> None:
         """Send what is collected, and wait until every message accepted until now has its outcome."""
         self._call(self._flush)
-
-    async def _flush(self) -> None:
-        await self._hand_over.all_given()
-        await self._behind.flush()
-
-    async def _settle(self) -> None:
-        await self._behind.flush()
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around the sends of batches from now on; returns what removes it."""

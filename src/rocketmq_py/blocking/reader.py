@@ -183,7 +183,7 @@ class _Stream(Iterator[Item]):
     def __init__(self, door: Door[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._door = door
         self._items = _Flattened(door, some)
-        weakref.finalize(self, door._close_soon).atexit = False
+        weakref.finalize(self, door.close_soon).atexit = False
 
     def __enter__(self) -> Self:
         return self

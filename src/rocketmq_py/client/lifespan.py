@@ -127,7 +127,7 @@ class Lifespan:
     def _elsewhere(self) -> OutsideTrioError:
         return OutsideTrioError(
             f"this {type(self).__name__} belongs to the trio.run that it was opened in, in another thread: "
-            "open one in each, or use rocketmq_py.blocking, which all threads may share"
+            "open one in each, or use rocketmq_py.blocking or rocketmq_py.aio, which threads may share"
         )
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:

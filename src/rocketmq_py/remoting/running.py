@@ -12,5 +12,5 @@ def check_inside_trio(name: str) -> None:
     if not trio.lowlevel.in_trio_run():
         raise OutsideTrioError(
             f"{name} runs on trio: open it in a function that trio.run(...) runs; "
-            "programs without trio use rocketmq_py.blocking"
+            "asyncio programs use rocketmq_py.aio, others rocketmq_py.blocking"
         )

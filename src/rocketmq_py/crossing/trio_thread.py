@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import atexit
-import contextvars
 import logging
-import math
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
+from rocketmq_py.crossing.call import Call, ThreadCall
 from rocketmq_py.errors import ClosedError
 
-logger = logging.getLogger("rocketmq_py.blocking")
+logger = logging.getLogger("rocketmq_py.crossing")
 
 EXIT_SECONDS = 15.0
 """How long the end of a process waits, at the most, until everything that is open is closed."""
 EXIT_MARGIN = 2.0
 """Seconds after that in which what has no more grace ends. More would mean that the thread itself hangs."""
-LONGEST_WAIT = 1.0
-"""Seconds after which a thread that waits looks whether it is to go on waiting."""
+MOST_IDLE = 64
+"""Tasks that are kept for further calls: as many as are made at the same time, by threads and loops."""
 
 Result = TypeVar("Result")
 
@@ -34,7 +32,7 @@ Result = TypeVar("Result")
 class Opened(Protocol):
     """Something that lives in the thread until it is closed."""
 
-    async def aclose(self, deadline: float) -> None:
+    async def end(self, deadline: float) -> None:
         """Close it (in the thread); from ``deadline`` on, trio's time, without grace."""
 
     def let_go(self) -> None:
@@ -42,7 +40,7 @@ class Opened(Protocol):
 
 
 class TrioThread:
-    """A daemon thread that runs trio for all blocking objects of a process.
+    """A daemon thread that runs trio for all that is opened in a process through its doors.
 
     Calls cross in a queue: whoever finds it asleep wakes it, and all that has come until it is awake goes
     over together.
@@ -59,6 +57,8 @@ class TrioThread:
         self._crossing: deque[Callable[[], object]] = deque()
         self._is_woken = False
         self._calls: set[Call[Any]] = set()
+        self._idle: list[trio.lowlevel.Task] = []
+        self._next: dict[trio.lowlevel.Task, Call[Any]] = {}
         self._nursery: trio.Nursery
         self._token: trio.lowlevel.TrioToken
         self._is_running = threading.Event()
@@ -132,10 +132,10 @@ class TrioThread:
             RuntimeError: the caller is the thread itself.
         """
         self.check_may_wait()
-        call = Call(function)
+        call = ThreadCall(function)
         self._calls.add(call)
         try:
-            self.post(partial(self._begin, call))
+            self.post(partial(self._start, call))
             in_time = call.wait(timeout)
         except BaseException:
             if self.is_usable:  # interrupted, maybe before it was posted
@@ -148,17 +148,68 @@ class TrioThread:
             raise TimeoutError(f"it has taken longer than {timeout:g} s")
         return call.outcome()
 
+    def call_sync(self, function: Callable[[], Result]) -> Result:
+        """Return what a plain function returns in the thread, or raise what it raises. It must not block.
+
+        The caller's thread waits for as long as it takes trio to come to it. In the thread itself it is
+        called at once. Raises ClosedError where calls cannot cross.
+        """
+        if self.is_current:
+            return function()
+
+        async def in_thread() -> Result:
+            return function()
+
+        return self.call(in_thread)
+
+    def begin(self, call: Call[Any]) -> None:
+        """Have a call done that is waited for elsewhere, from any thread; :meth:`forget` it when it is done.
+
+        Raises ClosedError where calls cannot cross.
+        """
+        self._calls.add(call)
+        try:
+            self.post(partial(self._start, call))
+        except BaseException:
+            self._calls.discard(call)
+            raise
+
+    def forget(self, call: Call[Any]) -> None:
+        """Note that nobody waits for a call any more."""
+        self._calls.discard(call)
+
     async def start_task(self, function: Callable[..., Awaitable[object]]) -> None:
         """Start a task, and wait until it says that it has started (in the thread only)."""
         await self._nursery.start(function)
 
-    def start_task_soon(self, function: Callable[..., Awaitable[object]]) -> None:
+    def start_task_soon(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Start a task (in the thread only)."""
-        self._nursery.start_soon(function)
+        self._nursery.start_soon(function, *arguments)
 
-    def _begin(self, call: Call[Any]) -> None:
+    def _start(self, call: Call[Any]) -> None:
         call.has_begun = True
-        call.context.run(self._nursery.start_soon, call.run)
+        if self._idle:
+            task = self._idle.pop()
+            task.context = call.context
+            self._next[task] = call
+            trio.lowlevel.reschedule(task)
+        else:
+            call.context.run(self._nursery.start_soon, self._work, call)
+
+    async def _work(self, call: Call[Any]) -> None:
+        """Do a call, and others after it: a task of its own for each would cost more than most calls."""
+        while True:
+            await call.run()
+            if len(self._idle) >= MOST_IDLE:
+                return
+            task = trio.lowlevel.current_task()
+            self._idle.append(task)
+            await trio.lowlevel.wait_task_rescheduled(self._end_idle)
+            call = self._next.pop(task)
+
+    def _end_idle(self, _: object) -> trio.lowlevel.Abort:
+        self._idle.clear()  # only when the thread ends
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def _take_over(self) -> None:
         self._is_woken = False
@@ -172,7 +223,7 @@ class TrioThread:
         try:
             trio.run(self._main)
         except BaseException:
-            logger.exception("the thread of the blocking objects has failed")
+            logger.exception("the thread that runs trio has failed")
         finally:
             self._has_ended = True
             self._is_running.set()
@@ -200,7 +251,7 @@ class TrioThread:
         deadline = trio.current_time() + EXIT_SECONDS
         async with trio.open_nursery() as nursery:
             for opened in list(self.open):
-                nursery.start_soon(opened.aclose, deadline)
+                nursery.start_soon(opened.end, deadline)
 
     # A forked child
 
@@ -209,78 +260,6 @@ class TrioThread:
         self.is_left_behind = True
         for opened in list(self.open):
             opened.let_go()
-
-
-class Call(Generic[Result]):
-    """A call under way: one thread waits for it, a task of the other thread does it."""
-
-    __slots__ = ("_done", "_error", "_function", "_has_ended", "_result", "_scope", "context", "has_begun")
-
-    def __init__(self, function: Callable[[], Awaitable[Result]]) -> None:
-        self.context = contextvars.copy_context()
-        self.has_begun = False
-        self._has_ended = False
-        self._function = function
-        self._done = threading.Lock()
-        self._done.acquire()
-        self._scope = trio.CancelScope()
-        self._result: Result
-        self._error: BaseException | None = None
-
-    def wait(self, timeout: float = -1) -> bool:
-        """Wait for its end, in the thread that calls; False if that takes longer than ``timeout`` seconds.
-
-        It may be waited for again: an interruption may come when the waiting has just ended.
-        """
-        until = time.monotonic() + timeout if timeout >= 0 else math.inf
-        while not self._has_ended:
-            left = until - time.monotonic()
-            if left <= 0:
-                return False
-            # A signal that came just before the waiting is seen when it ends, so it must not be long.
-            self._done.acquire(timeout=min(left, LONGEST_WAIT))
-        return True
-
-    def outcome(self) -> Result:
-        """Return its result, or raise its error."""
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None  # the traceback holds this call, and would hold itself
-        return self._result
-
-    async def run(self) -> None:
-        """Do it, in trio's thread."""
-        try:
-            with self._scope:
-                self._result = await self._function()
-            if self._scope.cancelled_caught:
-                self._error = ClosedError("the call was cancelled")
-        except trio.Cancelled:
-            self._error = ClosedError("the thread that this lives in has ended; open it again")
-            raise
-        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits
-            self._error = error
-        finally:
-            self._end()
-
-    def cancel(self) -> None:
-        """Have it end soon, in trio's thread."""
-        if self.has_begun:
-            self._scope.cancel()
-        else:
-            self.abandon(ClosedError("the call was cancelled"))
-
-    def abandon(self, error: ClosedError) -> None:
-        """Have the waiting thread go on: nobody will do it."""
-        if not self._has_ended:
-            self._error = error
-            self._end()
-
-    def _end(self) -> None:
-        self._has_ended = True
-        self._done.release()
 
 
 _lock = threading.Lock()

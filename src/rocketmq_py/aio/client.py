@@ -1,0 +1,105 @@
+"""The client that an asyncio program opens to share it among several producers and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Unpack
+
+from rocketmq_py import shared_client
+from rocketmq_py.aio.consumer import LitePullConsumer, PopConsumer, PushConsumer
+from rocketmq_py.aio.door import Door
+from rocketmq_py.aio.producer import BatchingProducer, Producer, TransactionProducer
+from rocketmq_py.aio.reader import Reader
+from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer import (
+    AssignmentListener,
+    LitePullConsumerConfig,
+    LitePullConsumerOptions,
+    PopConsumerConfig,
+    PopConsumerOptions,
+    PushConsumerConfig,
+    PushConsumerOptions,
+)
+from rocketmq_py.producer import (
+    BatchingConfig,
+    BatchingOptions,
+    ProducerConfig,
+    ProducerOptions,
+    TransactionCheck,
+    TransactionConfig,
+    TransactionOptions,
+)
+from rocketmq_py.remoting import RpcHook
+
+
+class Client(Door[shared_client.Client]):
+    """``rocketmq_py.Client`` for asyncio: connections, routes and heartbeats of one cluster, shared.
+
+    Closing it closes what was opened from it first.
+
+    Args:
+        address: name servers as ``host:port;host:port``, or a URL that says where they are; None reads
+            NAMESRV_ADDR, else 127.0.0.1:9876.
+        **options: the fields of ClientConfig.
+
+    Raises:
+        ConfigurationError: an address or a setting is wrong. Nothing is dialled before it is needed.
+    """
+
+    def __init__(self, address: str | None = None, **options: Unpack[ClientOptions]) -> None:
+        super().__init__(shared_client.Client(address, **options))
+
+    @property
+    def _client(self) -> ClientInstance:
+        return self._behind
+
+    def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
+        """Have a hook called on the running loop around every request; returns what removes it."""
+        return self._call_sync(self._behind.add_rpc_hook, self._hook_on_loop(hook))
+
+    def producer(self, group: str, *configs: ProducerConfig, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a producer of this client, to be used inside ``async with``; see Producer."""
+        return Producer(self, *configs, group=group, **options)
+
+    def batching_producer(
+        self, group: str, *configs: BatchingConfig | ProducerConfig, **options: Unpack[BatchingOptions]
+    ) -> BatchingProducer:
+        """Return one of this client, to be used inside ``async with``; see BatchingProducer."""
+        return BatchingProducer(self, *configs, group=group, **options)
+
+    def transaction_producer(
+        self,
+        group: str,
+        check: TransactionCheck,
+        *configs: TransactionConfig | ProducerConfig,
+        **options: Unpack[TransactionOptions],
+    ) -> TransactionProducer:
+        """Return one of this client, to be used inside ``async with``; see TransactionProducer."""
+        return TransactionProducer(self, *configs, group=group, check=check, **options)
+
+    def push_consumer(
+        self, group: str, *configs: PushConsumerConfig, **options: Unpack[PushConsumerOptions]
+    ) -> PushConsumer:
+        """Return a push consumer of this client, to be used inside ``async with``; see PushConsumer."""
+        return PushConsumer(self, *configs, group=group, **options)
+
+    def pop_consumer(
+        self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
+    ) -> PopConsumer:
+        """Return a pop consumer of this client, to be used inside ``async with``; see PopConsumer."""
+        return PopConsumer(self, *configs, group=group, **options)
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        *configs: LitePullConsumerConfig,
+        on_assignment: AssignmentListener | None = None,
+        **options: Unpack[LitePullConsumerOptions],
+    ) -> LitePullConsumer:
+        """Return one of this client, to be used inside ``async with``; see LitePullConsumer."""
+        return LitePullConsumer(self, *configs, group=group, on_assignment=on_assignment, **options)
+
+    def reader(self) -> Reader:
+        """Return a reader of this client, to be used inside ``async with``; see Reader."""
+        return Reader(self)

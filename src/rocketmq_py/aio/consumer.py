@@ -1,0 +1,300 @@
+"""Consumers of groups, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from rocketmq_py import consumer
+from rocketmq_py.aio.declaring import coroutine
+from rocketmq_py.aio.door import Door, on_running_loop, shared_client
+from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer import (
+    AssignmentListener,
+    ConsumerHook,
+    ConsumerStatistics,
+    LitePullConsumerConfig,
+    LitePullConsumerOptions,
+    PopConsumerConfig,
+    PopConsumerOptions,
+    PoppedMessage,
+    PushConsumerConfig,
+    PushConsumerOptions,
+)
+from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
+from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
+from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.crossing.declaring import plain
+from rocketmq_py.crossing.door import Behind
+from rocketmq_py.crossing.kept import Kept
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+
+if TYPE_CHECKING:
+    from rocketmq_py.aio.client import Client
+
+
+class _Consumer(Door[Behind]):
+    """What the consumers have in common."""
+
+    @property
+    def _client(self) -> ClientInstance:
+        behind: Any = self._behind
+        client: ClientInstance = behind.client
+        return client
+
+    def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
+        """Have a hook called on the running loop around what is consumed; returns what removes it."""
+        behind: Any = self._behind
+        remove: Callable[[], None] = self._call_sync(behind.add_hook, self._hook_on_loop(hook))
+        return remove
+
+    @property
+    def statistics(self) -> ConsumerStatistics:
+        """What it has done until now, and how far it is."""
+        statistics: ConsumerStatistics = self._get("statistics")
+        return statistics
+
+
+class PushConsumer(_Consumer[consumer.PushConsumer]):
+    """``rocketmq_py.PushConsumer`` for asyncio: handlers are called on the loop.
+
+    ::
+
+        async with PushConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("TopicTest", "A || B")
+            await consumer.run(handle)  # async def handle(message); raise = deliver again
+
+    Options, errors and promises are those of the trio PushConsumer. A plain handler is called on the loop as
+    well, and must be quick: ``await asyncio.to_thread(...)`` in an async one does what takes time.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open ``rocketmq_py.aio.Client`` to share.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
+            as keywords, or beside some of them.
+        group: the consumer group. All its members must subscribe alike.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *configs: PushConsumerConfig | ClientConfig,
+        group: str | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[PushConsumerOptions],
+    ) -> None:
+        shared, within = shared_client(client)
+        super().__init__(consumer.PushConsumer(shared, *configs, group=group, rng=rng, **options), within)
+
+    @property
+    def config(self) -> PushConsumerConfig:
+        """Its settings."""
+        return self._behind.config
+
+    subscribe = plain(consumer.PushConsumer.subscribe)
+    unsubscribe = plain(consumer.PushConsumer.unsubscribe)
+    stop = plain(consumer.PushConsumer.stop)
+    pause = plain(consumer.PushConsumer.pause)
+    resume = plain(consumer.PushConsumer.resume)
+    committed = coroutine(consumer.PushConsumer.committed)
+    seek = coroutine(consumer.PushConsumer.seek)
+    lag = coroutine(consumer.PushConsumer.lag)
+    check_sql = coroutine(consumer.PushConsumer.check_sql)
+
+    async def run(self, handle: Handler) -> None:
+        """Join the group and hand its messages to ``handle``, until :meth:`stop` or until cancelled.
+
+        Each call is a task of the running loop, with the context variables of this call. A handler whose task
+        was cancelled by somebody else has failed: its message is delivered again. Otherwise as the trio
+        PushConsumer's ``run``: what handlers return and raise, errors, and what a cancellation does.
+        """
+        tasks: set[asyncio.Task[Any]] = set()
+        on_loop: Any = on_running_loop(handle, tasks) if callable(handle) else handle
+        try:
+            await self._call(self._behind.run, on_loop)
+        finally:
+            if tasks:  # they were cancelled when the run ended
+                await asyncio.wait(tasks)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this member has now, sorted: those of its group's retry topic as well."""
+        queues: list[MessageQueue] = self._get("queues")
+        return queues
+
+
+class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
+    """``rocketmq_py.LitePullConsumer`` for asyncio: gives messages when it is asked for them.
+
+    ::
+
+        async with LitePullConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("TopicTest", "A || B")
+            async for message in consumer:  # or: await consumer.poll()
+                ...
+
+    Options, errors and promises are those of the trio LitePullConsumer. What came for a poll that was
+    cancelled is what the next one returns. ``on_assignment`` is called on the loop.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open ``rocketmq_py.aio.Client`` to share.
+        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
+            fields as keywords, or beside some of them.
+        group: the consumer group. All its members must subscribe alike.
+        on_assignment: called with the queues that it has got, and with those that it has lost.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *configs: LitePullConsumerConfig | ClientConfig,
+        group: str | None = None,
+        on_assignment: AssignmentListener | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[LitePullConsumerOptions],
+    ) -> None:
+        shared, within = shared_client(client)
+        listener = None if on_assignment is None else partial(self._tell, on_assignment)
+        behind = consumer.LitePullConsumer(
+            shared, *configs, group=group, on_assignment=listener, rng=rng, **options
+        )
+        super().__init__(behind, within)
+        self._kept: Kept[ReceivedMessage] = Kept()
+
+    def _tell(
+        self, listener: AssignmentListener, got: Sequence[MessageQueue], lost: Sequence[MessageQueue]
+    ) -> None:
+        self._bridge.deliver(self._context.copy().run, listener, got, lost)
+
+    @property
+    def config(self) -> LitePullConsumerConfig:
+        """Its settings."""
+        return self._behind.config
+
+    subscribe = plain(consumer.LitePullConsumer.subscribe)
+    unsubscribe = plain(consumer.LitePullConsumer.unsubscribe)
+    pause = plain(consumer.LitePullConsumer.pause)
+    resume = plain(consumer.LitePullConsumer.resume)
+    assign = coroutine(consumer.LitePullConsumer.assign)
+    seek = coroutine(consumer.LitePullConsumer.seek)
+    seek_to_begin = coroutine(consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = coroutine(consumer.LitePullConsumer.seek_to_end)
+    seek_to_time = coroutine(consumer.LitePullConsumer.seek_to_time)
+    queues = coroutine(consumer.LitePullConsumer.queues)
+    offset_at = coroutine(consumer.LitePullConsumer.offset_at)
+    commit = coroutine(consumer.LitePullConsumer.commit)
+    committed = coroutine(consumer.LitePullConsumer.committed)
+    lag = coroutine(consumer.LitePullConsumer.lag)
+    check_sql = coroutine(consumer.LitePullConsumer.check_sql)
+
+    async def poll(
+        self,
+        *,
+        max: int = MAX_POLLED,  # noqa: A002  # what users of pulling consumers know it as
+        timeout: float | None = None,
+    ) -> list[ReceivedMessage]:
+        """Return the next messages, or none if none came in time; what was polled before is done with.
+
+        Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
+        lost: what has come is returned by the next one.
+        """
+        if not self._kept:
+            await self._call(self._kept.fetch, partial(self._behind.poll, max=max, timeout=timeout))
+        return self._kept.take(max)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        if not self._kept:
+            await self._call(self._kept.fetch_one, self._behind.__anext__)
+        (message,) = self._kept.take(1)
+        return message
+
+    def _is_undone(self) -> bool:
+        return bool(self._kept)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer has now, sorted."""
+        assignment: list[MessageQueue] = self._get("assignment")
+        return assignment
+
+
+class PopConsumer(_Consumer[consumer.PopConsumer]):
+    """``rocketmq_py.PopConsumer`` for asyncio: takes a group's messages, each its own for a time (5.x).
+
+    Options, errors and promises are those of the trio PopConsumer. What came for a ``receive`` that was
+    cancelled is what the next one returns.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open ``rocketmq_py.aio.Client`` to share.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
+            as keywords, or beside some of them.
+        group: the consumer group. All its members must subscribe alike.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *configs: PopConsumerConfig | ClientConfig,
+        group: str | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[PopConsumerOptions],
+    ) -> None:
+        shared, within = shared_client(client)
+        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), within)
+        self._kept: Kept[PoppedMessage] = Kept()
+
+    @property
+    def config(self) -> PopConsumerConfig:
+        """Its settings."""
+        return self._behind.config
+
+    subscribe = plain(consumer.PopConsumer.subscribe)
+    unsubscribe = plain(consumer.PopConsumer.unsubscribe)
+    ack = coroutine(consumer.PopConsumer.ack)
+    change_invisible = coroutine(consumer.PopConsumer.change_invisible)
+    lag = coroutine(consumer.PopConsumer.lag)
+    check_sql = coroutine(consumer.PopConsumer.check_sql)
+
+    async def receive(
+        self,
+        topic: str | None = None,
+        *,
+        max_messages: int = MAX_MESSAGES,
+        invisible: float = 60.0,
+        wait: float = 15.0,
+    ) -> list[PoppedMessage]:
+        """Take messages, as soon as there are any; each comes again if it is not acknowledged in time.
+
+        Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
+        lost: what has come is returned by the next one.
+        """
+        if not self._kept:
+            receive = partial(
+                self._behind.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
+            )
+            await self._call(self._kept.fetch, receive)
+        return self._kept.take(max_messages)

@@ -1,0 +1,159 @@
+"""What all objects for asyncio have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.crossing import door
+from rocketmq_py.crossing.bridge import Bridge, bridge
+from rocketmq_py.crossing.door import Behind
+from rocketmq_py.errors import ClosedError, InvalidMessageError
+from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.producer.selectors import SelectByHash, SelectByMachineRoom, SelectByRandom
+from rocketmq_py.producer.send_request import Destination
+
+Result = TypeVar("Result")
+
+_OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
+"""What the trio thread may be given: selectors of the user's are called on the loop."""
+
+
+class Door(door.Door[Behind]):
+    """Opens a trio object in the trio thread, and awaits it from asyncio loops.
+
+    It is open inside of ``async with``, or from :meth:`start` to :meth:`aclose`; the end of the loop
+    (``asyncio.run``) closes what is still open on it. Several loops may use one.
+    """
+
+    _bridge: Bridge
+    _context: contextvars.Context
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ends_with_error = error is not None
+        await self.aclose()
+
+    async def start(self) -> None:
+        """Open it on the running loop, which its hooks, handlers and checks are called on; once.
+
+        Raises what opening raises, and ClosedError if it was opened before. When cancelled, it is closed.
+        """
+        if hasattr(self, "_bridge"):
+            raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
+        self._thread.check()
+        here = self._bridge = bridge()
+        self._context = contextvars.copy_context()
+        await here.watch_end()
+        try:
+            await here.call(partial(self._thread.start_task, self._live))
+        except BaseException:
+            self.close_soon()
+            raise
+        here.open[self] = None
+
+    async def aclose(self) -> None:
+        """Close it, after all that was opened from it: finish what is under way, within its close_timeout.
+
+        Repeatable. When cancelled, it is closed in the background. In a process that was forked from the one
+        where it was opened, nothing happens: it is the parent's.
+        """
+        if not self._thread.is_usable or not self._was_opened:
+            return
+        try:
+            await bridge().call(self.end)
+        except asyncio.CancelledError:
+            self.close_soon()
+            raise
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._bridge.deliver(self._bridge.open.pop, self, None)
+
+    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+        self._check_open()
+        return await bridge().call(partial(function, *args, **kwargs))
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if not self._was_opened:
+            name = type(self).__name__
+            raise ClosedError(f"this {name} is not open: use it inside `async with {name}(...)`")
+
+    # Functions of the user's
+
+    def _at_home(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Return what has a function called on the loop that this is opened on, with its context."""
+
+        @wraps(function)
+        async def call(*arguments: Any) -> Any:
+            return await self._bridge.call_back(self._context, function, *arguments)
+
+        return call
+
+    def _hook_on_loop(self, hook: Any) -> Any:
+        """Return a hook whose methods are called on the running loop, with the context of now."""
+        return type(type(hook).__name__, (HookOnLoop,), {})(bridge(), contextvars.copy_context(), hook)
+
+
+def on_running_loop(
+    function: Callable[..., Any], tasks: set[asyncio.Task[Any]] | None = None
+) -> Callable[..., Awaitable[Any]]:
+    """Return what has a function called on the running loop, with the context of now; for the trio thread.
+
+    The tasks of its calls are in ``tasks`` while they run.
+    """
+    here, context = bridge(), contextvars.copy_context()
+
+    @wraps(function)
+    async def call(*arguments: Any) -> Any:
+        return await here.call_back(context, function, *arguments, tasks=tasks)
+
+    return call
+
+
+class HookOnLoop:
+    """A hook of the user's, called on a loop."""
+
+    def __init__(self, here: Bridge, context: contextvars.Context, hook: Any) -> None:
+        self._bridge = here
+        self._context = context
+        self._hook = hook
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._hook, name)
+        return partial(self._bridge.call_back, self._context, method)
+
+
+async def chosen(
+    queue: Destination | None, message: Message, queues: Callable[[str], Awaitable[Sequence[MessageQueue]]]
+) -> Destination | None:
+    """Call a selector of the user's on the running loop; return what the trio thread may be given.
+
+    Raises what it and asking for the queues raise, and InvalidMessageError if it chooses none of them.
+    """
+    if queue is None or isinstance(queue, _OURS) or not callable(queue):
+        return queue
+    chosen_queue = queue(await queues(message.topic), message)
+    if not isinstance(chosen_queue, MessageQueue) or chosen_queue.topic != message.topic:
+        raise InvalidMessageError(f"the selector chose {chosen_queue!r}, no queue of topic {message.topic!r}")
+    return chosen_queue
+
+
+def shared_client(client: object) -> tuple[ClientInstance | str | None, door.Door[Lifespan] | None]:
+    """Return what a trio object is made with where its door was given this, and what it is opened from.
+
+    Raises ConfigurationError unless it is an address, None, or an aio Client.
+    """
+    return door.shared_client(client, Door, "rocketmq_py.aio")

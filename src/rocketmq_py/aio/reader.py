@@ -1,0 +1,152 @@
+"""Reading without joining a group, for asyncio."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from rocketmq_py import consumer
+from rocketmq_py.aio.declaring import coroutine
+from rocketmq_py.aio.door import Door, shared_client
+from rocketmq_py.client.config import ClientOptions
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.consumer import PulledChunk, Start
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.subscription import ALL
+
+if TYPE_CHECKING:
+    from rocketmq_py.aio.client import Client
+
+Item = TypeVar("Item")
+
+
+class Reader(Door[consumer.Reader]):
+    """``rocketmq_py.Reader`` for asyncio: the same methods, arguments and errors, as coroutines.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open ``rocketmq_py.aio.Client`` to share.
+        **options: the fields of ClientConfig, unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
+        shared, within = shared_client(client)
+        super().__init__(consumer.Reader(shared, **options), within)
+
+    @property
+    def _client(self) -> ClientInstance:
+        return self._behind.client
+
+    message = coroutine(consumer.Reader.message)
+    find_message = coroutine(consumer.Reader.find_message)
+    find = coroutine(consumer.Reader.find)
+    topics = coroutine(consumer.Reader.topics)
+    offsets = coroutine(consumer.Reader.offsets)
+    offsets_of = coroutine(consumer.Reader.offsets_of)
+    offsets_at = coroutine(consumer.Reader.offsets_at)
+    committed = coroutine(consumer.Reader.committed)
+    commit = coroutine(consumer.Reader.commit)
+
+    def open(
+        self,
+        topic: str,
+        tags: str = ALL,
+        *,
+        start: Start = Start.END,
+        stop_at_end: bool = False,
+        sql: str | None = None,
+    ) -> Messages:
+        """Return what reads a topic, all queues of it at once; to be used inside ``async with``.
+
+        Arguments and errors are those of the trio Reader's ``open``.
+        """
+        self._check_open()
+        opened = self._call_sync(
+            partial(self._behind.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
+        )
+        return Messages(opened, opened.some, self)
+
+    def range(
+        self,
+        queue: MessageQueue,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        tags: str = ALL,
+        sql: str | None = None,
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Return the messages of one queue between two places, to be used with ``async for``.
+
+        Arguments and errors are those of the trio Reader's ``range``.
+        """
+        self._check_open()
+        found = self._call_sync(
+            partial(
+                self._behind.range,
+                queue, start_offset, end_offset, begin_ms=begin_ms, end_ms=end_ms, tags=tags, sql=sql,
+            )
+        )  # fmt: skip
+        return _Flattened(self, found.some)
+
+    def pull(self, *args: Any, **kwargs: Any) -> Chunks:
+        """Return the messages of spans of queues as brokers store them; to be used inside ``async with``.
+
+        Arguments and errors are those of the trio Reader's ``pull``.
+        """
+        self._check_open()
+        opened = self._call_sync(partial(self._behind.pull, *args, **kwargs))
+        return Chunks(opened, opened.some, self)
+
+
+class _Flattened(AsyncIterator[Item]):
+    """The items of sequences that are fetched one after the other, until one is empty.
+
+    What has been fetched stays here when the one who waits for it is cancelled.
+    """
+
+    def __init__(self, door: Door[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+        self._door = door
+        self._some = some
+        self._items: deque[Item] = deque()
+        self._has_ended = False
+
+    async def __anext__(self) -> Item:
+        while not self._items:
+            if self._has_ended:
+                raise StopAsyncIteration
+            await self._door._call(self._fetch)
+        return self._items.popleft()
+
+    async def _fetch(self) -> None:
+        items = await self._some()
+        self._items.extend(items)
+        self._has_ended = not items
+
+
+class _Stream(Door[Lifespan], AsyncIterator[Item]):
+    """What a trio object gives, item by item, inside of its ``async with``."""
+
+    def __init__(
+        self, behind: Lifespan, some: Callable[[], Awaitable[Sequence[Item]]], reader: Reader
+    ) -> None:
+        super().__init__(behind, reader)
+        self._items = _Flattened(self, some)
+
+    async def __anext__(self) -> Item:
+        return await anext(self._items)
+
+
+class Messages(_Stream[ReceivedMessage]):
+    """The messages of a topic, as they come from its queues; made by ``Reader.open``."""
+
+
+class Chunks(_Stream[PulledChunk]):
+    """What is pulled of spans; made by ``Reader.pull``."""

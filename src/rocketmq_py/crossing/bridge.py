@@ -1,0 +1,248 @@
+"""An asyncio loop beside the trio thread: results, and calls of its functions, go over to it in bunches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import trio
+
+from rocketmq_py.crossing.call import Call
+from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.errors import ClosedError, RocketMQError
+
+logger = logging.getLogger("rocketmq_py.crossing")
+
+AT_ONCE = 32
+"""What is handed to a loop in one go: its other callbacks run in between."""
+
+Result = TypeVar("Result")
+
+
+class OnLoop(Protocol):
+    """Something that a loop has opened, and that cannot go on without it."""
+
+    async def aclose(self) -> None:
+        """Close it, on the loop."""
+
+    def close_soon(self) -> None:
+        """Close it, from the trio thread: the loop is gone."""
+
+
+class Bridge:
+    """The way from the trio thread to one asyncio loop.
+
+    Attributes:
+        loop: the loop.
+        thread: the trio thread.
+        open: what is open on it. It is closed when the loop's ``shutdown_asyncgens`` is called, as
+            ``asyncio.run`` does at its end, or when it is found to be gone.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: TrioThread) -> None:
+        self.loop = loop
+        self.thread = thread
+        self.open: dict[OnLoop, None] = {}
+        self._crossing: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._is_woken = False
+        self._is_lost = False
+        self._end: AsyncGenerator[None, None] | None = None
+
+    # On the loop
+
+    async def watch_end(self) -> None:
+        """Have what is open closed at the end of the loop."""
+        if self._end is None:
+            self._end = self._close_at_end()
+            await anext(self._end)
+
+    async def _close_at_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            for opened in reversed(list(self.open)):
+                await opened.aclose()
+
+    async def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
+        """Return what an async function returns in the trio thread, or raise what it raises.
+
+        When cancelled, what was called is cancelled, and has ended when this raises CancelledError.
+        """
+        call = LoopCall(self, function)
+        thread = self.thread
+        thread.begin(call)
+        try:
+            await call.ended
+        except asyncio.CancelledError:
+            if not call.has_ended:
+                call.ended = self.loop.create_future()
+                thread.post(call.cancel)
+                await call.ended
+            raise
+        finally:
+            thread.forget(call)
+        try:
+            return call.outcome()
+        except RocketMQError as error:
+            # What was awaited in the other thread is nothing that the caller knows.
+            raise error.with_traceback(None) from error.__cause__
+
+    # In the trio thread
+
+    def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have a function called on the loop, after all that was delivered before. It must not raise."""
+        self._crossing.append((function, arguments))
+        if not self._is_woken:
+            self._is_woken = True
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._take_over)
+        except RuntimeError:  # it is closed
+            self._is_lost = True
+            self._crossing.clear()
+            for opened in list(self.open):
+                opened.close_soon()
+
+    def _take_over(self) -> None:
+        self._is_woken = False
+        for _ in range(min(len(self._crossing), AT_ONCE)):
+            function, arguments = self._crossing.popleft()
+            try:
+                function(*arguments)
+            except Exception:
+                logger.exception("what crossed over to an asyncio loop has failed")
+        if self._crossing and not self._is_woken:
+            self._is_woken = True
+            self.loop.call_soon(self._take_over)
+
+    async def call_back(
+        self,
+        context: contextvars.Context,
+        function: Callable[..., Any],
+        *arguments: Any,
+        tasks: set[asyncio.Task[Any]] | None = None,
+    ) -> Any:
+        """Call a user's function on the loop, in a copy of a context, and return what it, awaited, returns.
+
+        When cancelled, its task is cancelled, and not waited for. A loop that is gone never answers. The task
+        is in ``tasks`` while it runs.
+        """
+        back = CallBack(self, context.copy(), partial(function, *arguments), tasks)
+        self.deliver(back.start)
+        await trio.lowlevel.wait_task_rescheduled(back.abort)
+        return back.outcome()
+
+
+class LoopCall(Call[Result]):
+    """A call that a task of an asyncio loop waits for.
+
+    Attributes:
+        ended: is done when it has ended.
+        has_ended: whether it has, as the loop has heard.
+    """
+
+    def __init__(self, bridge: Bridge, function: Callable[[], Awaitable[Result]]) -> None:
+        super().__init__(function)
+        self._bridge = bridge
+        self.ended: asyncio.Future[None] = bridge.loop.create_future()
+        self.has_ended = False
+
+    def _end(self) -> None:
+        self._bridge.deliver(self._finish)
+
+    def _finish(self) -> None:
+        self.has_ended = True
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+class CallBack:
+    """A call of a user's function on a loop, which a task of trio's waits for."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        context: contextvars.Context,
+        function: Callable[[], Any],
+        tasks: set[asyncio.Task[Any]] | None,
+    ) -> None:
+        self._tasks = tasks
+        self._bridge = bridge
+        self._context = context
+        self._function = function
+        self._waiting: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        self._task: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    # On the loop
+
+    def start(self) -> None:
+        """Begin."""
+        if self._is_cancelled:
+            return
+        self._task = self._bridge.loop.create_task(self._call(), context=self._context)
+        self._task.add_done_callback(self._ended)
+        if self._tasks is not None:
+            self._tasks.add(self._task)
+            self._task.add_done_callback(self._tasks.discard)
+
+    async def _call(self) -> Any:
+        returned = self._function()
+        return await returned if inspect.isawaitable(returned) else returned
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self._error = RuntimeError("the task that a handler or hook ran in was cancelled")
+        else:
+            self._error = task.exception()
+            self._result = None if self._error else task.result()
+        with suppress(ClosedError):  # the thread has ended: nobody waits
+            self._bridge.thread.post(self._resume)
+
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    # In the trio thread
+
+    def abort(self, _: object) -> trio.lowlevel.Abort:
+        """Wait no more."""
+        self._waiting = None
+        self._bridge.deliver(self._cancel)
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _resume(self) -> None:
+        if self._waiting is not None:
+            trio.lowlevel.reschedule(self._waiting)
+            self._waiting = None
+
+    def outcome(self) -> Any:
+        """Return what it returned, or raise what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+_here = threading.local()
+
+
+def bridge() -> Bridge:
+    """Return the bridge of the running loop. Raises RuntimeError where none runs."""
+    loop = asyncio.get_running_loop()
+    found: Bridge | None = getattr(_here, "bridge", None)
+    if found is None or found.loop is not loop or not found.thread.is_usable:
+        found = _here.bridge = Bridge(loop, trio_thread())
+    return found

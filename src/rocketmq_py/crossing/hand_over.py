@@ -1,0 +1,228 @@
+"""Sends that cross over: bounded on the side of the caller, taken in order in the trio thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+
+from rocketmq_py.crossing.trio_thread import TrioThread
+from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
+from rocketmq_py.message import Message
+from rocketmq_py.producer.pending import PendingSend
+
+logger = logging.getLogger("rocketmq_py.crossing")
+
+OVERHEAD = 112
+"""Bytes that a message counts for beside its body."""
+
+
+class Sending(Protocol):
+    """A send on its way over, and then under way.
+
+    Attributes:
+        message: the message; None when it has its outcome.
+        options: what the producer is told beside it.
+        size: what it takes of the room.
+    """
+
+    message: Message | None
+    options: Mapping[str, Any]
+    size: int
+
+    def running(self) -> bool:
+        """Whether it has been given to the producer."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Note that it is about to be; False if it was cancelled."""
+
+    def resolve(self, pending: PendingSend) -> None:
+        """Set what became of it."""
+
+    def fail(self, error: BaseException) -> None:
+        """Set that it failed before it was under way."""
+
+
+Sent = TypeVar("Sent", bound=Sending)
+
+
+class LostMessages:
+    """What failed while a producer was closed: by topic, and the last error."""
+
+    def __init__(self) -> None:
+        self._topics: dict[Delivery, Counter[str]] = {}
+        self._errors: dict[Delivery, BaseException] = {}
+
+    def add(self, message: Message, error: BaseException) -> None:
+        """Count a message."""
+        delivery = error.delivery if isinstance(error, RocketMQError) else Delivery.NOT_SENT
+        self._topics.setdefault(delivery, Counter())[message.topic] += 1
+        self._errors[delivery] = error
+
+    def report(self, name_servers: Callable[[], str]) -> None:
+        """Write a line to the log for each thing that is known of them."""
+        for delivery, topics in self._topics.items():
+            logger.error(
+                "%d messages were not sent before their producer was closed%s (%s; name servers %s): %s",
+                topics.total(),
+                "; they may have been stored" if delivery is Delivery.UNKNOWN else "",
+                ", ".join([f"{count} to topic {topic!r}" for topic, count in topics.most_common()]),
+                name_servers(),
+                self._errors[delivery],
+            )
+
+
+class HandOver(ABC, Generic[Sent]):
+    """Takes messages, and gives them to a producer in the order in which they came.
+
+    Whoever sends waits while so many messages, or so many bytes of them, are on their way or under way.
+
+    Args:
+        thread: where the producer lives; an attribute too.
+        send_soon: the producer's.
+        name_servers: returns where it sends to, for the log.
+        most: messages. most_bytes: bytes of their bodies, and what is added for each.
+    """
+
+    def __init__(
+        self,
+        thread: TrioThread,
+        send_soon: Callable[..., Awaitable[PendingSend]],
+        *,
+        name_servers: Callable[[], str],
+        most: int,
+        most_bytes: int,
+    ) -> None:
+        self.thread = thread
+        self._name_servers = name_servers
+        self._send_soon = send_soon
+        self._most = most
+        self._most_bytes = most_bytes
+        self._count = 0
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._queue: deque[Sent | trio.Event] = deque()
+        self._under_way: dict[Sent, None] = {}
+        self._is_called = False
+        self._asleep = trio.lowlevel.ParkingLot()
+        self._all_left = trio.lowlevel.ParkingLot()
+        self._scope = trio.CancelScope()
+        self._lost = LostMessages()
+
+    # In any thread
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def _check(self, message: Message) -> int:
+        """Return what a message takes of the room. Raises InvalidMessageError for what is none."""
+        self.thread.check()
+        if not isinstance(message, Message):
+            raise InvalidMessageError(f"message is a Message, not {type(message).__name__}")
+        return len(message.body) + OVERHEAD
+
+    def _take(self, one: Sent) -> None:
+        """Take a message for which there is room (with the lock)."""
+        if self._is_closed:
+            raise ClosedError("this producer is closed; open a new one")
+        self._count += 1
+        self._bytes += one.size
+        self._under_way[one] = None
+        self._queue.append(one)
+
+    def _hand_over(self) -> None:
+        """Have what was taken cross over."""
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self.thread.post(self._call)
+            except BaseException:
+                self._is_called = False
+                raise
+
+    def _fits(self, size: int) -> bool:
+        return not self._count or (self._count < self._most and self._bytes + size <= self._most_bytes)
+
+    @abstractmethod
+    def _there_is_room(self) -> None:
+        """Wake those who wait for room, if that is worth while (with the lock, in the trio thread)."""
+
+    # In the thread that runs trio
+
+    def _call(self) -> None:
+        self._is_called = False
+        self._asleep.unpark_all()
+
+    async def run(self) -> None:
+        """Give what comes to the producer, until cancelled or stopped."""
+        with self._scope:
+            while True:
+                while self._queue:
+                    one = self._queue.popleft()
+                    if isinstance(one, trio.Event):
+                        one.set()
+                    elif one.set_running_or_notify_cancel():
+                        await self._give(one)
+                    else:
+                        self.leave(one)
+                await self._asleep.park()
+
+    def stop(self) -> None:
+        """Give the producer nothing more."""
+        self._scope.cancel()
+
+    async def _give(self, one: Sent) -> None:
+        try:
+            await self._send_soon(one.message, **one.options, on_done=one.resolve)
+        except Exception as error:  # noqa: BLE001  # a queue selector may raise anything: it is told
+            self.leave(one)
+            one.fail(error)
+
+    def leave(self, one: Sent) -> None:
+        """Have the room that one took."""
+        self._under_way.pop(one, None)
+        if self._all_left and not self._under_way:
+            self._all_left.unpark_all()
+        with self._lock:
+            self._count -= 1
+            self._bytes -= one.size
+            self._there_is_room()
+
+    async def all_given(self) -> None:
+        """Return when all that was taken until now has been given to the producer."""
+        event = trio.Event()
+        self._queue.append(event)
+        self._asleep.unpark_all()
+        await event.wait()
+
+    async def all_left(self) -> None:
+        """Return when nothing that was taken is without an outcome."""
+        while self._under_way:
+            await self._all_left.park()
+
+    def close(self) -> None:
+        """Take no more."""
+        with self._lock:
+            self._is_closed = True
+            self._there_is_room()
+
+    def note_failure(self, message: Message | None, error: BaseException) -> None:
+        """Remember what failed after the closing began: its sender may look at no future any more."""
+        if self._is_closed and message is not None:
+            self._lost.add(message, error)
+
+    def abandon(self) -> None:
+        """Fail what was never given to the producer; it has seen to the others. The log says what is lost."""
+        self.close()
+        left = list(self._under_way)
+        self._under_way.clear()
+        for one in left:
+            if one.running() or one.set_running_or_notify_cancel():
+                one.fail(ClosedError("the producer was closed before the message could be sent"))
+        self._lost.report(self._name_servers)

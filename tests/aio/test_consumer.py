@@ -1,0 +1,208 @@
+"""Consumers for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from rocketmq_py import ConsumeFrom, Message, MessageQueue, PoppedMessage, ReceivedMessage, Start
+from rocketmq_py.aio import Client, LitePullConsumer, PopConsumer, Producer, PushConsumer, Reader
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from tests.aio.conftest import run
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+NUMBERS = [b"%d" % number for number in range(200)]
+
+
+async def send(address: str, bodies: Sequence[bytes] = NUMBERS) -> None:
+    async with Producer(address, group="sender") as producer:
+        await asyncio.gather(*[await producer.send_soon(Message("T", body)) for body in bodies])
+
+
+def test_handlers_are_tasks_of_the_loop(address: str) -> None:
+    async def main() -> None:
+        await send(address)
+        variable.set("mine")
+        seen: list[bytes] = []
+        places: set[tuple[int, str]] = set()
+
+        async def handle(message: ReceivedMessage) -> None:
+            places.add((threading.get_ident(), variable.get()))
+            variable.set("changed by one call, for itself")
+            await asyncio.sleep(0)
+            seen.append(message.body)
+            if len(seen) == len(NUMBERS):
+                consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+            assert consumer.queues == []
+        assert sorted(seen) == sorted(NUMBERS)
+        assert places == {(threading.get_ident(), "mine")}
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [LookupError("try again"), asyncio.CancelledError()])
+def test_what_fails_in_order_is_tried_again_in_place(address: str, error: BaseException) -> None:
+    async def main() -> None:
+        await send(address, [b"x"])
+        times: list[int] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            times.append(message.queue_offset)
+            if len(times) == 1:
+                raise error
+            consumer.stop()
+
+        async with PushConsumer(
+            address, group="g", consume_from=ConsumeFrom.FIRST, orderly=True, suspend_current_queue=0.01
+        ) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert times == [0, 0]
+
+    run(main())
+
+
+def test_a_cancelled_run_cancels_its_handlers_and_loses_nothing(address: str) -> None:
+    async def main() -> None:
+        await send(address, [b"x"])
+        began, ended = asyncio.Event(), []
+
+        async def wait(message: ReceivedMessage) -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(message.body)
+
+        async def take(message: ReceivedMessage) -> None:
+            ended.append(message.body)
+            consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            running = asyncio.create_task(consumer.run(wait))
+            await began.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert ended == [b"x"]
+            await consumer.run(take)
+        assert ended == [b"x", b"x"]
+
+    run(main())
+
+
+def test_wrong_handlers_and_uses(address: str) -> None:
+    async def main() -> None:
+        async with PushConsumer(address, group="g") as consumer:
+            with pytest.raises(ConfigurationError):
+                consumer.subscribe("T", "A", sql="a > 1")
+            consumer.subscribe("T")
+            with pytest.raises(ConfigurationError):
+                await consumer.run(None)  # type: ignore[arg-type]
+            with pytest.raises(ConfigurationError):
+                await consumer.run(lambda: None)  # type: ignore[arg-type]
+            with pytest.raises(ClosedError, match="not running"):
+                await consumer.committed(MessageQueue("T", "broker-a", 0))
+
+    run(main())
+
+
+def test_polls(address: str) -> None:
+    async def main() -> None:
+        await send(address)
+        assigned: list[tuple[int, int]] = []
+
+        def on_assignment(got: Sequence[MessageQueue], lost: Sequence[MessageQueue]) -> None:
+            assigned.append((threading.get_ident(), len(got)))
+
+        async with LitePullConsumer(
+            address, group="g", consume_from=ConsumeFrom.FIRST, on_assignment=on_assignment
+        ) as consumer:
+            consumer.subscribe("T")
+            seen = [message.body for message in await consumer.poll(max=7, timeout=60)]
+            async for message in consumer:
+                seen.append(message.body)
+                if len(seen) == len(NUMBERS):
+                    break
+            await consumer.commit()
+            assert assigned == [(threading.get_ident(), len(consumer.assignment))]
+            assert not await consumer.poll(timeout=0)
+        assert sorted(seen) == sorted(NUMBERS)
+
+    run(main())
+
+
+def test_a_poll_that_is_cancelled_at_any_moment_loses_nothing(address: str) -> None:
+    async def main() -> None:
+        await send(address)
+        seen: list[bytes] = []
+        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            turns = 0
+            while len(seen) < len(NUMBERS):
+                poll = asyncio.create_task(consumer.poll(max=3, timeout=60))
+                for _ in range(turns % 7):
+                    await asyncio.sleep(0)
+                turns += 1
+                if turns % 3:
+                    poll.cancel()
+                try:
+                    seen += [message.body for message in await poll]
+                except asyncio.CancelledError:
+                    continue
+        assert sorted(seen) == sorted(NUMBERS)
+
+    run(main())
+
+
+def test_what_came_for_a_cancelled_poll_is_not_committed_by_closing(address: str) -> None:
+    async def main() -> None:
+        await send(address, [b"x"])
+        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            await consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(timeout=60))
+        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            assert [message.body for message in await consumer.poll(timeout=60)] == [b"x"]
+
+    run(main())
+
+
+def test_pops(address: str) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:40])
+        seen: list[bytes] = []
+        async with PopConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            while len(seen) < 40:
+                messages: list[PoppedMessage] = await consumer.receive(wait=60)
+                seen += [message.body for message in messages]
+                await consumer.ack(*messages)
+        assert sorted(seen) == sorted(NUMBERS[:40])
+
+    run(main())
+
+
+def test_readers(address: str) -> None:
+    async def main() -> None:
+        await send(address)
+        async with Client(address) as client, client.reader() as reader:
+            async with reader.open("T", start=Start.BEGINNING, stop_at_end=True) as messages:
+                assert sorted([message.body async for message in messages]) == sorted(NUMBERS)
+            (queue, *_) = await reader.offsets("T")
+            some = [message async for message in reader.range(queue)]
+            assert {message.queue_id for message in some} == {queue.queue_id}
+        async with Reader(address) as own:
+            assert await own.topics() == ["T"]
+
+    run(main())

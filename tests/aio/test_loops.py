@@ -1,0 +1,214 @@
+"""Loops that come and go, and processes that end, with things open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py.aio import Producer, PushConsumer
+from rocketmq_py.blocking import Client
+from rocketmq_py.crossing.trio_thread import trio_thread
+from tests.blocking.conftest import count, run_program
+
+
+async def send_some(address: str) -> None:
+    async with Producer(address, group="g") as producer:
+        await asyncio.gather(*[producer.send(Message("T", b"x")) for _ in range(20)])
+
+
+def test_a_loop_after_the_other(address: str) -> None:
+    for _ in range(5):
+        asyncio.run(send_some(address))
+    with Client(address) as client:
+        assert count(client, "T") == 100
+
+
+def test_loops_in_several_threads_one_producer_for_all(address: str) -> None:
+    ready, go_on = threading.Event(), threading.Event()
+    shared: list[Producer] = []
+
+    async def own() -> None:
+        async with Producer(address, group="g", max_in_flight=4) as producer:
+            shared.append(producer)
+            ready.set()
+            await asyncio.to_thread(go_on.wait)
+
+    async def use() -> None:
+        futures = [await shared[0].send_soon(Message("T", b"x")) for _ in range(100)]
+        await asyncio.gather(*futures)
+
+    owner = threading.Thread(target=asyncio.run, args=(own(),))
+    owner.start()
+    ready.wait()
+    with ThreadPoolExecutor(8) as pool:
+        for used in [pool.submit(asyncio.run, use()) for _ in range(8)]:
+            used.result()
+    go_on.set()
+    owner.join()
+    with Client(address) as client:
+        assert count(client, "T") == 800
+
+
+def test_the_end_of_a_loop_closes_what_is_open_on_it(address: str) -> None:
+    opened: list[Producer] = []
+
+    async def main() -> None:
+        producer = Producer(address, group="g")
+        opened.append(producer)
+        await producer.start()
+        for _ in range(50):
+            await producer.send_soon(Message("T", b"x"))
+
+    asyncio.run(main())
+    assert not opened[0].is_open
+    assert not trio_thread().open
+    with Client(address) as client:
+        assert count(client, "T") == 50
+
+
+def test_a_loop_that_is_closed_under_a_consumer_stops_it(address: str) -> None:
+    async def main() -> PushConsumer:
+        consumer = PushConsumer(address, group="g")
+        await consumer.start()
+        consumer.subscribe("T")
+
+        async def handle(message: ReceivedMessage) -> None:
+            raise AssertionError("the loop is closed")
+
+        running = asyncio.create_task(consumer.run(handle))
+        while not consumer.queues:
+            await asyncio.sleep(0.01)
+        running.add_done_callback(lambda _: None)
+        kept.append(running)
+        return consumer
+
+    kept: list[asyncio.Task[None]] = []
+    asyncio.run(send_some(address))
+    loop = asyncio.new_event_loop()
+    consumer = loop.run_until_complete(main())
+    loop.close()  # early: neither its tasks nor its generators have ended
+    with Client(address) as client, client.producer("g") as producer:
+        producer.send(Message("T", b"for a loop that is gone"))
+    trio_thread().call(consumer._closed.wait)
+    assert not consumer.is_open
+    kept[0]._log_destroy_pending = False  # type: ignore[attr-defined]
+    kept.clear()
+
+
+def test_a_loop_that_a_handler_blocks_holds_up_nobody_else(address: str) -> None:
+    async def main() -> None:
+        await send_some(address)
+        blocked = threading.Event()
+        seen: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            if not seen:
+                with Client(address) as client, client.producer("g") as producer:
+                    producer.send(Message("Other", b"x"))
+                blocked.set()
+            seen.append(message.body)
+            if len(seen) == 20:
+                consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert blocked.is_set()
+
+    asyncio.run(main())
+
+
+INTERRUPTED = """
+    import asyncio, os, signal, sys
+    from rocketmq_py import ConsumeFrom, Message
+    from rocketmq_py.aio import Producer, PushConsumer
+
+    async def main():
+        async with Producer(sys.argv[1], group="g") as producer:
+            await producer.send(Message("T", b"x"))
+        async with PushConsumer(sys.argv[1], group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("T")
+
+            async def handle(message):
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.Event().wait()
+
+            await consumer.run(handle)
+
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_ctrl_c(address: str) -> None:
+    assert run_program(INTERRUPTED, address) == "interrupted\n"
+
+
+OPEN_AT_THE_END = """
+    import asyncio, sys
+    from rocketmq_py import Message
+    from rocketmq_py.aio import Producer
+
+    loop = asyncio.new_event_loop()
+
+    async def main():
+        producer = Producer(sys.argv[1], group="g")
+        await producer.start()
+        for _ in range(20):
+            await producer.send_soon(Message("T", b"x"))
+
+    loop.run_until_complete(main())
+    loop.close()
+"""
+
+
+def test_the_end_of_a_process_with_things_open(address: str) -> None:
+    assert run_program(OPEN_AT_THE_END, address) == ""
+    with Client(address) as client:
+        assert count(client, "T") == 20
+
+
+FORKED = """
+    import asyncio, os, sys
+    from rocketmq_py import Message
+    from rocketmq_py.aio import Producer
+    from rocketmq_py.errors import ClosedError
+
+    async def main():
+        producer = Producer(sys.argv[1], group="g")
+        await producer.start()
+        await producer.send(Message("T", b"parent"))
+        return producer
+
+    loop = asyncio.new_event_loop()
+    producer = loop.run_until_complete(main())
+    child = os.fork()
+    if not child:
+        try:
+            asyncio.run(producer.send(Message("T", b"x")))
+        except ClosedError as error:
+            assert "opened in the parent process" in str(error)
+        else:
+            os._exit(1)
+        asyncio.run(main())
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    loop.run_until_complete(producer.send(Message("T", b"parent")))
+    loop.run_until_complete(producer.aclose())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child(address: str) -> None:
+    assert run_program(FORKED, address) == ""
+    with Client(address) as client:
+        assert count(client, "T") == 3

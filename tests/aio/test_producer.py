@@ -1,0 +1,319 @@
+"""Producers for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import traceback
+from collections.abc import Sequence
+
+import pytest
+
+from rocketmq_py import (
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    SelectByHash,
+    SendResult,
+    TransactionState,
+)
+from rocketmq_py.aio import BatchingProducer, Client, Producer, Reader, TransactionProducer
+from rocketmq_py.errors import (
+    ClosedError,
+    ConfigurationError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    NameServerError,
+    RocketMQError,
+    SendForbiddenError,
+)
+from rocketmq_py.producer import ProducerHook, SendContext
+from tests.aio.conftest import run
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+
+async def count(address: str, topic: str) -> int:
+    async with Reader(address) as reader:
+        return sum(end - first for first, end in (await reader.offsets(topic)).values())
+
+
+def test_the_ways_of_sending(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            result = await producer.send(Message("T", b"awaited"))
+            assert isinstance(result, SendResult)
+            (queue, *_) = await producer.queues("T")
+            assert (await producer.send(Message("T", b"there"), queue=queue, timeout=5)).queue == queue
+            future = await producer.send_soon(Message("T", b"soon"), queue=SelectByHash("key"))
+            assert (await future).message_id
+            await producer.send_oneway(Message("T", b"oneway"))
+            assert len(await producer.send_batch([Message("T", b"one"), Message("T", b"two")])) == 2
+            assert producer.statistics.sent == 5
+            assert producer.in_flight == 0
+        assert not producer.is_open
+
+    run(main())
+
+
+def test_futures_work_with_asyncio(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g", max_in_flight=8) as producer:
+            futures = [await producer.send_soon(Message("T", b"%d" % number)) for number in range(300)]
+            done, pending = await asyncio.wait(futures)
+            assert not pending
+            results = await asyncio.gather(*futures)
+            assert len({result.message_id for result in results}) == len(done) == 300
+            threads: list[int] = []
+            last = await producer.send_soon(Message("T", b"last"))
+            last.add_done_callback(lambda _: threads.append(threading.get_ident()))
+            await producer.flush()
+            assert last.done()
+            await asyncio.sleep(0)
+            assert threads == [threading.get_ident()]
+        assert await count(address, "T") == 301
+
+    run(main())
+
+
+def test_messages_of_one_task_leave_in_order(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g", max_in_flight=3, send_timeout=60.0) as producer:
+            await producer.send(Message("T", b"first"))
+            (queue, *_) = await producer.queues("T")
+            async with Reader(address) as reader:
+                (_, begin) = (await reader.offsets("T"))[queue]
+                for number in range(300):
+                    await producer.send_soon(Message("T", b"%d" % number), queue=queue)
+                await producer.flush()
+                bodies = [message.body async for message in reader.range(queue, begin)]
+        assert bodies == [b"%d" % number for number in range(300)]
+
+    run(main())
+
+
+def test_errors_are_the_trio_producers_and_lead_to_the_users_line(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g", max_message_size=10) as producer:
+            with pytest.raises(MessageTooLargeError) as raised:
+                await producer.send(Message("T", bytes(11)))
+            files = [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
+            assert files[0] == __file__
+            assert not any("trio_thread" in file or "producer/producer.py" in file for file in files[3:])
+            future = await producer.send_soon(Message("T", bytes(11)))
+            with pytest.raises(MessageTooLargeError):
+                await future
+            with pytest.raises(InvalidMessageError, match="message is a Message, not bytes"):
+                await producer.send_soon(b"x")  # type: ignore[arg-type]
+        for use in (producer.send, producer.send_soon):
+            with pytest.raises(ClosedError, match="this Producer is closed"):
+                await use(Message("T", b"x"))
+        with pytest.raises(ClosedError, match="use it inside `async with Producer"):
+            await Producer(address).send(Message("T", b"x"))
+        with pytest.raises(ClosedError, match="opened before"):
+            await producer.start()
+
+    run(main())
+    with pytest.raises(ConfigurationError, match="did you mean 'retries'"):
+        Producer(address, retires=1)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match=r"a rocketmq_py\.aio\.Client"):
+        Producer(5)  # type: ignore[arg-type]
+
+
+class Noting(ProducerHook):
+    """Notes where, and with which context, it is called."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, str]] = []
+        self.forbids = False
+
+    def check_forbidden(self, context: SendContext) -> None:
+        if self.forbids:
+            raise PermissionError("not today")
+
+    async def before_send(self, context: SendContext) -> None:
+        await asyncio.sleep(0)
+        self.seen.append(("before", threading.get_ident(), variable.get()))
+
+    def after_send(self, context: SendContext) -> None:
+        self.seen.append(("after", threading.get_ident(), variable.get()))
+
+
+def test_selectors_and_hooks_are_called_on_the_loop(address: str) -> None:
+    async def main() -> None:
+        here = threading.get_ident()
+        variable.set("mine")
+        chosen: list[tuple[int, str]] = []
+
+        def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            chosen.append((threading.get_ident(), variable.get()))
+            return queues[-1]
+
+        def fail(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            raise LookupError("no queue for this")
+
+        async with Producer(address, group="g") as producer:
+            hook = Noting()
+            remove = producer.add_hook(hook)
+            result = await producer.send(Message("T", b"x"), queue=choose)
+            assert result.queue == (await producer.queues("T"))[-1]
+            await (await producer.send_soon(Message("T", b"x"), queue=choose))
+            await producer.send_batch([Message("T", b"x")], queue=choose)
+            assert chosen == [(here, "mine")] * 3
+            assert hook.seen == [("before", here, "mine"), ("after", here, "mine")] * 3
+            with pytest.raises(LookupError, match="no queue for this"):
+                await producer.send(Message("T", b"x"), queue=fail)
+            with pytest.raises(InvalidMessageError, match="the selector chose None"):
+                await producer.send(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type]
+            hook.forbids = True
+            with pytest.raises(SendForbiddenError, match="Noting forbids"):
+                await producer.send(Message("T", b"x"))
+            remove()
+            await producer.send(Message("T", b"x"))
+
+    run(main())
+
+
+def test_a_shared_client(address: str) -> None:
+    async def main() -> None:
+        async with Client(address) as client:
+            async with client.producer("g") as producer, client.batching_producer("g2") as batching:
+                await producer.send(Message("T", b"x"))
+                await batching.send(Message("T", b"x"))
+                future = await batching.send_soon(Message("T", b"x"))
+            assert future.done()
+            still_open = client.producer("g3")
+            await still_open.start()
+        assert not still_open.is_open
+        with pytest.raises(ClosedError, match="this Client is closed"):
+            client.producer("g")
+
+    run(main())
+
+
+def test_batches(address: str) -> None:
+    async def main() -> None:
+        async with BatchingProducer(address, group="g", linger=10_000.0) as producer:
+            futures = [await producer.send_soon(Message("T", b"%d" % number)) for number in range(500)]
+            await producer.flush()
+            assert all(future.done() for future in futures)
+            outcomes = await producer.send_all([Message("T", b"x")] * 100)
+            assert not any(isinstance(outcome, RocketMQError) for outcome in outcomes)
+            by_hand = await producer.send_all(
+                [Message("T", b"x")] * 2, queues=[lambda queues, _: queues[1]] * 2
+            )
+            assert {outcome.queue.queue_id for outcome in by_hand if isinstance(outcome, SendResult)} == {1}
+            assert producer.statistics.sent == 602
+            assert producer.pending == producer.buffered_bytes == 0
+
+    run(main())
+
+
+def test_requests_and_replies(address: str) -> None:
+    async def main() -> None:
+        async with (
+            Client(address) as client,
+            client.producer("asks") as asks,
+            client.producer("tells") as tells,
+        ):
+
+            async def answer(message: ReceivedMessage) -> None:
+                await tells.reply(message, message.body.upper())
+
+            async with client.push_consumer("answers") as consumer:
+                await asks.send(Message("Other", b"x"))
+                consumer.subscribe("Q")
+                running = asyncio.create_task(consumer.run(answer))
+                first = await asks.request(Message("Q", b"hello"), timeout=60)
+                assert first.body == b"HELLO"
+                futures = [await asks.request_soon(Message("Q", b"%d" % n), timeout=60) for n in range(5)]
+                assert [reply.body for reply in await asyncio.gather(*futures)] == [
+                    b"0",
+                    b"1",
+                    b"2",
+                    b"3",
+                    b"4",
+                ]
+                consumer.stop()
+                await running
+
+    run(main())
+
+
+def test_transactions(address: str) -> None:
+    async def main() -> None:
+        here = threading.get_ident()
+        asked: asyncio.Queue[tuple[bytes, int]] = asyncio.Queue()
+
+        async def check(message: ReceivedMessage) -> TransactionState:
+            asked.put_nowait((message.body, threading.get_ident()))
+            return TransactionState.COMMIT
+
+        def work(message: Message, transaction_id: str) -> TransactionState:
+            assert threading.get_ident() == here
+            return TransactionState.COMMIT
+
+        async with TransactionProducer(address, group="g", check=check, topics=["T"]) as producer:
+            done = await producer.send_in_transaction(Message("T", b"work"), work)
+            assert done.state is TransactionState.COMMIT
+            async with producer.transaction(Message("T", b"block")) as transaction:
+                assert transaction.id
+            with pytest.raises(LookupError, match="mine") as raised:
+                async with producer.transaction(Message("T", b"failed")):
+                    raise LookupError("mine")
+            assert raised.value.__traceback__ is not None
+            began = asyncio.Event()
+
+            async def never_end() -> None:
+                async with producer.transaction(Message("T", b"asked"), check_immunity=60):
+                    began.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(never_end())
+            await began.wait()
+            assert producer.transaction_statistics.under_way == 1
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            statistics = producer.transaction_statistics
+            assert (statistics.committed, statistics.unknown, statistics.under_way) == (2, 1, 0)
+        assert await count(address, "T") == 2
+
+    run(main())
+
+
+def test_checks_are_called_on_the_loop() -> None:
+    from tests.blocking.conftest import BrokerThread
+
+    broker = BrokerThread(transaction_time_out=0.1, transaction_check_interval=0.1)
+    address = broker.start()
+
+    async def main() -> None:
+        asked: asyncio.Queue[tuple[bytes, int, str]] = asyncio.Queue()
+        variable.set("mine")
+
+        async def check(message: ReceivedMessage) -> TransactionState:
+            asked.put_nowait((message.body, threading.get_ident(), variable.get()))
+            return TransactionState.COMMIT
+
+        async def work(message: Message, transaction_id: str) -> TransactionState:
+            return TransactionState.UNKNOWN
+
+        async with TransactionProducer(address, group="g", check=check, topics=["T"]) as producer:
+            await producer.send_in_transaction(Message("T", b"asked"), work)
+            assert await asked.get() == (b"asked", threading.get_ident(), "mine")
+
+    run(main())
+    broker.stop()
+
+
+def test_nobody_answers_and_a_time_limit_cancels(unused_address: str) -> None:
+    async def main() -> None:
+        async with Producer(unused_address, group="g") as producer:
+            with pytest.raises(NameServerError):
+                await producer.send(Message("T", b"x"))
+            with pytest.raises(NameServerError):
+                await (await producer.send_soon(Message("T", b"x")))
+
+    run(main())

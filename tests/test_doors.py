@@ -1,0 +1,53 @@
+"""Every door has what the trio classes have: nothing is forgotten, and signatures are the same."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import rocketmq_py
+from rocketmq_py import aio
+
+DIFFERENT = {
+    # What the trio classes have for nurseries and for who builds on them.
+    "nursery", "close_timeout", "client", "is_open", "start", "aclose", "producer",
+    # Written by hand at the door, as the result or the callback differs.
+    "send_soon", "request_soon", "transaction", "open", "range", "pull", "lite_pull_consumer",
+}  # fmt: skip
+CLIENT_INSIDE = {name for name in dir(rocketmq_py.Client) if name not in vars(rocketmq_py.Client)}
+"""What a client has for the other rooms, not for users; but for hooks."""
+NAMES = [
+    "Client", "Producer", "BatchingProducer", "TransactionProducer",
+    "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader",
+]  # fmt: skip
+NOT_THERE = {"Client": (CLIENT_INSIDE - {"add_rpc_hook"}) | {"admin"}}
+
+
+def public(kind: type[Any]) -> dict[str, Any]:
+    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any]]:
+    found = inspect.signature(function).parameters.values()
+    return [(one.name, one.kind, one.default) for one in found if one.name != "self"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_forgotten(name: str) -> None:
+    inside, door = public(getattr(rocketmq_py, name)), public(getattr(aio, name))
+    missing = inside.keys() - door.keys() - NOT_THERE.get(name, set())
+    assert missing <= {"client", "nursery", "close_timeout", "producer"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signatures_and_docstrings(name: str) -> None:
+    inside, door = public(getattr(rocketmq_py, name)), public(getattr(aio, name))
+    for method in (inside.keys() & door.keys()) - DIFFERENT:
+        if not inspect.isfunction(inside[method]):
+            continue
+        assert parameters(door[method]) == parameters(inside[method]), method
+        is_async = inspect.iscoroutinefunction(inside[method])
+        assert inspect.iscoroutinefunction(door[method]) == is_async, method
+        assert door[method].__doc__, method
