@@ -42,6 +42,8 @@ ALLOWED = {
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
     "__main__": {"cli"},
 }
+CONSUMER_ROOMS = ("allocation", "config", "group", "pull", "read", "lite_pull", "pop", "push")
+"""Of the consumers' rooms each may import those before it."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -50,8 +52,8 @@ def room_of(module: Path) -> str:
     return "" if first == "__init__.py" else first.removesuffix(".py")
 
 
-def imported_rooms(module: Path) -> set[str]:
-    rooms = set()
+def imported_names(module: Path) -> set[str]:
+    found: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text())):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -59,20 +61,46 @@ def imported_rooms(module: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: a relative import"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "rocketmq_py":
-                is_room = len(parts) > 1 and (
-                    (PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file()
-                )
-                rooms.add(parts[1] if is_room else "")
+        found.update(names)
+    return found
+
+
+def imported_rooms(module: Path) -> set[str]:
+    rooms = set()
+    for name in imported_names(module):
+        parts = name.split(".")
+        if parts[0] == "rocketmq_py":
+            is_room = len(parts) > 1 and (
+                (PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file()
+            )
+            rooms.add(parts[1] if is_room else "")
     return rooms
+
+
+def consumer_room(name: str) -> str | None:
+    parts = name.removeprefix("rocketmq_py.consumer").split(".")
+    return parts[1] if name.startswith("rocketmq_py.consumer.") and parts[1] in CONSUMER_ROOMS else None
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(module: Path) -> None:
     room = room_of(module)
     assert imported_rooms(module) - {room} <= ALLOWED[room]
+
+
+@pytest.mark.parametrize("room", CONSUMER_ROOMS)
+def test_imports_between_the_consumers_rooms_point_one_way(room: str) -> None:
+    folder = PACKAGE / "consumer" / room
+    modules = sorted(folder.rglob("*.py")) or [folder.with_suffix(".py")]
+    allowed = CONSUMER_ROOMS[: CONSUMER_ROOMS.index(room) + 1]
+    for module in modules:
+        imported = {found for name in imported_names(module) if (found := consumer_room(name))}
+        assert imported <= set(allowed), module
+
+
+def test_every_room_of_the_consumers_has_its_place() -> None:
+    found = {path.stem for path in (PACKAGE / "consumer").iterdir() if not path.name.startswith("__")}
+    assert found == set(CONSUMER_ROOMS)
 
 
 def test_protocol_does_no_input_or_output() -> None:

@@ -218,6 +218,11 @@ class MessageQueue:
     queue_id: int
 
 
+def queue_name(queue: MessageQueue) -> str:
+    """Return a queue's name for texts that people read."""
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+
+
 class SendStatus(enum.Enum):
     """How safely a message is stored. Every status means that it *is* stored. Java: ``SendStatus``."""
 

@@ -1,25 +1,24 @@
 """Consuming: share out queues, pull, hold, hand over, remember offsets."""
 
-from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
-from rocketmq_py.consumer.group.allocation import (
+from rocketmq_py.consumer.allocation.consistent_hash import AllocateConsistentHash
+from rocketmq_py.consumer.allocation.machine_rooms import AllocateByMachineRoom, AllocateMachineRoomNearby
+from rocketmq_py.consumer.allocation.strategies import (
     AllocateByConfig,
     AllocateStrategy,
     allocate_averagely,
     allocate_averagely_by_circle,
 )
+from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
-from rocketmq_py.consumer.group.consistent_hash import AllocateConsistentHash
 from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
-from rocketmq_py.consumer.group.machine_rooms import AllocateByMachineRoom, AllocateMachineRoomNearby
 from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
-from rocketmq_py.consumer.group.statistics import ConsumerStatistics, QueueStatistics, TopicStatistics
+from rocketmq_py.consumer.group.statistics import ConsumerStatistics, Flow, QueueStatistics, TopicStatistics
 from rocketmq_py.consumer.lite_pull.assignment import AssignmentListener
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
 from rocketmq_py.consumer.pop.consumer import PopConsumer
 from rocketmq_py.consumer.pop.messages import PoppedMessage
-from rocketmq_py.consumer.pull.flow_control import Flow
 from rocketmq_py.consumer.push.consumer import PushConsumer
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.reader import Reader, Start

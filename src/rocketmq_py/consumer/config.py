@@ -11,9 +11,7 @@ from typing import Any
 import attrs
 
 from rocketmq_py.client.config import ClientOptions, not_negative, positive
-from rocketmq_py.consumer.group.allocation import AllocateStrategy, allocate_averagely
-from rocketmq_py.consumer.group.queue_locks import LOCK_INTERVAL, LOCK_LIFE
-from rocketmq_py.consumer.pull.flow_control import FlowLimits
+from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
 
@@ -22,6 +20,28 @@ MAX_BATCH_SIZE = 1024
 DEFAULT_RECONSUME_TIMES = 16
 ENDLESS = 2**31 - 1
 """What says on the wire that a message is never given up."""
+
+
+LOCK_INTERVAL = 20.0
+"""Seconds between two renewals of a lock, unless the consumer's settings differ."""
+LOCK_LIFE = 30.0
+"""Seconds for which a lock is trusted here, unless they differ. Brokers keep it for twice as long."""
+HALF_AN_HOUR_MS = 30 * 60 * 1000
+"""How long before a consumer was made ConsumeFrom.TIMESTAMP is, if no time is given."""
+
+
+@attrs.frozen
+class FlowLimits:
+    """How much of one queue may be here before its pull loop waits.
+
+    Attributes:
+        count: messages. size: bytes of their bodies. span: between the first and the last offset.
+            Each is one that may be reached; beyond it, there is a wait.
+    """
+
+    count: int
+    size: int
+    span: int
 
 
 class ConsumeFrom(enum.Enum):

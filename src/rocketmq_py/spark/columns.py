@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_py import properties as names
-from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.errors import ProtocolError
+from rocketmq_py.message import queue_name
 from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC_V2, STORE_HOST_V6_FLAG
 from rocketmq_py.spark.opening import Cut
 from rocketmq_py.spark.property_columns import PropertyColumns

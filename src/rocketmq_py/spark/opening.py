@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.consumer.read.raw import PulledChunk
 from rocketmq_py.errors import InvalidMessageError, ProtocolError, UnreadableBodyError
-from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.message import ReceivedMessage, queue_name
 from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,

@@ -12,14 +12,8 @@ import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.group.queue_locks import (
-    BROKER_LOCK_LIFE,
-    GATHER_SECONDS,
-    LOCK_INTERVAL,
-    LOCK_LIFE,
-    Lock,
-    QueueLocks,
-)
+from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
+from rocketmq_py.consumer.group.queue_locks import BROKER_LOCK_LIFE, GATHER_SECONDS, Lock, QueueLocks
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command

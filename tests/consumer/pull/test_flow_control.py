@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from rocketmq_py.consumer.config import PushConsumerConfig
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow, FlowLimits, flow_of
+from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
+from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from tests.consumer.received import QUEUE, received, several
 

@@ -12,9 +12,10 @@ import trio.testing
 
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.pull.flow_control import Flow, FlowLimits
+from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller

@@ -9,7 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.consumer.group.queue_locks import LOCK_LIFE, Lock
+from rocketmq_py.consumer.config import LOCK_LIFE
+from rocketmq_py.consumer.group.queue_locks import Lock
 from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.invoker import Invoker

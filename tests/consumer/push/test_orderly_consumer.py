@@ -15,7 +15,7 @@ import trio.testing
 
 from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.group.queue_locks import LOCK_INTERVAL
+from rocketmq_py.consumer.config import LOCK_INTERVAL
 from rocketmq_py.consumer.group.results import Commit, Suspend
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage

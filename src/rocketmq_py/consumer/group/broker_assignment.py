@@ -10,7 +10,7 @@ import attrs
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.group.allocation import (
+from rocketmq_py.consumer.allocation.strategies import (
     AllocateStrategy,
     allocate_averagely,
     allocate_averagely_by_circle,

@@ -11,9 +11,8 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.config import ConsumeFrom
-from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.errors import NoQueueError, RocketMQError
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 
 logger = logging.getLogger("rocketmq_py.consumer")

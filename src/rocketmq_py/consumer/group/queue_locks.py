@@ -9,16 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.consumer.pull.queue_puller import queue_name
+from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import MessageQueue, queue_name
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
-LOCK_INTERVAL = 20.0
-"""Seconds between two renewals of a lock, unless the consumer's settings differ."""
-LOCK_LIFE = 30.0
-"""Seconds for which a lock is trusted here, unless they differ. Brokers keep it for twice as long."""
 BROKER_LOCK_LIFE = 2 * LOCK_LIFE
 REFUSED_SECONDS = 0.5
 """Until a lock is asked for again that another member has: that one gives it back when it has heard of it."""

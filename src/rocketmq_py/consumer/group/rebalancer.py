@@ -9,7 +9,7 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.group.allocation import AllocateStrategy
+from rocketmq_py.consumer.allocation.strategies import AllocateStrategy
 from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker, Assignments, Share
 from rocketmq_py.errors import (
     NameServerError,

@@ -11,6 +11,8 @@ from rocketmq_py.client.config import not_negative
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MAX_DELAY_LEVEL
 
+FIRST_DELAY_LEVEL = 3
+"""The delay level of a copy after the first failure, where none was chosen; each further one adds one."""
 DEAD_LETTER = -1
 """The delay level of what shall not come again: it goes to the group's dead letters at once."""
 

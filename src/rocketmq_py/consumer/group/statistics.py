@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Self
 
 import attrs
 
 from rocketmq_py.consumer.group.counters import TopicCounts
-from rocketmq_py.consumer.pull.flow_control import Flow
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeStatus
+
+
+class Flow(enum.Enum):
+    """What a pull loop does."""
+
+    STARTING = "looking up where to begin"
+    PULLING = "pulling"
+    PAUSED = "paused by the user"
+    FULL_BY_COUNT = "too many messages are not done with"
+    FULL_BY_SIZE = "the messages that are not done with are too large"
+    SPAN_TOO_WIDE = "a message that is not done with holds the offset back too far"
+    STALLED = "the broker has nothing, and did not wait for anything"
+    BUSY = "the broker limits the flow"
+    FAILED = "the last try failed"
+    DROPPED = "the queue is another member's now"
 
 
 @attrs.frozen(kw_only=True)

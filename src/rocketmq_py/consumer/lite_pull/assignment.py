@@ -9,6 +9,7 @@ from typing import TypeAlias
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.offset_store import starting_offset
@@ -16,12 +17,10 @@ from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.consumer.lite_pull.offsets import PolledOffsets
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
-from rocketmq_py.consumer.pull.flow_control import FlowLimits
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.consumer.pull.running_info import QueueInfos
 from rocketmq_py.errors import NotAssignedError
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 logger = logging.getLogger("rocketmq_py.consumer")

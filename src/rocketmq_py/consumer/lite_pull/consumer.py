@@ -13,17 +13,16 @@ import trio
 
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
+from rocketmq_py.consumer.config import HALF_AN_HOUR_MS
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import check_condition, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import Assignment, AssignmentListener
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
-from rocketmq_py.consumer.pull.queue_puller import queue_name
-from rocketmq_py.consumer.push.consumer import HALF_AN_HOUR_MS
 from rocketmq_py.consumer.read.range import first_at
 from rocketmq_py.consumer.read.stream import YIELD_EVERY
 from rocketmq_py.errors import ConfigurationError, NoQueueError
-from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import ALL
 

@@ -18,12 +18,13 @@ from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.membership import Membership
+from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pop.brokers import TURN_SECONDS, PopTargets
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage, Triage, count_popped, triage
 from rocketmq_py.consumer.pop.polls import Polls
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData

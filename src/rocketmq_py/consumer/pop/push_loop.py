@@ -10,13 +10,14 @@ import trio
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pop.messages import PoppedMessage, count_popped, triage
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
-from rocketmq_py.consumer.pull.queue_puller import queue_name
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.errors import BrokerError, RocketMQError
+from rocketmq_py.message import queue_name
 
 logger = logging.getLogger("rocketmq_py.consumer")
 

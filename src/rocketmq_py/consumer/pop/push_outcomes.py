@@ -7,10 +7,9 @@ from collections import defaultdict
 
 import trio
 
-from rocketmq_py.consumer.group.results import DEAD_LETTER
+from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
-from rocketmq_py.consumer.push.send_back import FIRST_DELAY_LEVEL
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
 

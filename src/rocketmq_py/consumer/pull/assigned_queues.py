@@ -12,17 +12,16 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.offset_store import OffsetStore
 from rocketmq_py.consumer.group.queue_locks import Lock, QueueLocks
 from rocketmq_py.consumer.group.statistics import QueueStatistics
-from rocketmq_py.consumer.pull.flow_control import FlowLimits
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
-from rocketmq_py.consumer.pull.queue_puller import QueuePuller, queue_name
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.consumer.pull.queue_puller import QueuePuller
+from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 logger = logging.getLogger("rocketmq_py.consumer")

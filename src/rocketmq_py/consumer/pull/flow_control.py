@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-import attrs
-
+from rocketmq_py.consumer.config import FlowLimits
+from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-
-
-class Flow(enum.Enum):
-    """What a pull loop does."""
-
-    STARTING = "looking up where to begin"
-    PULLING = "pulling"
-    PAUSED = "paused by the user"
-    FULL_BY_COUNT = "too many messages are not done with"
-    FULL_BY_SIZE = "the messages that are not done with are too large"
-    SPAN_TOO_WIDE = "a message that is not done with holds the offset back too far"
-    STALLED = "the broker has nothing, and did not wait for anything"
-    BUSY = "the broker limits the flow"
-    FAILED = "the last try failed"
-    DROPPED = "the queue is another member's now"
-
-
-@attrs.frozen
-class FlowLimits:
-    """How much of one queue may be here before its pull loop waits.
-
-    Attributes:
-        count: messages. size: bytes of their bodies. span: between the first and the last offset.
-            Each is one that may be reached; beyond it, there is a wait.
-    """
-
-    count: int
-    size: int
-    span: int
-
 
 _Rule: TypeAlias = tuple[Flow, Callable[[ProcessQueue, FlowLimits], bool]]
 

@@ -10,16 +10,18 @@ import attrs
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.counters import TopicCounts
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.pop_retry_topics import original_topic
 from rocketmq_py.consumer.group.queue_locks import Lock
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow, FlowLimits, flow_of
+from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, flow_of
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller, queue_name
+from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.message import ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import SubscriptionData
 

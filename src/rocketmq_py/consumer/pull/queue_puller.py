@@ -13,7 +13,7 @@ from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
-from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
@@ -216,11 +216,6 @@ class QueuePuller:
                 wanted = {tag.encode() for tag in subscription.tags_set}
                 messages = [message for message in messages if tag_in(message.encoded_properties) in wanted]
         return Pulled(raw.status, messages, next_offset, raw.min_offset, raw.max_offset)
-
-
-def queue_name(queue: MessageQueue) -> str:
-    """Return a queue's name for texts that people read."""
-    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 
 
 def tag_in(encoded_properties: bytes) -> bytes:

@@ -13,7 +13,8 @@ import trio
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.failure_log import QUIET_SECONDS, FailureLog
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, Flow
+from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, RawPulled
 from rocketmq_py.errors import BrokerError, NoQueueError, QueueGoneError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
-from rocketmq_py.consumer.config import PushConsumerConfig, PushConsumerOptions
+from rocketmq_py.consumer.config import HALF_AN_HOUR_MS, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.consumer.push.session import Session
@@ -19,8 +19,6 @@ from rocketmq_py.names import retry_topic
 from rocketmq_py.protocol.subscription import subscribe
 
 logger = logging.getLogger("rocketmq_py.consumer")
-
-HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class PushConsumer(GroupConsumer):

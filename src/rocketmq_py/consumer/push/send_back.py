@@ -8,7 +8,7 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.consumer.group.results import DEAD_LETTER
+from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic
@@ -24,8 +24,6 @@ logger = logging.getLogger("rocketmq_py.consumer")
 
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """In whose name copies are sent. Java: ``MixAll.CLIENT_INNER_PRODUCER_GROUP``."""
-FIRST_DELAY_LEVEL = 3
-"""The delay level of a copy after the first failure, where none was chosen; each further one adds one."""
 MAX_FAILURES = 2**31 - 1
 """What fits the field that counts them. A dead letter has more than its group allows."""
 COMPRESS_OVER = 4096

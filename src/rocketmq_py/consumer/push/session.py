@@ -26,7 +26,6 @@ from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.push_queues import PoppedQueues
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
-from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.consumer.pull.running_info import QueueInfos
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.direct_consumption import consume_directly
@@ -35,7 +34,7 @@ from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.consumer.push.send_back import SendBack
 from rocketmq_py.errors import NoQueueError
-from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ConsumeType
 from rocketmq_py.protocol.subscription import subscribe

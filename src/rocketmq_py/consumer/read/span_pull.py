@@ -9,12 +9,13 @@ import trio
 
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer.group.failure_log import FailureLog
-from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller, RawPulled, queue_name
+from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller, RawPulled
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
 from rocketmq_py.consumer.read.chunk_buffer import Buffer, Line
 from rocketmq_py.consumer.read.read_ahead import ReadAhead
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 RAW_BATCH_SIZE = 1024

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from rocketmq_py.consumer.pull.queue_puller import queue_name
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.message import MessageQueue
+from rocketmq_py.message import MessageQueue, queue_name
 
 
 @attrs.frozen

@@ -18,11 +18,11 @@ from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
 from rocketmq_py.consumer.group.subscriptions import check_condition
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
-from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, queue_name
+from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
 from rocketmq_py.consumer.read.start import Start, StartKind
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
-from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 READER_GROUP = "TOOLS_CONSUMER"

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import attrs
 
-from rocketmq_py.consumer.group.allocation import AllocateStrategy, allocate_averagely
+from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 

@@ -1,0 +1,1 @@
+"""How the members of a group share out a topic's queues: Java's strategies."""
