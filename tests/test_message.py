@@ -62,6 +62,11 @@ def test_several_keys_are_one_text() -> None:
         ({"delay": "10s"}, r"delay is '10s'; it is a number of seconds \(delay_level takes a level's name\)"),
         ({"delay": math.nan}, "delay is nan seconds; it must be 0 or more"),
         ({"wait_store_ok": "false"}, "wait_store_ok is True or False, not str"),
+        ({"sharding_key": 7}, "sharding_key must be text, not int"),
+        (
+            {"sharding_key": "k", "properties": {"__SHARDINGKEY": "k"}},
+            "sharding_key and the property .* give one",
+        ),
         ({"topic": b"T"}, "topic is a text, not bytes"),
         ({"topic": ["T"]}, "topic is a text, not list"),
         ({"topic": 5}, "topic is a text, not int"),
@@ -150,6 +155,11 @@ def test_what_a_received_message_tells_of_itself() -> None:
     assert message.queue == MessageQueue("T", "a", 1)
     assert received(b"").message_id == message.offset_message_id
     assert received(b"", born_address=bytes(15) + b"\x01" + bytes([0, 0, 0, 80])).born_host == "[::1]:80"
+
+
+def test_the_sharding_key_of_a_received_message() -> None:
+    assert received(b"__SHARDINGKEY\x01order-1\x02").sharding_key == "order-1"
+    assert received(b"").sharding_key == ""
 
 
 def test_what_a_received_message_shows() -> None:

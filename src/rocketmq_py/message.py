@@ -102,6 +102,10 @@ class Message:
         deliver_at_ms: when it is delivered, epoch milliseconds; brokers 5.x only. A time that has passed
             means at once.
         wait_store_ok: wait for the flush and the slaves that the broker is configured for (Java: WAIT).
+        sharding_key: messages of one key go to one queue, as long as the topic's queues stay the same: the
+            queue that RocketMQ's proxy chooses for it (there: the message group). It goes along as the
+            property ``__SHARDINGKEY``. A send that names a ``queue``, such as ``SelectByHash("order-7")``,
+            which chooses as Java's ``SelectMessageQueueByHash`` does, goes there instead.
 
     Raises:
         InvalidMessageError: a field is not what is allowed; the text names it.
@@ -118,6 +122,7 @@ class Message:
     delay: float = attrs.field(default=0.0, kw_only=True)
     deliver_at_ms: int = attrs.field(default=0, kw_only=True)
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
+    sharding_key: str = attrs.field(default="", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         # One comparison for what is as nearly always: this runs for every message.
@@ -138,6 +143,10 @@ class Message:
             _check_text("tags", self.tags)
         if self.keys:
             _check_text("keys", self.keys)
+        if self.sharding_key != "":
+            _check_text("sharding_key", self.sharding_key)
+            if names.SHARDING_KEY in self.properties:
+                raise InvalidPropertyError(f"sharding_key and the property {names.SHARDING_KEY!r}: give one")
         if self.properties is not NO_PROPERTIES:
             self._set("properties", _checked_properties(self.properties))
 
@@ -347,6 +356,11 @@ class ReceivedMessage:
     def keys(self) -> tuple[str, ...]:
         """The business keys."""
         return tuple(self.properties.get(names.KEYS, "").split())
+
+    @property
+    def sharding_key(self) -> str:
+        """What its sender chose the queue by, or an empty text."""
+        return self.properties.get(names.SHARDING_KEY, "")
 
     @property
     def message_id(self) -> str:

@@ -16,6 +16,7 @@ from rocketmq_py.producer.selectors import (
     SelectByMachineRoom,
     SelectByRandom,
     java_hash,
+    select_by_sharding_key,
 )
 
 MESSAGE = Message("T", b"body")
@@ -113,3 +114,20 @@ def test_machine_rooms_without_a_queue() -> None:
 def test_rooms_that_are_none(rooms: Any) -> None:
     with pytest.raises(ConfigurationError, match="must be one or more names of machine rooms"):
         SelectByMachineRoom(rooms)
+
+
+@pytest.mark.parametrize(
+    ("key", "chosen"),
+    [  # what Guava's Hashing.consistentHash(key.hashCode(), n) says of 1, 3, 4, 8, 16 and 100 queues
+        ("order-1", (0, 0, 3, 3, 3, 3)),
+        ("order-2", (0, 2, 2, 2, 11, 46)),
+        ("a", (0, 0, 0, 0, 0, 29)),
+        ("grün", (0, 0, 0, 0, 11, 94)),
+        ("customer 4711", (0, 0, 3, 3, 9, 31)),
+    ],
+)
+def test_a_sharding_key_has_the_queue_that_the_proxy_chooses(key: str, chosen: tuple[int, ...]) -> None:
+    message = Message("T", b"x", sharding_key=key)
+    for count, queue_id in zip((1, 3, 4, 8, 16, 100), chosen, strict=True):
+        queues = [MessageQueue("T", "a", number) for number in range(count)]
+        assert select_by_sharding_key(queues, message) == queues[queue_id]

@@ -22,7 +22,7 @@ from rocketmq_py.errors import (
     UnsupportedByBrokerError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
-from rocketmq_py.producer import Compression, Producer, ProducerOptions, SelectByHash
+from rocketmq_py.producer import BatchingProducer, Compression, Producer, ProducerOptions, SelectByHash
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import RecallMessageRequest
@@ -78,6 +78,29 @@ async def test_messages_of_one_key_go_to_one_queue() -> None:
         assert {len(of_key) for of_key in queues.values()} == {1}
         assert len(set.union(*queues.values())) > 1
         assert list(await producer.queues("T")) == sorted(await producer.queues("T"))
+
+
+async def test_messages_of_one_sharding_key_go_to_one_queue_by_all_ways() -> None:
+    message = Message("T", b"x", sharding_key="order-1")
+    async with scripted_cluster(store_batch) as cluster:
+        async with Producer(cluster.address) as producer:
+            for _ in range(3):
+                await producer.send(message)
+                await (await producer.send_soon(message))
+                await producer.send_oneway(message)
+            await producer.send_batch([message, message])
+            await producer.send(message, queue=MessageQueue("T", "broker-a", 1))
+            with pytest.raises(InvalidMessageError, match="have different sharding keys"):
+                await producer.send_batch([message, Message("T", b"x", sharding_key="order-2")])
+        async with BatchingProducer(cluster.address) as batching:
+            await batching.send_all([message, Message("T", b"x", sharding_key="order-2"), message])
+        sent = sends_of(cluster)
+        assert [request.fields["e"] for request in sent] == ["3"] * 9 + ["1", "2"]
+        assert decode_properties(sent[0].fields["i"])["__SHARDINGKEY"] == "order-1"
+        batches = sends_of(cluster, RequestCode.SEND_BATCH_MESSAGE)
+        assert [request.fields["e"] for request in batches] == ["3", "3"]
+        stored = [decode_properties(one.properties.decode()) for one in decode_batch(batches[0].body)]
+        assert [one["__SHARDINGKEY"] for one in stored] == ["order-1"] * 2
 
 
 async def test_a_selector_that_chooses_nonsense_is_named() -> None:

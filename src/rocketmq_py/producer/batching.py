@@ -33,8 +33,10 @@ from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.pending import FailureLog, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
+from rocketmq_py.producer.selectors import select_by_sharding_key
 from rocketmq_py.producer.send_request import Destination, Outcome
 from rocketmq_py.producer.statistics import ProducerStatistics
+from rocketmq_py.properties import SHARDING_KEY
 
 _OVERHEAD = 112
 """Bytes at most of a message in a batch beside body, tag, keys and properties: lengths, id, their names."""
@@ -158,6 +160,8 @@ class BatchingProducer(Lifespan):
         pending = PendingSend()
         if on_done is not None:
             pending.add_done_callback(on_done)
+        if queue is None and message.sharding_key:
+            queue = select_by_sharding_key
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)
@@ -268,7 +272,7 @@ class BatchingProducer(Lifespan):
         """Return how many bytes a message takes at most, and whether it goes alone."""
         body_size = len(message.body)
         size = _OVERHEAD + body_size
-        if message.tags or message.keys or message.properties:
+        if message.tags or message.keys or message.properties or message.sharding_key:
             size += _size_of_texts(message)
         if size > self._max_batch_size or body_size >= self._compress_over:
             if body_size > self._max_message_size:
@@ -361,6 +365,9 @@ async def _outcome(pending: PendingSend) -> Outcome:
 def _size_of_texts(message: Message) -> int:
     texts = [message.tags, message.keys, *message.properties, *message.properties.values()]
     size = 2 * len(message.properties)
+    if message.sharding_key:
+        texts += [SHARDING_KEY, message.sharding_key]
+        size += 2
     for text in texts:
         size += len(text) if text.isascii() else len(text.encode())
     return size

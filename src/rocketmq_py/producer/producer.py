@@ -25,6 +25,7 @@ from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.requests import Requests, reply_to
+from rocketmq_py.producer.selectors import selector_of_list
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.statistics import ProducerStatistics
@@ -190,7 +191,8 @@ class Producer(Member):
 
         Raises:
             InvalidMessageError: there is no message, or one that cannot be in a batch: of another topic or
-                another ``wait_store_ok``, delayed, or too large. Nothing was sent.
+                another ``wait_store_ok`` or, without ``queue``, sharding key; delayed, or too large. Nothing
+                was sent.
             BatchError: some parts were stored before one failed; it has their results.
             others: as :meth:`send`.
 
@@ -218,6 +220,8 @@ class Producer(Member):
         batches = split_batch(
             messages, max_size=self.config.max_message_size, new_unique_ids=self.client.unique_ids.take
         )
+        if queue is None:
+            queue = selector_of_list(messages)
         results: Sequence[SendResult] = ()
         for batch in batches:
             request = self._builder.build_batch(batch, queue, timeout, self.config.retries, context)

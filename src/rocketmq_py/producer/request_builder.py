@@ -14,6 +14,7 @@ from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import SendContext
+from rocketmq_py.producer.selectors import select_by_sharding_key
 from rocketmq_py.producer.send_request import Destination, SendRequest
 from rocketmq_py.properties import INSTANCE_ID
 from rocketmq_py.protocol.send_request import batch_fields, send_fields
@@ -82,6 +83,8 @@ class RequestBuilder:
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
+        if queue is None and message.sharding_key:
+            queue = select_by_sharding_key
         if len(message.body) > config.max_message_size:
             raise MessageTooLargeError(
                 f"the body has {len(message.body)} bytes; max_message_size is {config.max_message_size}"

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import attrs
 
-from rocketmq_py.errors import ConfigurationError, NoQueueError
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
 
 
@@ -47,6 +47,40 @@ class SelectByHash:
     def __call__(self, queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
         """Return the queue that the key belongs to."""
         return queues[abs(java_hash(self.key)) % len(queues)]
+
+
+def select_by_sharding_key(queues: Sequence[MessageQueue], message: Message, /) -> MessageQueue:
+    """Return the queue that a message's sharding key belongs to; the one that RocketMQ's proxy chooses.
+
+    Where queues are added, most keys stay with the queue that they have. Java: ``SendMessageQueueSelector``
+    of the proxy, with Guava's ``Hashing.consistentHash``.
+    """
+    state = java_hash(message.sharding_key) & _MASK
+    chosen = 0
+    while True:
+        state = (_MULTIPLIER * state + 1) & _MASK
+        following = int((chosen + 1) / (((state >> 33) + 1) / 2**31))
+        if following >= len(queues):
+            return queues[chosen]
+        chosen = following
+
+
+def selector_of_list(messages: Sequence[Message]) -> QueueSelector | None:
+    """Return what chooses the queue of messages that go together; None where none has a sharding key.
+
+    Raises InvalidMessageError if they have different ones, whose queues may differ.
+    """
+    keys = {message.sharding_key for message in messages}
+    if len(keys) > 1:
+        raise InvalidMessageError(
+            f"the messages of the list have different sharding keys ({', '.join(sorted(keys))}), which may "
+            "belong to different queues: send them one by one, or give a queue"
+        )
+    return select_by_sharding_key if any(keys) else None
+
+
+_MASK = 2**64 - 1
+_MULTIPLIER = 2862933555777941757
 
 
 @attrs.frozen

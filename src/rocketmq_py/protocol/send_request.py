@@ -38,6 +38,8 @@ def encode_message_properties(
         encoded += f"TIMER_DELAY_MS\x01{round(message.delay * 1000)}\x02"
     elif message.deliver_at_ms:
         encoded += f"TIMER_DELIVER_MS\x01{message.deliver_at_ms}\x02"
+    if message.sharding_key:
+        encoded += f"__SHARDINGKEY\x01{message.sharding_key}\x02"
     if message.properties:
         encoded += encode_properties(message.properties)
     if system_properties:
