@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import trio
 
 from rocketmq_py import Admin, Client
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, RetriableBrokerError
 from tests.behaviours.administering import is_4, what_embedded_lacks
 from tests.behaviours.conftest import ClusterUnderTest
+
+PATIENCE = 30
 
 
 @pytest.fixture
@@ -19,15 +22,21 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
 
 
 async def test_how_a_broker_is_doing(cluster: ClusterUnderTest, client: Client, admin: Admin) -> None:
-    with what_embedded_lacks(cluster):
-        broker = await admin.brokers.describe("broker-a")
+    with what_embedded_lacks(cluster), trio.fail_after(PATIENCE):
+        while True:
+            try:
+                broker = await admin.brokers.describe("broker-a")
+                break
+            except RetriableBrokerError as error:  # 4.9.7 has nothing to tell in its first second
+                assert "NoSuchElementException" in str(error)  # noqa: PT017
+                await trio.sleep(0.1)
     info = await client.name_servers.cluster_info()
     assert (broker.name, broker.broker_id, broker.is_master) == ("broker-a", 0, True)
     assert broker.address == info.broker_addr_table["broker-a"].broker_addrs[0]
     assert broker.cluster == "DefaultCluster"
     assert broker.version == ("5.5.0" if cluster.name == "embedded" else cluster.name)
     assert broker.started_ms is not None
-    assert 0 < client.now_ms() - broker.started_ms < 24 * 3600 * 1000
+    assert 0 <= client.now_ms() - broker.started_ms < 24 * 3600 * 1000
     assert broker.disk_ratio is None or 0 <= broker.disk_ratio <= 1
     listing = await admin.brokers.list()
     assert [(one.name, one.address) for one in listing.brokers] == [("broker-a", broker.address)]
@@ -40,14 +49,14 @@ async def test_a_brokers_settings(cluster: ClusterUnderTest, admin: Admin) -> No
         settings = await admin.brokers.settings("broker-a")
     assert settings["brokerName"] == "broker-a"
     assert list(settings) == sorted(settings)
-    old = settings["fileReservedTime"]
+    old = settings["shortPollingTimeMills"]
     with what_embedded_lacks(cluster):
-        await admin.brokers.alter("broker-a", {"fileReservedTime": "47"})
-    assert (await admin.brokers.settings("broker-a"))["fileReservedTime"] == "47"
-    await admin.brokers.alter("broker-a", {"fileReservedTime": old})
-    with pytest.raises(ConfigurationError, match="broker 'broker-a' has no setting fileReservdTime"):
-        await admin.brokers.alter("broker-a", {"fileReservdTime": "1", "fileReservedTime": "1"})
-    assert (await admin.brokers.settings("broker-a"))["fileReservedTime"] == old
+        await admin.brokers.alter("broker-a", {"shortPollingTimeMills": "999"})
+    assert (await admin.brokers.settings("broker-a"))["shortPollingTimeMills"] == "999"
+    await admin.brokers.alter("broker-a", {"shortPollingTimeMills": old})
+    with pytest.raises(ConfigurationError, match="broker 'broker-a' has no setting shortPollingTimeMilis"):
+        await admin.brokers.alter("broker-a", {"shortPollingTimeMilis": "1", "shortPollingTimeMills": "1"})
+    assert (await admin.brokers.settings("broker-a"))["shortPollingTimeMills"] == old
 
 
 async def test_the_name_servers_settings(cluster: ClusterUnderTest, admin: Admin) -> None:
