@@ -33,7 +33,8 @@ ALLOWED = {
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
     "crossing": BOTTOM | {"client", "producer"},
-    "blocking": BOTTOM | {"protocol", "client", "producer", "consumer", "shared_client", "crossing"},
+    "blocking": BOTTOM
+    | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
     "aio": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
     "relay": BOTTOM | {"client", "producer", "consumer"},

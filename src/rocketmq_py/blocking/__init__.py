@@ -14,8 +14,22 @@ parent opened raises ClosedError, and its connections are not touched: open it a
 """
 
 from rocketmq_py.blocking.client import Client
-from rocketmq_py.blocking.producer import BatchingProducer, Producer
+from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
+from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Chunks, Messages, Reader
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 
-__all__ = ["BatchingProducer", "Chunks", "Client", "Messages", "Producer", "PulledChunk", "Reader", "Span"]
+__all__ = [
+    "BatchingProducer",
+    "Chunks",
+    "Client",
+    "LitePullConsumer",
+    "Messages",
+    "PopConsumer",
+    "Producer",
+    "PulledChunk",
+    "PushConsumer",
+    "Reader",
+    "Span",
+    "TransactionProducer",
+]

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 from rocketmq_py import shared_client
+from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.blocking.door import Door
-from rocketmq_py.blocking.producer import BatchingProducer, Producer
+from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.consumer import (
+    AssignmentListener,
+    LitePullConsumerConfig,
+    LitePullConsumerOptions,
+    PopConsumerConfig,
+    PopConsumerOptions,
+    PushConsumerConfig,
+    PushConsumerOptions,
+)
+from rocketmq_py.producer import (
+    BatchingConfig,
+    ProducerConfig,
+    TransactionCheck,
+    TransactionConfig,
+    TransactionOptions,
+)
 from rocketmq_py.producer.batching_config import BatchingOptions
 from rocketmq_py.producer.config import ProducerOptions
+from rocketmq_py.remoting import RpcHook
 
 
 class Client(Door[shared_client.Client]):
@@ -35,13 +54,51 @@ class Client(Door[shared_client.Client]):
     def _client(self) -> ClientInstance:
         return self._behind
 
-    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """Open a producer of this client; see Producer."""
-        return Producer(self, group=group, **options)
+    def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
+        """Have a hook called in the trio thread around every request; returns what removes it."""
+        return self._call_sync(self._behind.add_rpc_hook, hook)
 
-    def batching_producer(self, group: str, **options: Unpack[BatchingOptions]) -> BatchingProducer:
+    def producer(self, group: str, *configs: ProducerConfig, **options: Unpack[ProducerOptions]) -> Producer:
+        """Open a producer of this client; see Producer."""
+        return Producer(self, *configs, group=group, **options)
+
+    def batching_producer(
+        self, group: str, *configs: BatchingConfig | ProducerConfig, **options: Unpack[BatchingOptions]
+    ) -> BatchingProducer:
         """Open a batching producer of this client; see BatchingProducer."""
-        return BatchingProducer(self, group=group, **options)
+        return BatchingProducer(self, *configs, group=group, **options)
+
+    def transaction_producer(
+        self,
+        group: str,
+        check: TransactionCheck,
+        *configs: TransactionConfig | ProducerConfig,
+        **options: Unpack[TransactionOptions],
+    ) -> TransactionProducer:
+        """Open a transaction producer of this client; see TransactionProducer."""
+        return TransactionProducer(self, *configs, group=group, check=check, **options)
+
+    def push_consumer(
+        self, group: str, *configs: PushConsumerConfig, **options: Unpack[PushConsumerOptions]
+    ) -> PushConsumer:
+        """Open a push consumer of this client; see PushConsumer."""
+        return PushConsumer(self, *configs, group=group, **options)
+
+    def pop_consumer(
+        self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
+    ) -> PopConsumer:
+        """Open a pop consumer of this client; see PopConsumer."""
+        return PopConsumer(self, *configs, group=group, **options)
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        *configs: LitePullConsumerConfig,
+        on_assignment: AssignmentListener | None = None,
+        **options: Unpack[LitePullConsumerOptions],
+    ) -> LitePullConsumer:
+        """Open a lite pull consumer of this client; see LitePullConsumer."""
+        return LitePullConsumer(self, *configs, group=group, on_assignment=on_assignment, **options)
 
     def reader(self) -> Reader:
         """Open a reader of this client; see Reader."""

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_py import producer
+from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.door import Door, shared_client
 from rocketmq_py.blocking.hand_over import ThreadHandOver
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.crossing.door import Behind
+from rocketmq_py.crossing.held import Held
 from rocketmq_py.crossing.sends import Sends
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.message import Message, ReceivedMessage, SendResult
+from rocketmq_py.producer import (
+    PendingReply,
+    Transaction,
+    TransactionCheck,
+    TransactionConfig,
+    TransactionOptions,
+    TransactionStatistics,
+)
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.hooks import ProducerHook
@@ -79,11 +91,7 @@ class Producer(_Sends[producer.Producer]):
         """Its settings."""
         return self._behind.config
 
-    def send(
-        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
-    ) -> SendResult:
-        """Send a message and wait until a broker has stored it; see the trio Producer's ``send``."""
-        return self._call(self._behind.send, message, queue=queue, timeout=timeout)
+    send = blocking(producer.Producer.send)
 
     def send_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -99,38 +107,36 @@ class Producer(_Sends[producer.Producer]):
         """
         return self._hand_over.add(message, {"queue": queue, "timeout": timeout})
 
-    def send_oneway(self, message: Message, *, queue: Destination | None = None) -> None:
-        """Send a message that no broker answers; see the trio Producer's ``send_oneway``."""
-        self._call(self._behind.send_oneway, message, queue=queue)
+    send_oneway = blocking(producer.Producer.send_oneway)
 
-    def send_batch(
-        self, messages: Sequence[Message], *, queue: Destination | None = None, timeout: float | None = None
-    ) -> Sequence[SendResult]:
-        """Send messages of one topic together; see the trio Producer's ``send_batch``."""
-        return self._call(self._behind.send_batch, messages, queue=queue, timeout=timeout)
+    send_batch = blocking(producer.Producer.send_batch)
 
-    def request(
+    request = blocking(producer.Producer.request)
+
+    reply = blocking(producer.Producer.reply)
+
+    recall = blocking(producer.Producer.recall)
+
+    def request_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
-    ) -> ReceivedMessage:
-        """Send a request and wait for its reply; see the trio Producer's ``request``."""
-        return self._call(self._behind.request, message, queue=queue, timeout=timeout)
+    ) -> Future[ReceivedMessage]:
+        """Send a request without waiting for its reply: waits only for a place in flight and a connection.
 
-    def reply(self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> SendResult:
-        """Reply to a request that a consumer received; see the trio Producer's ``reply``."""
-        return self._call(self._behind.reply, request, body, timeout=timeout)
-
-    def recall(self, topic: str, recall_handle: str) -> str:
-        """Take a timed message back before it is delivered; see the trio Producer's ``recall``."""
-        return self._call(self._behind.recall, topic, recall_handle)
+        The reply, or the error, is in the future. The arguments and the errors are those of :meth:`request`;
+        only InvalidMessageError, SendForbiddenError and ClosedError are raised at once.
+        """
+        future: Future[ReceivedMessage] = Future()
+        future.set_running_or_notify_cancel()
+        done = partial(_settle_reply, future)
+        self._call(self._behind.request_soon, message, queue=queue, timeout=timeout, on_done=done)
+        return future
 
     def flush(self) -> None:
         """Wait until every message that was given to :meth:`send_soon` until now has its outcome."""
         self._check_open()
         self._hand_over.flush()
 
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues that a topic's messages may be sent to, sorted."""
-        return self._call(self._behind.queues, topic)
+    queues = blocking(producer.Producer.queues)
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around sends from now on; returns what removes it."""
@@ -145,6 +151,13 @@ class Producer(_Sends[producer.Producer]):
     def statistics(self) -> ProducerStatistics:
         """What it has done until now."""
         return self._behind.statistics
+
+
+def _settle_reply(future: Future[ReceivedMessage], pending: PendingReply) -> None:
+    if pending.error is not None:
+        future.set_exception(pending.error)
+    else:
+        future.set_result(pending.result())
 
 
 class BatchingProducer(_Sends[producer.BatchingProducer]):
@@ -186,9 +199,9 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         """Its settings."""
         return self._behind.config
 
-    def send(self, message: Message, *, queue: Destination | None = None) -> SendResult:
-        """Send a message and wait until a broker has stored it, which takes ``linger`` seconds longer."""
-        return self._call(self._behind.send, message, queue=queue)
+    send = blocking(producer.BatchingProducer.send)
+    send_oneway = blocking(producer.BatchingProducer.send_oneway)
+    queues = blocking(producer.BatchingProducer.queues)
 
     def send_soon(self, message: Message, *, queue: Destination | None = None) -> Future[SendResult]:
         """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
@@ -229,3 +242,77 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
     def statistics(self) -> ProducerStatistics:
         """What it has done until now."""
         return self._behind.producer.statistics
+
+
+class TransactionProducer(Producer):
+    """``rocketmq_py.TransactionProducer`` for threads: the same methods and errors, without ``await``.
+
+    ``check`` and the local work are plain functions, called in worker threads.
+
+    Args:
+        client, group, rng: as for Producer; the group must be given.
+        *configs: a TransactionConfig, a ProducerConfig, and a ClientConfig unless a client is shared.
+        check: finds out what became of a transaction; see the trio TransactionProducer.
+        **options: the fields of these.
+
+    Raises:
+        ConfigurationError: an option is unknown, given twice, missing, or outside of what is allowed.
+    """
+
+    _behind: producer.TransactionProducer
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *configs: TransactionConfig | ProducerConfig | ClientConfig,
+        group: str | None = None,
+        check: TransactionCheck,
+        rng: random.Random | None = None,
+        **options: Unpack[TransactionOptions],
+    ) -> None:
+        shared, within = shared_client(client)
+        behind = producer.TransactionProducer(shared, *configs, group=group, check=check, rng=rng, **options)
+        _Sends.__init__(self, behind, within)
+
+    @property
+    def transaction_config(self) -> TransactionConfig:
+        """Its settings for transactions."""
+        return self._behind.transaction_config
+
+    send_in_transaction = blocking(producer.TransactionProducer.send_in_transaction)
+
+    @contextmanager
+    def transaction(
+        self,
+        message: Message,
+        *,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+        check_immunity: float | None = None,
+    ) -> Iterator[Transaction]:
+        """Send a message that is delivered only if the ``with`` block ends well.
+
+        The arguments and errors are those of the trio TransactionProducer's ``transaction``.
+        """
+        held = Held(
+            self._thread,
+            self._behind.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
+        )
+        try:
+            transaction = self._call(held.enter)
+        except BaseException as error:
+            if held.is_entered:  # it was interrupted in this moment
+                self._thread.call(partial(held.leave, error))
+            raise
+        try:
+            yield transaction
+        except BaseException as error:
+            self._thread.call(partial(held.leave, error))
+            raise
+        self._thread.call(partial(held.leave, None))
+
+    @property
+    def transaction_statistics(self) -> TransactionStatistics:
+        """What became of its transactions until now."""
+        statistics: TransactionStatistics = self._get("transaction_statistics")
+        return statistics

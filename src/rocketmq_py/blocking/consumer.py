@@ -1,0 +1,349 @@
+"""Consumers of groups, for threads."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import trio
+
+from rocketmq_py import consumer
+from rocketmq_py.blocking.declaring import blocking
+from rocketmq_py.blocking.door import Door, shared_client
+from rocketmq_py.blocking.handlers import HandlerThreads
+from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.user_calls import is_async
+from rocketmq_py.consumer import (
+    AssignmentListener,
+    ConsumerHook,
+    ConsumerStatistics,
+    LitePullConsumerConfig,
+    LitePullConsumerOptions,
+    PopConsumerConfig,
+    PopConsumerOptions,
+    PoppedMessage,
+    PushConsumerConfig,
+    PushConsumerOptions,
+)
+from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
+from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
+from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.crossing.call import ThreadCall
+from rocketmq_py.crossing.declaring import plain
+from rocketmq_py.crossing.door import Behind
+from rocketmq_py.crossing.kept import Kept
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+
+if TYPE_CHECKING:
+    from rocketmq_py.blocking.client import Client
+
+logger = logging.getLogger("rocketmq_py.blocking")
+
+STOP_SECONDS = 0.05
+"""How long an interrupted run is given to begin before it is stopped again."""
+
+
+class _Consumer(Door[Behind]):
+    """What the consumers have in common."""
+
+    @property
+    def _client(self) -> ClientInstance:
+        behind: Any = self._behind
+        client: ClientInstance = behind.client
+        return client
+
+    def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
+        """Have a hook called around what is consumed, in the trio thread; returns what removes it."""
+        behind: Any = self._behind
+        remove: Callable[[], None] = self._call_sync(behind.add_hook, hook)
+        return remove
+
+    @property
+    def statistics(self) -> ConsumerStatistics:
+        """What it has done until now, and how far it is."""
+        statistics: ConsumerStatistics = self._get("statistics")
+        return statistics
+
+
+class PushConsumer(_Consumer[consumer.PushConsumer]):
+    """``rocketmq_py.PushConsumer`` for threads: handlers are plain functions, called in threads of its own.
+
+    ::
+
+        with PushConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("TopicTest", "A || B")
+            consumer.run(handle)  # def handle(message); raise = deliver again
+
+    Options, errors and promises are those of the trio PushConsumer. There are as many threads as are needed,
+    up to ``concurrency``. They may use everything that is blocking.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            a blocking Client to share.
+        *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their
+            fields as keywords, or beside some of them.
+        group: the consumer group. All its members must subscribe alike.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *configs: PushConsumerConfig | ClientConfig,
+        group: str | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[PushConsumerOptions],
+    ) -> None:
+        shared, within = shared_client(client)
+        super().__init__(consumer.PushConsumer(shared, *configs, group=group, rng=rng, **options), within)
+
+    @property
+    def config(self) -> PushConsumerConfig:
+        """Its settings."""
+        return self._behind.config
+
+    subscribe = plain(consumer.PushConsumer.subscribe)
+    unsubscribe = plain(consumer.PushConsumer.unsubscribe)
+    stop = plain(consumer.PushConsumer.stop)
+    pause = plain(consumer.PushConsumer.pause)
+    resume = plain(consumer.PushConsumer.resume)
+    committed = blocking(consumer.PushConsumer.committed)
+    seek = blocking(consumer.PushConsumer.seek)
+    lag = blocking(consumer.PushConsumer.lag)
+    check_sql = blocking(consumer.PushConsumer.check_sql)
+
+    def run(self, handle: Handler) -> None:
+        """Join the group and hand its messages to ``handle``, until :meth:`stop`.
+
+        Ctrl-C (any exception in the waiting thread) is as :meth:`stop`, and is raised when the run has ended;
+        a second one does not wait for handlers. Otherwise as the trio PushConsumer's ``run``: what handlers
+        return and raise, and errors. ConfigurationError for an async handler, which needs a loop.
+        """
+        if not callable(handle) or is_async(handle):
+            raise ConfigurationError("handle is a plain function here, which takes a message")
+        self._check_open()
+        self._thread.check_may_wait()
+        threads = HandlerThreads(self._thread, self.config.concurrency)
+        call = ThreadCall(partial(self._behind.run, threads.caller(handle)))
+        self._thread.begin(call)
+        try:
+            self._wait_for_end(call)
+        finally:
+            self._thread.forget(call)
+            threads.close()
+
+    def start(self, handle: Handler) -> Future[None]:
+        """Run it in a thread of its own until :meth:`stop` or :meth:`close`; the future has its end."""
+        ended: Future[None] = Future()
+        ended.set_running_or_notify_cancel()
+
+        def work() -> None:
+            try:
+                self.run(handle)
+            except BaseException as error:  # noqa: BLE001  # the future has it
+                logger.error("the run of a consumer of group %s has ended: %s", self.config.group, error)
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        threading.Thread(target=work, name="rocketmq-py consumer", daemon=True).start()
+        return ended
+
+    def _wait_for_end(self, call: ThreadCall[None]) -> None:
+        try:
+            call.wait()
+        except BaseException:
+            self._thread.post(partial(self._thread.start_task_soon, self._keep_stopping, call))
+            try:
+                call.wait()
+            except BaseException:
+                self._thread.post(call.cancel)
+                call.wait()
+                raise
+            raise
+        call.outcome()
+
+    async def _keep_stopping(self, call: ThreadCall[None]) -> None:
+        while not call.wait(0):  # it may not have begun yet
+            self._behind.stop()
+            await trio.sleep(STOP_SECONDS)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this member has now, sorted: those of its group's retry topic as well."""
+        queues: list[MessageQueue] = self._get("queues")
+        return queues
+
+
+class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
+    """``rocketmq_py.LitePullConsumer`` for threads: gives messages when it is asked for them.
+
+    ::
+
+        with LitePullConsumer("127.0.0.1:9876", group="billing") as consumer:
+            consumer.subscribe("TopicTest", "A || B")
+            for message in consumer:  # or: consumer.poll()
+                ...
+
+    Options, errors and promises are those of the trio LitePullConsumer. What came for a poll that was
+    interrupted is what the next one returns. ``on_assignment`` is called in the trio thread. One thread polls
+    at a time.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            a blocking Client to share.
+        *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
+            fields as keywords, or beside some of them.
+        group: the consumer group. All its members must subscribe alike.
+        on_assignment: called with the queues that it has got, and with those that it has lost.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *configs: LitePullConsumerConfig | ClientConfig,
+        group: str | None = None,
+        on_assignment: AssignmentListener | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[LitePullConsumerOptions],
+    ) -> None:
+        shared, within = shared_client(client)
+        behind = consumer.LitePullConsumer(
+            shared, *configs, group=group, on_assignment=on_assignment, rng=rng, **options
+        )
+        self._kept: Kept[ReceivedMessage] = Kept()
+        super().__init__(behind, within)
+
+    @property
+    def config(self) -> LitePullConsumerConfig:
+        """Its settings."""
+        return self._behind.config
+
+    subscribe = plain(consumer.LitePullConsumer.subscribe)
+    unsubscribe = plain(consumer.LitePullConsumer.unsubscribe)
+    pause = plain(consumer.LitePullConsumer.pause)
+    resume = plain(consumer.LitePullConsumer.resume)
+    assign = blocking(consumer.LitePullConsumer.assign)
+    seek = blocking(consumer.LitePullConsumer.seek)
+    seek_to_begin = blocking(consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = blocking(consumer.LitePullConsumer.seek_to_end)
+    seek_to_time = blocking(consumer.LitePullConsumer.seek_to_time)
+    queues = blocking(consumer.LitePullConsumer.queues)
+    offset_at = blocking(consumer.LitePullConsumer.offset_at)
+    commit = blocking(consumer.LitePullConsumer.commit)
+    committed = blocking(consumer.LitePullConsumer.committed)
+    lag = blocking(consumer.LitePullConsumer.lag)
+    check_sql = blocking(consumer.LitePullConsumer.check_sql)
+
+    def poll(
+        self,
+        *,
+        max: int = MAX_POLLED,  # noqa: A002  # what users of pulling consumers know it as
+        timeout: float | None = None,
+    ) -> list[ReceivedMessage]:
+        """Return the next messages, or none if none came in time; what was polled before is done with.
+
+        Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
+        is lost: what has come is returned by the next one.
+        """
+        if not self._kept:
+            self._call(self._kept.fetch, partial(self._behind.poll, max=max, timeout=timeout))
+        return self._kept.take(max)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        if not self._kept:
+            self._call(self._kept.fetch_one, self._behind.__anext__)
+        (message,) = self._kept.take(1)
+        return message
+
+    def _is_undone(self) -> bool:
+        return bool(self._kept)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer has now, sorted."""
+        assignment: list[MessageQueue] = self._get("assignment")
+        return assignment
+
+
+class PopConsumer(_Consumer[consumer.PopConsumer]):
+    """``rocketmq_py.PopConsumer`` for threads: takes a group's messages, each its own for a time (5.x).
+
+    Options, errors and promises are those of the trio PopConsumer. What came for a ``receive`` that was
+    interrupted is what the next one returns.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            a blocking Client to share.
+        *configs: a PopConsumerConfig, and a ClientConfig unless a client is shared; instead of their
+            fields as keywords, or beside some of them.
+        group: the consumer group. All its members must subscribe alike.
+        rng: the source of randomness, for tests that replay a run.
+        **options: the fields of PopConsumerConfig, and those of ClientConfig unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(
+        self,
+        client: Client | str | None = None,
+        *configs: PopConsumerConfig | ClientConfig,
+        group: str | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[PopConsumerOptions],
+    ) -> None:
+        shared, within = shared_client(client)
+        self._kept: Kept[PoppedMessage] = Kept()
+        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), within)
+
+    @property
+    def config(self) -> PopConsumerConfig:
+        """Its settings."""
+        return self._behind.config
+
+    subscribe = plain(consumer.PopConsumer.subscribe)
+    unsubscribe = plain(consumer.PopConsumer.unsubscribe)
+    ack = blocking(consumer.PopConsumer.ack)
+    change_invisible = blocking(consumer.PopConsumer.change_invisible)
+    lag = blocking(consumer.PopConsumer.lag)
+    check_sql = blocking(consumer.PopConsumer.check_sql)
+
+    def receive(
+        self,
+        topic: str | None = None,
+        *,
+        max_messages: int = MAX_MESSAGES,
+        invisible: float = 60.0,
+        wait: float = 15.0,
+    ) -> list[PoppedMessage]:
+        """Take messages, as soon as there are any; each comes again if it is not acknowledged in time.
+
+        Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
+        lost: what has come is returned by the next one.
+        """
+        if not self._kept:
+            receive = partial(
+                self._behind.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
+            )
+            self._call(self._kept.fetch, receive)
+        return self._kept.take(max_messages)

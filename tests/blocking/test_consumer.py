@@ -1,0 +1,156 @@
+"""Consumers, transactions and requests for threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from rocketmq_py import ConsumeFrom, Message, PoppedMessage, ReceivedMessage, TransactionState
+from rocketmq_py.blocking import Client
+from rocketmq_py.errors import ConfigurationError
+from tests.blocking.conftest import count
+
+NUMBERS = [b"%d" % number for number in range(100)]
+FIRST = ConsumeFrom.FIRST
+
+
+@pytest.fixture
+def sent(client: Client) -> Client:
+    with client.producer("sender", send_timeout=60.0) as producer:
+        for future in [producer.send_soon(Message("T", body)) for body in NUMBERS]:
+            future.result()
+    return client
+
+
+def test_handlers_have_threads_of_their_own(sent: Client) -> None:
+    seen: list[bytes] = []
+    threads: set[str] = set()
+
+    def handle(message: ReceivedMessage) -> None:
+        threads.add(threading.current_thread().name)
+        seen.append(message.body)
+        if len(seen) == len(NUMBERS):
+            consumer.stop()
+
+    with sent.push_consumer("g", consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+        consumer.run(handle)
+    assert sorted(seen) == sorted(NUMBERS)
+    assert threads == {"rocketmq-py handler"}
+
+
+def test_it_runs_in_the_background_and_tries_again(sent: Client) -> None:
+    times: list[bytes] = []
+    done = threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        times.append(message.body)
+        if len(times) == 1:
+            raise LookupError("try again")
+        if len(times) == len(NUMBERS) + 1:
+            done.set()
+
+    with sent.push_consumer("g", consume_from=FIRST, orderly=True, suspend_current_queue=0.01) as consumer:
+        consumer.subscribe("T")
+        ended = consumer.start(handle)
+        done.wait()
+    ended.result()
+    assert sorted(set(times)) == sorted(NUMBERS)
+
+
+def test_ctrl_c_ends_a_run_when_its_handlers_have_ended(sent: Client) -> None:
+    seen: list[bytes] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        if not seen:
+            os.kill(os.getpid(), signal.SIGINT)
+        seen.append(message.body)
+
+    with sent.push_consumer("g", consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+        with pytest.raises(KeyboardInterrupt):
+            consumer.run(handle)
+        first = len(seen)
+        with sent.reader() as reader:
+            committed = reader.committed("g", reader.offsets("T"))
+    assert first == len(seen) == sum(offset or 0 for offset in committed.values())
+
+
+def test_wrong_handlers(client: Client) -> None:
+    async def handle(message: ReceivedMessage) -> None: ...
+
+    with client.push_consumer("g") as consumer:
+        consumer.subscribe("T")
+        for wrong in (handle, None):
+            with pytest.raises(ConfigurationError, match="plain function"):
+                consumer.run(wrong)  # type: ignore[arg-type]
+
+
+def test_polls(sent: Client) -> None:
+    with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+        seen = [message.body for message in consumer.poll(max=7, timeout=60)]
+        for message in consumer:
+            seen.append(message.body)
+            if len(seen) == len(NUMBERS):
+                break
+        consumer.commit()
+    assert sorted(seen) == sorted(NUMBERS)
+
+
+def test_what_came_for_an_interrupted_poll_is_the_next_ones(sent: Client) -> None:
+    with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+        consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(max=9, timeout=60))
+        seen = [message.body for message in consumer.poll(max=5)]
+        while len(seen) < len(NUMBERS):
+            seen += [message.body for message in consumer.poll(timeout=60)]
+    assert sorted(seen) == sorted(NUMBERS)
+
+
+def test_pops(sent: Client) -> None:
+    seen: list[bytes] = []
+    with sent.pop_consumer("g", consume_from=FIRST) as consumer:
+        consumer.subscribe("T")
+        while len(seen) < len(NUMBERS):
+            messages: list[PoppedMessage] = consumer.receive(wait=60)
+            seen += [message.body for message in messages]
+            consumer.ack(*messages)
+    assert sorted(seen) == sorted(NUMBERS)
+
+
+def test_transactions(client: Client) -> None:
+    def check(message: ReceivedMessage) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    def work(message: Message, transaction_id: str) -> TransactionState:
+        return TransactionState.COMMIT
+
+    with client.transaction_producer("g", check, on_error=TransactionState.ROLLBACK) as producer:
+        assert producer.send_in_transaction(Message("T", b"x"), work).state is TransactionState.COMMIT
+        with producer.transaction(Message("T", b"x")) as transaction:
+            assert transaction.id
+        with pytest.raises(LookupError, match="mine"), producer.transaction(Message("T", b"x")):
+            raise LookupError("mine")
+        with pytest.raises(KeyboardInterrupt), producer.transaction(Message("T", b"x")):
+            raise KeyboardInterrupt
+        statistics = producer.transaction_statistics
+        assert (statistics.committed, statistics.rolled_back, statistics.under_way) == (2, 1, 0)
+    assert count(client, "T") == 2
+
+
+def test_requests_and_replies(client: Client) -> None:
+    with client.producer("asks") as asks, client.producer("tells") as tells:
+
+        def answer(message: ReceivedMessage) -> None:
+            tells.reply(message, message.body.upper())
+
+        with client.push_consumer("answers") as consumer:
+            consumer.subscribe("Q")
+            consumer.start(answer)
+            assert asks.request(Message("Q", b"hello"), timeout=60).body == b"HELLO"
+            futures = [asks.request_soon(Message("Q", b"%d" % number), timeout=60) for number in range(5)]
+            assert [future.result().body for future in futures] == [b"0", b"1", b"2", b"3", b"4"]
