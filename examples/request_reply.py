@@ -28,6 +28,9 @@ async def answer(address: str | None, *, task_status: trio.TaskStatus[None]) -> 
         async def handle(request: ReceivedMessage) -> None:
             await producer.reply(request, request.body.upper())
 
+        async with client.reader() as reader:
+            while TOPIC not in await reader.topics():  # the first request has the broker create it
+                await trio.sleep(0.05)
         consumer.subscribe(TOPIC)
         task_status.started()
         await consumer.run(handle)
