@@ -8,7 +8,7 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check check-spark lint types unit pythons other-pythons real interoperation behaviours million \
+.PHONY: help demo test check check-spark lint types unit pythons other-pythons containers in-containers real interoperation behaviours million \
 	spark-matrix java bench format clean
 
 help:  ## List the commands
@@ -28,7 +28,7 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: check check-spark other-pythons real  ## All tests, with real brokers wherever they can be had
+test: check check-spark other-pythons in-containers real  ## All tests, with real brokers wherever they can be had
 
 check: lint types unit  ## Lint, types, unit and embedded-broker tests: a minute
 
@@ -75,6 +75,14 @@ behaviours: .venv/installed
 	$(REAL) tests/behaviours $(HEAVY)
 	$(REAL) $(filter-out $(HEAVY),$(SPARK))
 
+containers: .venv/installed  ## A container engine from apt, with images of RocketMQ, where root runs this
+	$(BIN)/python -m integration.clusters.engine up
+
+# A part of the real ones; everything, with ROCKETMQ_CLUSTERS=containers.
+in-containers: .venv/installed
+	ROCKETMQ_CLUSTERS=containers $(BIN)/python -m integration.clusters.engine run \
+		$(REAL) integration/test_clusters.py tests/behaviours/test_sending.py
+
 million: java  ## A million messages through Spark and back, each once: by batch and stream, on each version
 	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py
 
@@ -94,4 +102,5 @@ format: .venv/installed  ## Format the code and sort the imports
 	$(BIN)/ruff format .
 
 clean:  ## Remove everything that the other commands made
+	test ! -d build/engine || $(BIN)/python -m integration.clusters.engine down
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis integration/.cache build dist

@@ -59,6 +59,7 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     assert list(cluster.brokers) == ["broker-a", "broker-b"]
 
     cluster.kill("broker-a")
+    assert cluster.stored("broker-a", "abort") == "", "what it leaves behind that was not asked to end"
     assert not probe.broker_serves(first)
     assert probe.broker_serves(second)
     assert probe.wait_until(lambda: list(probe.brokers_known_by(cluster.name_servers)) == ["broker-b"], 30)
@@ -71,6 +72,8 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     assert probe.broker_serves(second)
 
     cluster.kill("broker-b", gently=True)
+    with pytest.raises(FileNotFoundError):
+        cluster.stored("broker-b", "abort")
     assert "broker-b" not in probe.brokers_known_by(cluster.name_servers)
 
 
@@ -143,6 +146,24 @@ def test_without_docker_and_java_the_reason_is_said(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(containers, "engine_answers", lambda: False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ClusterUnavailableError, match="no Docker engine answers; java is not on the PATH"):
+        provider.start_cluster("5.5.0")
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        ("containers", "no Docker engine answers; ROCKETMQ_CLUSTERS=containers"),
+        ("maven", "ROCKETMQ_CLUSTERS=maven; java is not on the PATH"),
+        ("docker", "ROCKETMQ_CLUSTERS=docker: it is containers, maven, or not set"),
+    ],
+)
+def test_the_way_that_is_forced_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, way: str, reason: str
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_CLUSTERS", way)
+    monkeypatch.setattr(containers, "engine_answers", lambda: False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ClusterUnavailableError, match=reason):
         provider.start_cluster("5.5.0")
 
 

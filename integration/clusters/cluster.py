@@ -60,6 +60,7 @@ class Cluster:
         origin: where it comes from: ``"environment"``, ``"docker"`` or ``"maven"``.
         replicas: the replica's address of each broker name that has one. Whoever ends or starts that of
             ``broker-a`` calls it ``broker-a-1``.
+        sees_clients_at: the IP address that brokers see clients of this machine at.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Cluster:
     nodes: Nodes = attrs.field(repr=False, eq=False)
     origin: str
     replicas: Mapping[str, str] = attrs.field(factory=dict)
+    sees_clients_at: str = "127.0.0.1"
 
     def kill(self, broker: str, *, gently: bool = False) -> None:
         """End ``broker`` with SIGKILL, or with SIGTERM when ``gently``; return when it has gone."""

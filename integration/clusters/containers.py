@@ -13,15 +13,17 @@ import socket
 import subprocess
 import sys
 import tarfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from integration.clusters import probe
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.layout import (
+    ATTEMPTS,
     BROKER_OPTIONS,
     BROKER_SETTINGS,
     NAME_SERVER_HEAP,
@@ -43,6 +45,12 @@ if TYPE_CHECKING:
 _PING = "from testcontainers.core.docker_client import DockerClient; DockerClient(timeout=3).client.ping()"
 _CONFIG = "/tmp/rocketmq.conf"  # in the container, where every user may write
 _STORE = "/home/rocketmq/store"  # where brokers keep it unless they are told otherwise
+_PORT_TAKEN = ("port is already allocated", "address already in use")
+# Not all processes: the shells that wait for Java would end, and the container with them, and Java be killed.
+_TERMINATE_JAVA = (
+    "for each in /proc/[0-9]*; do "
+    '[ "$(cat $each/comm)" = java ] && kill -TERM ${each#/proc/}; done 2> /dev/null'
+)
 
 
 @cache
@@ -75,17 +83,23 @@ def start_container_cluster(
     """
     with _quiet_imports():
         from docker.errors import DockerException  # type: ignore[import-untyped]  # it ships no types
-    nodes = ContainerNodes(version, brokers, replicas, settings or {}, files or {}, jvm)
-    try:
-        nodes.start()
-    except DockerException as error:
-        nodes.stop()
-        raise ClusterUnavailableError(f"Docker cannot run RocketMQ {version}: {error}") from error
-    except BaseException:
-        nodes.stop()
-        raise
+    for attempt in range(1, ATTEMPTS + 1):
+        nodes = ContainerNodes(version, brokers, replicas, settings or {}, files or {}, jvm)
+        try:
+            nodes.start()
+            break
+        except DockerException as error:
+            nodes.stop()
+            if attempt == ATTEMPTS or not any(text in str(error).lower() for text in _PORT_TAKEN):
+                raise ClusterUnavailableError(f"Docker cannot run RocketMQ {version}: {error}") from error
+        except BaseException:
+            nodes.stop()
+            raise
     masters, slaves = (addresses_of(nodes.brokers.values(), broker_id) for broker_id in (0, 1))
-    return Cluster(version, version, nodes.name_server, masters, nodes, "docker", slaves)
+    gateway = nodes.gateway()
+    return Cluster(
+        version, version, nodes.name_server, masters, nodes, "docker", slaves, sees_clients_at=gateway
+    )
 
 
 class ContainerNodes:
@@ -115,8 +129,12 @@ class ContainerNodes:
         """Start everything; return when the name server lists every broker."""
         own_port, *broker_ports = self._ports
         name_server = self._container("namesrv", NAME_SERVER_HEAP, {"listenPort": str(own_port)})
+        with _quiet_imports():
+            publish = _publishing(name_server)
         for port in self._ports:
-            name_server.with_bind_ports(port, port)
+            # Replicas ask their masters at the VIP channel's port and the one for their copies, too.
+            for each in (port - 2, port, port + 1) if self._replicas and port != own_port else (port,):
+                name_server.ports[str(each)] = publish(each)
         name_server.start()
         host = _as_ip(name_server.get_container_host_ip())
         self.name_server = f"{host}:{own_port}"
@@ -132,20 +150,34 @@ class ContainerNodes:
             for broker in names:
                 self._wait_for_broker(broker)
 
+    def gateway(self) -> str:
+        """Return the address that everything outside of the containers has for those inside."""
+        container = self._containers["namesrv"].get_wrapped_container()
+        container.reload()
+        networks = container.attrs["NetworkSettings"]["Networks"].values()
+        return next(str(network["Gateway"]) for network in networks)
+
     def kill(self, broker: str, *, gently: bool = False) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.kill`."""
         container = self._containers[broker].get_wrapped_container()
         if gently:
-            # Process 1 is a shell that would not pass SIGTERM on: signal all others.
-            container.exec_run(["sh", "-c", "kill -TERM -1"])
-            container.stop(timeout=STOP_TIMEOUT)
+            container.exec_run(["sh", "-c", _TERMINATE_JAVA])
+            self._wait_for_end(container)
         else:
             container.kill()
             container.wait()
 
     def freeze(self, broker: str) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.freeze`."""
-        self._containers[broker].get_wrapped_container().pause()
+        with _quiet_imports():
+            from docker.errors import APIError
+        container = self._containers[broker].get_wrapped_container()
+        for _ in range(ATTEMPTS - 1):
+            with suppress(APIError):  # of a busy machine: "unable to freeze"
+                container.pause()
+                return
+            time.sleep(0.5)
+        container.pause()
 
     def resume(self, broker: str) -> None:
         """See :meth:`integration.clusters.cluster.Nodes.resume`."""
@@ -198,6 +230,16 @@ class ContainerNodes:
         self._containers[key or program] = container
         return container
 
+    def _wait_for_end(self, container: Any) -> None:
+        with _quiet_imports():
+            from requests.exceptions import ConnectionError as NoAnswerError
+            from requests.exceptions import Timeout
+        try:
+            container.wait(timeout=STOP_TIMEOUT)
+        except (Timeout, NoAnswerError):
+            container.kill()
+            container.wait()
+
     def _wait_for_broker(self, broker: str) -> None:
         node = self.brokers[broker]
         self._wait(
@@ -219,6 +261,16 @@ def _quiet_imports() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def _publishing(container: DockerContainer) -> Callable[[int], Any]:
+    """Return what says where a port is published: for this machine only, if tests reach the engine there."""
+    client = container.get_docker_client()
+    is_here = (
+        client.get_connection_mode().name == "docker_host"
+        and ipaddress.ip_address(_as_ip(client.host())).is_loopback
+    )
+    return lambda port: ("127.0.0.1", port) if is_here else port
 
 
 def _as_ip(host: str) -> str:

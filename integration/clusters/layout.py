@@ -10,8 +10,10 @@ CLUSTER_NAME = "DefaultCluster"
 
 START_TIMEOUT = 90.0
 """Seconds until a name server or broker must serve: ten times what an idle machine needs."""
-STOP_TIMEOUT = 20
-"""Seconds that a broker asked to end gently may take before it is killed."""
+STOP_TIMEOUT = 60
+"""Seconds that a broker asked to end gently may take before it is killed: in a container 5.5.0 needs 15."""
+ATTEMPTS = 3
+"""How often a cluster is started whose ports others take."""
 
 NAME_SERVER_HEAP = ("-Xms64m", "-Xmx128m", "-Xmn32m")
 BROKER_OPTIONS = (

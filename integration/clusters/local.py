@@ -12,6 +12,7 @@ from integration.clusters import maven, probe
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import OwnedFolder
 from integration.clusters.layout import (
+    ATTEMPTS,
     BROKER_OPTIONS,
     BROKER_SETTINGS,
     NAME_SERVER_HEAP,
@@ -28,7 +29,6 @@ from integration.clusters.ports import free_ports
 from integration.clusters.processes import OPEN_MODULES, Process
 
 _BIND_ERROR = "Address already in use"
-_ATTEMPTS = 3
 
 _JVM = ("-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", *OPEN_MODULES)
 _NAME_SERVER_JVM = (*NAME_SERVER_HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -60,7 +60,7 @@ def start_local_cluster(
     if missing := maven.missing_program("java"):
         raise ClusterUnavailableError(f"{missing} is not on the PATH")
     jars = maven.server_jars(version)
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(ATTEMPTS - 1):
         with suppress(_PortTakenError):
             return _started(LocalNodes(version, jars, brokers, replicas, settings or {}, files or {}, jvm))
     return _started(LocalNodes(version, jars, brokers, replicas, settings or {}, files or {}, jvm))

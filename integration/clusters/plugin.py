@@ -54,6 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Nothing is run where real ones are required and cannot be had.
     """
+    try:
+        provider.allows("maven")
+    except ClusterUnavailableError as error:
+        raise pytest.UsageError(str(error)) from None
     names = [name.strip() for name in str(config.option.clusters).split(",") if name.strip()]
     external = provider.external_name()
     allowed = {EMBEDDED, *provider.VERSIONS, external}
@@ -80,7 +84,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say at the end what tests have counted."""
+    """Say at the end where the clusters came from, and what tests have counted."""
+    for text, count in provider.started.items():
+        terminalreporter.write_line(f"CLUSTERS {text}: {count}")
+    for text, count in provider.fallbacks.items():
+        terminalreporter.write_line(f"CLUSTERS not from containers, {count} times: {text}")
     for report in terminalreporter.getreports("passed"):
         for name, text in report.user_properties:
             if name == COUNTED:

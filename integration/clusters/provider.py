@@ -3,19 +3,28 @@
 - ``ROCKETMQ_NAMESRV`` set: the cluster at that address, as it is. ``ROCKETMQ_VERSION`` names it.
 - A Docker engine answers: the official images, by testcontainers.
 - Java and Maven are there: the official artifacts, as processes of this machine.
+
+``ROCKETMQ_CLUSTERS=containers`` or ``=maven`` allows one of the last two only; :data:`started` says which
+it was.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from integration.clusters import containers, local, maven, probe
+from integration.clusters import containers, engine, local, maven, probe
 from integration.clusters.cluster import Cluster, ClusterUnavailableError
 
-VERSIONS = ("4.9.7", "5.5.0")
+VERSIONS = engine.VERSIONS
 """The versions that everything is tested with."""
+
+started: Counter[str] = Counter()
+"""How many clusters came from where, for who reads a run's report: ``{"5.5.0 from maven": 2}``."""
+fallbacks: Counter[str] = Counter()
+"""Why they did not come from containers."""
 
 
 def external_name() -> str | None:
@@ -27,14 +36,32 @@ def external_name() -> str | None:
 
 def lacking() -> str | None:
     """Return what there can be no cluster without, and what to do; None if nothing is known to be lacking."""
-    if external_name() is not None or containers.engine_answers():
+    if external_name() is not None:
         return None
+    if allows("containers") and _engine_answers():
+        return None
+    if not allows("maven"):
+        return "ROCKETMQ_CLUSTERS=containers, and no Docker engine answers: `make containers` may set one up"
     if missing := maven.missing_program("java", "javac", "mvn"):
         return (
             f"ROCKETMQ_NAMESRV is not set, no Docker engine answers, and {missing} is not on the PATH; "
             "install a JDK (17 or newer) and Maven, or start Docker, or name a cluster in ROCKETMQ_NAMESRV"
         )
     return None
+
+
+def allows(way: str) -> bool:
+    """Say whether clusters may come this way: ``"containers"`` or ``"maven"``."""
+    chosen = os.environ.get("ROCKETMQ_CLUSTERS") or way
+    if chosen not in ("containers", "maven"):
+        raise ClusterUnavailableError(f"ROCKETMQ_CLUSTERS={chosen}: it is containers, maven, or not set")
+    return chosen == way
+
+
+def _engine_answers() -> bool:
+    if os.environ.get("ROCKETMQ_CLUSTERS"):
+        engine.use()  # one of our own is only for who asks for it
+    return containers.engine_answers()
 
 
 def external_cluster() -> Cluster:
@@ -78,25 +105,35 @@ def start_cluster(
         jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
 
     Raises:
-        ClusterUnavailableError: neither Docker nor Maven can provide it; the text says why.
+        ClusterUnavailableError: neither Docker nor Maven can provide it, or may; the text says why.
         ClusterStartError: it should have started and did not.
     """
-    reason = "no Docker engine answers"
-    if containers.engine_answers():
+    reasons = ["ROCKETMQ_NAMESRV is not set"]
+    for way, start in (
+        ("containers", _start_containers),
+        ("maven", local.start_local_cluster),
+    ):
+        if not allows(way):
+            reasons.append(f"ROCKETMQ_CLUSTERS={os.environ['ROCKETMQ_CLUSTERS']}")
+            continue
         try:
-            return containers.start_container_cluster(
+            cluster = start(
                 version, brokers=brokers, replicas=replicas, settings=settings, files=files, jvm=jvm
             )
         except ClusterUnavailableError as error:
-            reason = str(error)
-    try:
-        return local.start_local_cluster(
-            version, brokers=brokers, replicas=replicas, settings=settings, files=files, jvm=jvm
-        )
-    except ClusterUnavailableError as error:
-        raise ClusterUnavailableError(
-            f"no RocketMQ {version}: ROCKETMQ_NAMESRV is not set; {reason}; {error}"
-        ) from error
+            reasons.append(str(error))
+            continue
+        started[f"{version} from {way}"] += 1
+        if len(reasons) > 1:
+            fallbacks[reasons[-1]] += 1
+        return cluster
+    raise ClusterUnavailableError(f"no RocketMQ {version}: {'; '.join(reasons)}")
+
+
+def _start_containers(version: str, **options: Any) -> Cluster:
+    if not _engine_answers():
+        raise ClusterUnavailableError("no Docker engine answers")
+    return containers.start_container_cluster(version, **options)
 
 
 class NotOurs:

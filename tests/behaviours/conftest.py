@@ -28,6 +28,7 @@ _counter = itertools.count()
 class ClusterUnderTest:
     name: str
     address: str
+    sees_clients_at: str = "127.0.0.1"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -45,17 +46,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def real_address(cluster_name: str, request: pytest.FixtureRequest) -> str | None:
+def real_one(cluster_name: str, request: pytest.FixtureRequest) -> ClusterUnderTest | None:
     if cluster_name == "embedded":
         return None
-    start = request.getfixturevalue("real_cluster")
-    return str(start(cluster_name).name_servers)
+    real = request.getfixturevalue("real_cluster")(cluster_name)
+    return ClusterUnderTest(cluster_name, real.name_servers, real.sees_clients_at)
 
 
 @pytest.fixture
-async def cluster(cluster_name: str, real_address: str | None) -> AsyncIterator[ClusterUnderTest]:
-    if real_address is not None:
-        yield ClusterUnderTest(cluster_name, real_address)
+async def cluster(cluster_name: str, real_one: ClusterUnderTest | None) -> AsyncIterator[ClusterUnderTest]:
+    if real_one is not None:
+        yield real_one
     else:
         async with EmbeddedBroker(
             message_delay_level=RETRY_DELAYS, transaction_time_out=0.5, transaction_check_interval=0.5

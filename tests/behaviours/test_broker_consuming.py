@@ -345,7 +345,7 @@ async def test_tools_ask_all_members_how_far_they_are(
 
 
 async def test_members_and_subscriptions_can_be_seen(
-    connect: Callable[[], Peer], peer: Peer, group: str, topic: str
+    cluster: ClusterUnderTest, connect: Callable[[], Peer], peer: Peer, group: str, topic: str
 ) -> None:
     question = GetConsumerConnectionListRequest(consumer_group=group)
     assert refusal(await peer.ask(question)) == (
@@ -358,7 +358,7 @@ async def test_members_and_subscriptions_can_be_seen(
     body = ConsumerConnection.decode(answer.body)
     assert {each.client_id for each in body.connection_set} == {"one@x", "two@x"}
     assert {each.language for each in body.connection_set} == {"PYTHON"}
-    assert all(each.client_addr.startswith("127.0.0.1:") for each in body.connection_set)
+    assert all(each.client_addr.startswith(f"{cluster.sees_clients_at}:") for each in body.connection_set)
     assert set(body.subscription_table) == {topic}
     assert (body.consume_type, body.message_model, body.consume_from_where) == (
         "CONSUME_PASSIVELY",

@@ -46,7 +46,7 @@ async def test_a_message_comes_back_as_it_was_sent(
     assert received.queue == result.queue
     assert received.queue_offset == result.queue_offset
     assert abs(received.store_time_ms - received.born_time_ms) < 60_000
-    assert received.born_host.startswith("127.0.0.1:")
+    assert received.born_host.startswith(f"{cluster.sees_clients_at}:")
     assert received.corruption is None
 
 

@@ -1,0 +1,270 @@
+"""A Docker engine of this project's own, from apt, and images of RocketMQ, also where no registry is reached.
+
+    python -m integration.clusters.engine up [VERSION ...]
+    python -m integration.clusters.engine down
+    python -m integration.clusters.engine run COMMAND ...
+
+``up`` wants to be root on a Debian. It installs what is lacking, starts an engine at a socket of its own, so
+that nobody else's tests change over to it, and gives it an image of each version: the official one, or else
+one of the same layout from Debian's Java 8 and Maven's artifacts. With ``ROCKETMQ_CLUSTERS=containers`` tests
+use it. An engine that answers already is left as it is. ``run`` runs a command that wants one, and ends what
+it has started; where none can be had it says why, and nothing fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from integration.clusters import maven
+from integration.clusters.cluster import ClusterUnavailableError
+from integration.environments import ROOT
+
+VERSIONS = ("4.9.7", "5.5.0")
+HOME = ROOT / "build" / "engine"
+_RUN = Path("/run/rocketmq-py-engine")  # a socket's path must be short
+_SOCKET = _RUN / "docker.sock"
+_PID = _RUN / "docker.pid"
+_PACKAGES = ("docker.io", "mmdebstrap")
+_PULL_SECONDS = 60.0
+_JAVA_IMAGE = "rocketmq-py/java8"
+
+_SERVERS = {"namesrv": ("server", "namesrv.NamesrvStartup"), "broker": ("broker", "broker.BrokerStartup")}
+_LOGBACK = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{HH:mm:ss.SSS} %-5level %logger{0} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+_JAVA_DOCKERFILE = """FROM scratch
+ADD rootfs.tar /
+RUN echo rocketmq:x:3000:3000::/home/rocketmq:/bin/bash >> /etc/passwd \\
+ && echo rocketmq:x:3000: >> /etc/group && mkdir -p /home/rocketmq && chown 3000:3000 /home/rocketmq
+"""
+_DOCKERFILE = """FROM {java}
+ENV ROCKETMQ_HOME=/home/rocketmq/rocketmq-{version}
+COPY --chown=3000:3000 server $ROCKETMQ_HOME
+RUN chown rocketmq:rocketmq $ROCKETMQ_HOME
+USER rocketmq
+WORKDIR $ROCKETMQ_HOME/bin
+ENTRYPOINT ["./docker-entrypoint.sh"]
+"""
+
+
+class NoEngineError(Exception):
+    """No engine can be had here; the text says why."""
+
+
+def use() -> None:
+    """Let testcontainers use the engine that ``up`` has started, unless the environment names another one."""
+    if "DOCKER_HOST" in os.environ or not _SOCKET.exists():
+        return
+    os.environ |= {
+        "DOCKER_HOST": f"unix://{_SOCKET}",
+        # The reaper's image is in a registry only; the label org.testcontainers finds what a killed run left.
+        "TESTCONTAINERS_RYUK_DISABLED": "true",
+        # In a container, testcontainers would take the bridge's address for this machine's.
+        "TESTCONTAINERS_CONNECTION_MODE": "docker_host",
+        "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
+    }
+
+
+def up(versions: Sequence[str]) -> bool:
+    """Have an engine that answers, and an image of each version; return whether it was started for that.
+
+    Raises:
+        NoEngineError: there is none and none can be set up.
+        ClusterUnavailableError: the artifacts for an image cannot be had.
+    """
+    use()
+    starts = not _answers()
+    if starts:
+        _install()
+        _start()
+    for version in versions:
+        if not _has_image(f"apache/rocketmq:{version}") and not _pull(f"apache/rocketmq:{version}"):
+            _build(version)
+    return starts
+
+
+def down() -> None:
+    """End the engine that ``up`` has started, and remove what killed runs have left in it."""
+    use()
+    if not _PID.exists():
+        return
+    left = _docker("ps", "-aq", "--filter", "label=org.testcontainers", capture_output=True).stdout.split()
+    if left:
+        _docker("rm", "-f", *left)
+    os.kill(int(_PID.read_text()), signal.SIGTERM)
+
+
+def _answers() -> bool:
+    return shutil.which("docker") is not None and not _docker("version", capture_output=True).returncode
+
+
+def _install() -> None:
+    if all(shutil.which(program) for program in ("dockerd", "docker", "mmdebstrap")):
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise NoEngineError("no container engine answers, and only root can install one, with apt-get")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    commands = (["update", "-q"], ["install", "-yq", "--no-install-recommends", *_PACKAGES])
+    for command in commands:
+        done = subprocess.run(["apt-get", *command], env=quiet, capture_output=True, text=True)
+        if done.returncode:
+            raise NoEngineError(f"apt-get {command[0]} fails:\n{done.stdout[-500:]}{done.stderr[-500:]}")
+
+
+def _start() -> None:
+    if os.geteuid() != 0:
+        raise NoEngineError("no container engine answers, and only root can start one")
+    _RUN.mkdir(mode=0o700, exist_ok=True)
+    HOME.mkdir(parents=True, exist_ok=True)
+    log = HOME / "dockerd.log"
+    # It leaves this machine's firewall and routes alone: containers reach nobody outside, nor need to.
+    options = ("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false")
+    places = ("--data-root", HOME / "docker", "--exec-root", _RUN / "exec", "--pidfile", _PID)
+    with log.open("w") as output:
+        engine = subprocess.Popen(
+            ["dockerd", "-H", f"unix://{_SOCKET}", *places, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    for _ in range(120):
+        if _SOCKET.exists():
+            use()
+            if _answers():
+                return
+        if engine.poll() is not None:
+            break
+        time.sleep(0.5)
+    engine.terminate()
+    raise NoEngineError(f"dockerd does not start:\n{log.read_text()[-1500:]}")
+
+
+def _has_image(name: str) -> bool:
+    return not _docker("image", "inspect", name, capture_output=True).returncode
+
+
+def _pull(name: str) -> bool:
+    try:
+        return not _docker("pull", "-q", name, capture_output=True, timeout=_PULL_SECONDS).returncode
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _build(version: str) -> None:
+    """Make an image that has what the official one has: folders, user, and shells that wait for Java."""
+    jars = maven.server_jars(version)
+    if not _has_image(_JAVA_IMAGE):
+        _build_java()
+    context = HOME / f"image-{version}"
+    shutil.rmtree(context, ignore_errors=True)
+    server = context / "server"
+    shutil.copytree(jars, server / "lib")
+    for folder in ("bin", "conf"):
+        (server / folder).mkdir()
+    for name in ("logback_namesrv.xml", "logback_broker.xml", "rmq.logback.xml"):
+        (server / "conf" / name).write_text(_LOGBACK)
+    scripts = {"docker-entrypoint.sh": '#!/bin/bash\nexec "$@"\n'}
+    for program, (runner, main) in _SERVERS.items():
+        scripts[f"mq{program}"] = (
+            f'#!/bin/sh\nsh $ROCKETMQ_HOME/bin/run{runner}.sh org.apache.rocketmq.{main} "$@"\n'
+        )
+        scripts[f"run{runner}.sh"] = (
+            '#!/bin/sh\njava $JAVA_OPT_EXT -cp "$ROCKETMQ_HOME/conf:$ROCKETMQ_HOME/lib/*" "$@"\nexit $?\n'
+        )
+    for name, text in scripts.items():
+        (server / "bin" / name).write_text(text)
+        (server / "bin" / name).chmod(0o755)
+    (context / "Dockerfile").write_text(_DOCKERFILE.format(java=_JAVA_IMAGE, version=version))
+    _build_image(f"apache/rocketmq:{version}", context)
+    shutil.rmtree(context)
+
+
+def _build_java() -> None:
+    context = HOME / "java"
+    shutil.rmtree(context, ignore_errors=True)
+    context.mkdir(parents=True)
+    mirror = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=True, capture_output=True, text=True
+    ).stdout.split()[0]
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    # Java 8, as the official image has it, is in Debian's unstable only, whose Release file may have expired.
+    done = subprocess.run(
+        [
+            "mmdebstrap",
+            "-q",
+            "--mode=root",
+            "--variant=essential",
+            "--include=openjdk-8-jre-headless",
+            '--aptopt=Acquire::Check-Valid-Until "false"',
+            "--dpkgopt=path-exclude=/usr/share/doc/*",
+            "--dpkgopt=path-exclude=/usr/share/locale/*",
+            "sid",
+            str(context / "rootfs.tar"),
+            f"deb [signed-by={keys}] {mirror} sid main",
+        ],
+        # What a killed run leaves has /proc and devices mounted in it: not below build, which is removed.
+        env={**os.environ, "TMPDIR": "/var/tmp"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise NoEngineError(f"no Java 8 for an image: {done.stderr[-1000:]}")
+    (context / "Dockerfile").write_text(_JAVA_DOCKERFILE)
+    _build_image(_JAVA_IMAGE, context)
+    shutil.rmtree(context)
+
+
+def _build_image(name: str, context: Path) -> None:
+    done = _docker("build", "-q", "--network", "none", "-t", name, str(context), capture_output=True)
+    if done.returncode:
+        raise NoEngineError(f"the image {name} cannot be built: {done.stderr[-1000:]}")
+
+
+def _docker(
+    *arguments: str, capture_output: bool = False, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
+    return subprocess.run(
+        ["docker", *arguments], env=environment, capture_output=capture_output, text=True, timeout=timeout
+    )
+
+
+def main(command: str = "", *arguments: str) -> str | int | None:
+    """Do what is asked; return what to say where it cannot be done, or how a command has ended."""
+    if command == "down":
+        down()
+        return None
+    if command not in ("up", "run"):
+        return __doc__
+    versions = arguments if command == "up" else ()
+    try:
+        started = up(versions or VERSIONS)
+    except (NoEngineError, ClusterUnavailableError) as error:
+        if command == "up":
+            return f"no containers: {error}"
+        print(f"*** NOT TRIED IN CONTAINERS: {error}", file=sys.stderr)
+        return None
+    if command == "up":
+        print("an engine answers; tests use it with ROCKETMQ_CLUSTERS=containers")
+        return None
+    try:
+        return subprocess.run(arguments, check=False).returncode
+    finally:
+        if started:
+            down()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
