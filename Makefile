@@ -8,8 +8,8 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check check-spark lint types unit pythons other-pythons containers in-containers real interoperation behaviours million \
-	spark-matrix java bench format clean
+.PHONY: help demo test check check-spark lint types unit pythons other-pythons containers in-containers real \
+	interoperation behaviours million spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
