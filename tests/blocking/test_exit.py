@@ -71,7 +71,7 @@ def test_the_end_of_a_worker_of_multiprocessing(address: str, client: Client) ->
 
 
 LATE = """
-    import socket, sys, threading
+    import select, socket, sys, threading
     from rocketmq_py import Message
     from rocketmq_py.blocking import BatchingProducer, Producer
     from rocketmq_py.crossing import trio_thread
@@ -81,22 +81,21 @@ LATE = """
     silent = socket.create_server(("127.0.0.1", 0))
     ending = threading.Event()
 
-    def copy(source, target):
-        while data := source.recv(65536):
-            target.sendall(data)
-
-    def serve(client):
+    def serve():
+        client, _ = silent.accept()
         ending.wait()
         threading.Event().wait(0.5)  # far longer than close_timeout
         server = socket.create_connection((host, int(port)))
-        threading.Thread(target=copy, args=(client, server), daemon=True).start()
-        copy(server, client)
+        other = {client: server, server: client}
+        with client, server:
+            while True:
+                for source in select.select(other, [], [])[0]:
+                    if not (data := source.recv(65536)):
+                        return
+                    other[source].sendall(data)
 
-    def accept():
-        while True:
-            threading.Thread(target=serve, args=(silent.accept()[0],), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
+    for _ in range(16):  # none can be started any more when the end has begun
+        threading.Thread(target=serve, daemon=True).start()
     address = f"127.0.0.1:{silent.getsockname()[1]}"
     options = dict(group="g", request_timeout=60, send_timeout=60)
     producers = Producer(address, **options), BatchingProducer(address, linger=10_000.0, **options)
