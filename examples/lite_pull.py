@@ -34,7 +34,7 @@ async def poll_everything(client: Client) -> None:
         consumer.subscribe(TOPIC)
         count = 0
         while count < 20:
-            count += len(await consumer.poll(max=5, timeout=10))
+            count += len(await consumer.poll(max_messages=5, timeout=10))
         print(f"polled {count} messages")
 
 
@@ -44,7 +44,7 @@ async def read_a_queue_again(client: Client) -> None:
         queue, *_ = await consumer.queues(TOPIC)
         await consumer.assign([queue])
         await consumer.seek_to_begin(queue)
-        messages = await consumer.poll(max=3)
+        messages = await consumer.poll(max_messages=3)
         await consumer.commit()
         print(f"read {len(messages)} again; committed {await consumer.committed(queue)}")
 

@@ -129,7 +129,7 @@ def test_polls(address: str) -> None:
             address, group="g", consume_from=ConsumeFrom.FIRST, on_assignment=on_assignment
         ) as consumer:
             consumer.subscribe("T")
-            seen = [message.body for message in await consumer.poll(max=7, timeout=60)]
+            seen = [message.body for message in await consumer.poll(max_messages=7, timeout=60)]
             async for message in consumer:
                 seen.append(message.body)
                 if len(seen) == len(NUMBERS):
@@ -150,7 +150,7 @@ def test_a_poll_that_is_cancelled_at_any_moment_loses_nothing(address: str) -> N
             consumer.subscribe("T")
             turns = 0
             while len(seen) < len(NUMBERS):
-                poll = asyncio.create_task(consumer.poll(max=3, timeout=60))
+                poll = asyncio.create_task(consumer.poll(max_messages=3, timeout=60))
                 for _ in range(turns % 7):
                     await asyncio.sleep(0)
                 turns += 1

@@ -92,7 +92,7 @@ def test_wrong_handlers(client: Client) -> None:
 def test_polls(sent: Client) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
-        seen = [message.body for message in consumer.poll(max=7, timeout=60)]
+        seen = [message.body for message in consumer.poll(max_messages=7, timeout=60)]
         for message in consumer:
             seen.append(message.body)
             if len(seen) == len(NUMBERS):
@@ -104,8 +104,8 @@ def test_polls(sent: Client) -> None:
 def test_what_came_for_an_interrupted_poll_is_the_next_ones(sent: Client) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
-        consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(max=9, timeout=60))
-        seen = [message.body for message in consumer.poll(max=5)]
+        consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(max_messages=9, timeout=60))
+        seen = [message.body for message in consumer.poll(max_messages=5)]
         while len(seen) < len(NUMBERS):
             seen += [message.body for message in consumer.poll(timeout=60)]
     assert sorted(seen) == sorted(NUMBERS)

@@ -107,6 +107,8 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
     resume = plain(consumer.PushConsumer.resume)
     committed = coroutine(consumer.PushConsumer.committed)
     seek = coroutine(consumer.PushConsumer.seek)
+    begin_offsets = coroutine(consumer.PushConsumer.begin_offsets)
+    end_offsets = coroutine(consumer.PushConsumer.end_offsets)
     lag = coroutine(consumer.PushConsumer.lag)
     check_sql = coroutine(consumer.PushConsumer.check_sql)
 
@@ -199,13 +201,16 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
     offset_at = coroutine(consumer.LitePullConsumer.offset_at)
     commit = coroutine(consumer.LitePullConsumer.commit)
     committed = coroutine(consumer.LitePullConsumer.committed)
+    position = coroutine(consumer.LitePullConsumer.position)
+    begin_offsets = coroutine(consumer.LitePullConsumer.begin_offsets)
+    end_offsets = coroutine(consumer.LitePullConsumer.end_offsets)
     lag = coroutine(consumer.LitePullConsumer.lag)
     check_sql = coroutine(consumer.LitePullConsumer.check_sql)
 
     async def poll(
         self,
         *,
-        max: int = MAX_POLLED,  # noqa: A002  # what users of pulling consumers know it as
+        max_messages: int = MAX_POLLED,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none if none came in time; what was polled before is done with.
@@ -214,8 +219,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         lost: what has come is returned by the next one.
         """
         if not self._kept:
-            await self._call(self._kept.fetch, partial(self._behind.poll, max=max, timeout=timeout))
-        return self._kept.take(max)
+            await self._call(
+                self._kept.fetch, partial(self._behind.poll, max_messages=max_messages, timeout=timeout)
+            )
+        return self._kept.take(max_messages)
 
     def __aiter__(self) -> Self:
         return self
@@ -276,6 +283,8 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
     unsubscribe = plain(consumer.PopConsumer.unsubscribe)
     ack = coroutine(consumer.PopConsumer.ack)
     change_invisible = coroutine(consumer.PopConsumer.change_invisible)
+    begin_offsets = coroutine(consumer.PopConsumer.begin_offsets)
+    end_offsets = coroutine(consumer.PopConsumer.end_offsets)
     lag = coroutine(consumer.PopConsumer.lag)
     check_sql = coroutine(consumer.PopConsumer.check_sql)
 

@@ -120,6 +120,8 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
     resume = plain(consumer.PushConsumer.resume)
     committed = blocking(consumer.PushConsumer.committed)
     seek = blocking(consumer.PushConsumer.seek)
+    begin_offsets = blocking(consumer.PushConsumer.begin_offsets)
+    end_offsets = blocking(consumer.PushConsumer.end_offsets)
     lag = blocking(consumer.PushConsumer.lag)
     check_sql = blocking(consumer.PushConsumer.check_sql)
 
@@ -248,13 +250,16 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
     offset_at = blocking(consumer.LitePullConsumer.offset_at)
     commit = blocking(consumer.LitePullConsumer.commit)
     committed = blocking(consumer.LitePullConsumer.committed)
+    position = blocking(consumer.LitePullConsumer.position)
+    begin_offsets = blocking(consumer.LitePullConsumer.begin_offsets)
+    end_offsets = blocking(consumer.LitePullConsumer.end_offsets)
     lag = blocking(consumer.LitePullConsumer.lag)
     check_sql = blocking(consumer.LitePullConsumer.check_sql)
 
     def poll(
         self,
         *,
-        max: int = MAX_POLLED,  # noqa: A002  # what users of pulling consumers know it as
+        max_messages: int = MAX_POLLED,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none if none came in time; what was polled before is done with.
@@ -263,8 +268,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         is lost: what has come is returned by the next one.
         """
         if not self._kept:
-            self._call(self._kept.fetch, partial(self._behind.poll, max=max, timeout=timeout))
-        return self._kept.take(max)
+            self._call(
+                self._kept.fetch, partial(self._behind.poll, max_messages=max_messages, timeout=timeout)
+            )
+        return self._kept.take(max_messages)
 
     def __iter__(self) -> Self:
         return self
@@ -325,6 +332,8 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
     unsubscribe = plain(consumer.PopConsumer.unsubscribe)
     ack = blocking(consumer.PopConsumer.ack)
     change_invisible = blocking(consumer.PopConsumer.change_invisible)
+    begin_offsets = blocking(consumer.PopConsumer.begin_offsets)
+    end_offsets = blocking(consumer.PopConsumer.end_offsets)
     lag = blocking(consumer.PopConsumer.lag)
     check_sql = blocking(consumer.PopConsumer.check_sql)
 

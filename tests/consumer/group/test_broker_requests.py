@@ -457,7 +457,7 @@ async def test_of_a_lite_pull_consumer(
         LitePullConsumer(client, group="g", consume_from=ConsumeFrom.FIRST, auto_commit=False) as consumer,
     ):
         consumer.subscribe("T", "*")
-        while len(await consumer.poll(max=4)) < 4:
+        while len(await consumer.poll(max_messages=4)) < 4:
             pass
         await consumer.commit()
         await trio.sleep(11)

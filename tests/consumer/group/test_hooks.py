@@ -326,7 +326,7 @@ async def test_a_poll_is_seen_queue_by_queue(client: ClientInstance, fill: Fill,
         await consumer.assign(await consumer.queues("T"))
         polled: list[int] = []
         while len(polled) < 6:
-            polled += numbers(await consumer.poll(max=6))
+            polled += numbers(await consumer.poll(max_messages=6))
     assert hook.calls == ["before", "after"] * len(hook.contexts)
     seen: dict[MessageQueue, list[int]] = {}
     for context in hook.contexts:
@@ -348,7 +348,7 @@ async def test_a_poll_that_is_cancelled_in_a_hook_loses_nothing(client: ClientIn
         remove = consumer.add_hook(Waits())
         await consumer.assign(await consumer.queues("T"))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(functools.partial(consumer.poll, max=4))
+            nursery.start_soon(functools.partial(consumer.poll, max_messages=4))
             await reached.wait()
             nursery.cancel_scope.cancel()
         remove()

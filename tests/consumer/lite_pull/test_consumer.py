@@ -39,7 +39,7 @@ async def poll_all(consumer: LitePullConsumer, count: int) -> list[int]:
     polled: list[int] = []
     with trio.fail_after(100):
         while len(polled) < count:
-            polled += numbers(await consumer.poll(max=count - len(polled)))
+            polled += numbers(await consumer.poll(max_messages=count - len(polled)))
     return polled
 
 
@@ -92,8 +92,8 @@ async def test_what_cannot_be_polled(client: ClientInstance) -> None:
         with pytest.raises(ConfigurationError, match="subscribe to a topic or assign queues first"):
             await consumer.poll()
         consumer.subscribe("T")
-        with pytest.raises(ConfigurationError, match="max=0"):
-            await consumer.poll(max=0)
+        with pytest.raises(ConfigurationError, match="max_messages=0"):
+            await consumer.poll(max_messages=0)
         with pytest.raises(ConfigurationError, match="timeout=-1"):
             await consumer.poll(timeout=-1)
         with pytest.raises(ConfigurationError, match="timeout=nan"):
@@ -150,8 +150,8 @@ async def test_no_more_than_was_asked_for(client: ClientInstance, fill: Fill) ->
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
-        assert numbers(await consumer.poll(max=3)) == [0, 1, 2]
-        assert numbers(await consumer.poll(max=1)) == [3]
+        assert numbers(await consumer.poll(max_messages=3)) == [0, 1, 2]
+        assert numbers(await consumer.poll(max_messages=1)) == [3]
         assert numbers(await consumer.poll()) == list(range(4, 10))
 
 
@@ -160,7 +160,7 @@ async def test_queues_take_turns(client: ClientInstance, fill: Fill) -> None:
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
         await trio.testing.wait_all_tasks_blocked(0.05)
-        turns = [(await consumer.poll(max=5))[0].queue_id for _ in range(4)]
+        turns = [(await consumer.poll(max_messages=5))[0].queue_id for _ in range(4)]
     assert turns in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
@@ -356,7 +356,7 @@ async def test_a_paused_queue_gives_nothing_and_keeps_its_place(
         polled = await poll_all(consumer, 2)
         await trio.sleep(1)  # both queues have been pulled
         consumer.pause([QUEUE])
-        while messages := await consumer.poll(max=3):
+        while messages := await consumer.poll(max_messages=3):
             assert {message.queue_id for message in messages} == {1}
             polled += numbers(messages)
         await fill("T", 4, first=20)
@@ -391,10 +391,10 @@ async def test_what_was_polled_is_committed_when_it_is_done_with(
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
-        await consumer.poll(max=4)
+        await consumer.poll(max_messages=4)
         await trio.sleep(20)
         assert not await consumer.committed(QUEUE), "it is in its user's hands"
-        await consumer.poll(max=4)
+        await consumer.poll(max_messages=4)
         assert not await consumer.committed(QUEUE), "commits come every five seconds"
         await trio.sleep(5.1)
         assert await consumer.committed(QUEUE) == 4
@@ -408,16 +408,16 @@ async def test_by_hand(client: ClientInstance, fill: Fill, jumping_clock: trio.t
     async with consumer_of(client, auto_commit=False) as consumer:
         consumer.subscribe("T")
         assert await consumer.committed(QUEUE) is None
-        await consumer.poll(max=4)
-        await consumer.poll(max=2)
+        await consumer.poll(max_messages=4)
+        await consumer.poll(max_messages=2)
         await trio.sleep(60)
         assert await consumer.committed(QUEUE) is None
         await consumer.commit()
         assert await consumer.committed(QUEUE) == 6
-        await consumer.poll(max=1)
+        await consumer.poll(max_messages=1)
         await consumer.commit({QUEUE: 3})
         assert await consumer.committed(QUEUE) == 3
-        await consumer.poll(max=1)
+        await consumer.poll(max_messages=1)
     assert await committed(client) == 3
 
 
@@ -452,10 +452,10 @@ async def test_a_seek_back_to_what_was_confirmed_is_committed(
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
-        await consumer.poll(max=2)
+        await consumer.poll(max_messages=2)
         await consumer.commit()
-        await consumer.poll(max=5)
-        await consumer.poll(max=1)
+        await consumer.poll(max_messages=5)
+        await consumer.poll(max_messages=1)
         await trio.sleep(6)
         assert await consumer.committed(QUEUE) == 7
         await consumer.seek(QUEUE, 2)
@@ -467,7 +467,7 @@ async def test_a_commit_that_fails_is_raised(client: ClientInstance, fill: Fill)
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
-        await consumer.poll(max=2)
+        await consumer.poll(max_messages=2)
         client.routes._brokers.clear()
         with pytest.raises(NoQueueError, match="broker-a"):
             await consumer.commit()
@@ -483,7 +483,7 @@ async def test_members_share_the_queues_and_hand_them_over(
     async with consumer_of(address) as first:
         first.subscribe("T")
         polled = await poll_all(first, 20)
-        polled += numbers(await first.poll(max=1, timeout=0))  # what came before is done with
+        polled += numbers(await first.poll(max_messages=1, timeout=0))  # what came before is done with
         async with consumer_of(address) as second:
             second.subscribe("T")
             while len(second.assignment) != 1 or len(first.assignment) != 1:
@@ -539,3 +539,18 @@ async def test_in_a_nursery_of_the_callers(client: ClientInstance, fill: Fill) -
             scope.cancel()
     assert not client.heartbeats.has_consumer("g")
     assert await committed(client) == 4, "cancelled: what was last polled comes again"
+
+
+async def test_positions_and_where_queues_begin_and_end(client: ClientInstance, fill: Fill) -> None:
+    await fill("T", 20, queues=2)
+    async with consumer_of(client) as consumer:
+        await consumer.assign([QUEUE])
+        assert await consumer.position(QUEUE) == 0
+        await consumer.poll(max_messages=4)
+        assert await consumer.position(QUEUE) == 4
+        await consumer.seek(QUEUE, 7)
+        assert await consumer.position(QUEUE) == 7
+        assert await consumer.begin_offsets([QUEUE, OTHER]) == {QUEUE: 0, OTHER: 0}
+        assert await consumer.end_offsets([QUEUE, OTHER]) == {QUEUE: 10, OTHER: 10}
+        with pytest.raises(NotAssignedError):
+            await consumer.position(OTHER)

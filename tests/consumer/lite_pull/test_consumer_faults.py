@@ -86,7 +86,9 @@ async def offsets_of(consumer: LitePullConsumer, count: int) -> list[int]:
     offsets: list[int] = []
     with trio.fail_after(30):
         while len(offsets) < count:
-            offsets += [message.queue_offset for message in await consumer.poll(max=count - len(offsets))]
+            offsets += [
+                message.queue_offset for message in await consumer.poll(max_messages=count - len(offsets))
+            ]
     return offsets
 
 
@@ -113,7 +115,7 @@ async def test_no_more_is_pulled_than_the_bounds_allow(options: dict[str, Any], 
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert held - 64 < len(broker.pulled) * 32 <= held + 32
         before = len(broker.pulled)
-        await consumer.poll(max=held)
+        await consumer.poll(max_messages=held)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert len(broker.pulled) == before, "what is in its user's hands counts"
         polled = await offsets_of(consumer, 3200)
@@ -219,10 +221,10 @@ async def test_a_queue_that_is_lost_gives_nothing_more(client: ClientInstance, f
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE, OTHER])
         await trio.testing.wait_all_tasks_blocked(0.05)
-        lost = (await consumer.poll(max=5))[0].queue
+        lost = (await consumer.poll(max_messages=5))[0].queue
         (kept,) = {QUEUE, OTHER} - {lost}
         await consumer.assign([kept])
-        messages = [message for _ in range(30) for message in await consumer.poll(max=1)]
+        messages = [message for _ in range(30) for message in await consumer.poll(max_messages=1)]
         assert [message.queue_offset for message in messages] == list(range(30))
         assert {message.queue for message in messages} == {kept}
         assert await consumer.committed(lost) == 5
@@ -426,7 +428,7 @@ async def test_cancelled_at_each_await_of_its_user_it_loses_nothing(
             await consumer.assign(await consumer.queues("T"))
             await consumer.seek(QUEUE, 0)
             while handled < 6:
-                for message in await consumer.poll(max=2):
+                for message in await consumer.poll(max_messages=2):
                     assert message.queue_offset == handled
                     handled += 1
                 await consumer.commit()
@@ -450,7 +452,9 @@ async def test_a_cancelled_poll_loses_no_message(client: ClientInstance, fill: F
         await consumer.assign([QUEUE])
 
         async def poll() -> None:
-            polled.extend([int(message.body) for message in await consumer.poll(max=1, timeout=math.inf)])
+            polled.extend(
+                [int(message.body) for message in await consumer.poll(max_messages=1, timeout=math.inf)]
+            )
 
         async def check() -> None:
             assert polled == list(range(len(polled)))
@@ -492,7 +496,7 @@ async def test_cancelled_at_any_step_of_its_tasks_it_loses_nothing(
         async with consumer_of(client, group=group, auto_commit_interval=1) as consumer:
             consumer.subscribe("T")
             while len(handled) < count:
-                messages = await consumer.poll(max=2)
+                messages = await consumer.poll(max_messages=2)
                 await trio.sleep(0.7)
                 handled |= {int(message.body) for message in messages}
 

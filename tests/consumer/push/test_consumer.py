@@ -601,6 +601,24 @@ async def test_pause_and_resume(
         await kept.until(10)
 
 
+async def test_single_queues_are_paused_and_resumed(
+    address: str, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 4, queues=2)
+    kept = Kept()
+    async with consumer_of(address) as consumer:
+        nursery.start_soon(consumer.run, kept)
+        await kept.until(4)
+        paused = MessageQueue("T", "broker-a", 1)
+        consumer.pause([paused, MessageQueue("T", "elsewhere", 0)])
+        await trio.sleep(100)
+        await fill("T", 4, first=4)
+        await trio.sleep(100)
+        assert sorted(kept.numbers) == [0, 1, 2, 3, 4, 6]
+        consumer.resume([paused])
+        await kept.until(8)
+
+
 async def test_queues_that_change_hands_are_committed(
     address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:

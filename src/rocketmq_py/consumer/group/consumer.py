@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -16,6 +16,7 @@ from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
+from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
 from rocketmq_py.consumer.group.statistics import (
     ConsumerStatistics,
     QueueStatistics,
@@ -122,6 +123,27 @@ class GroupConsumer(Member):
             topics={topic: TopicStatistics.of(*both) for topic, both in self._statistics.topics().items()},
             queues={} if consumed is None else consumed.statistics(),
         )
+
+    async def begin_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
+        """Ask the brokers for the offset of the oldest message of each queue (of an empty one: its end).
+
+        The queues may be any, of this consumer or not. Java: ``MQAdmin.minOffset``.
+
+        Raises:
+            ClosedError: the consumer is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: a queue's
+                broker does not say it.
+        """
+        self._check_open()
+        return await map_over_brokers(queues, self.client.brokers.min_offset)
+
+    async def end_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
+        """Ask the brokers for the offset that the next message of each queue will get.
+
+        Otherwise as :meth:`begin_offsets`. Java: ``MQAdmin.maxOffset``.
+        """
+        self._check_open()
+        return await map_over_brokers(queues, self.client.brokers.max_offset)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers how many messages are not committed, of each of the queues that this consumer has.

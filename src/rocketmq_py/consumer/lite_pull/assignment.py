@@ -126,6 +126,12 @@ class Assignment:
         self._loop_of(queue).begin_again(offset)
         self._look_for_room()
 
+    async def position(self, queue: MessageQueue) -> int:
+        """Return where a queue goes on after what was polled. Raises NotAssignedError."""
+        await trio.lowlevel.checkpoint()
+        position = self._loop_of(queue).position
+        return await self._begin_at(queue) if position is None else position
+
     def settle(self) -> None:
         """Be done with everything that was polled."""
         if self.buffer.settle():

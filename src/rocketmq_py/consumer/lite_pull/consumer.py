@@ -37,7 +37,7 @@ class LitePullConsumer(GroupConsumer):
         async with LitePullConsumer("127.0.0.1:9876", group="billing") as consumer:
             consumer.subscribe("TopicTest", "A || B")
             while True:
-                for message in await consumer.poll(max=100):
+                for message in await consumer.poll(max_messages=100):
                     ...
 
     Either topics are subscribed, whose queues the group's members share, or this consumer is told by
@@ -180,13 +180,13 @@ class LitePullConsumer(GroupConsumer):
     async def poll(
         self,
         *,
-        max: int = MAX_POLLED,  # noqa: A002  # what users of pulling consumers know it as
+        max_messages: int = MAX_POLLED,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none if none came in time; what was polled before is done with.
 
         Args:
-            max: how many at the most. Those of each queue come in their order, and the queues in turn.
+            max_messages: how many at the most. Those of each queue come in their order, the queues in turn.
             timeout: seconds to wait for the first one; None is ``poll_timeout``, 0 takes what is here, and
                 ``math.inf`` waits for ever.
 
@@ -201,10 +201,12 @@ class LitePullConsumer(GroupConsumer):
         """
         if timeout is None:
             timeout = self.config.poll_timeout
-        if max < 1 or not timeout >= 0:
-            raise ConfigurationError(f"poll(max={max}, timeout={timeout}): 1 or more, and 0 or more")
+        if max_messages < 1 or not timeout >= 0:
+            raise ConfigurationError(
+                f"poll(max_messages={max_messages}, timeout={timeout}): 1 or more, and 0 or more"
+            )
         self._check_polling()
-        return await self._poll(max, timeout, yields=True)
+        return await self._poll(max_messages, timeout, yields=True)
 
     def __aiter__(self) -> Self:
         return self
@@ -292,6 +294,20 @@ class LitePullConsumer(GroupConsumer):
         """Go on with the first message stored at a time or later; see :meth:`offset_at`. As :meth:`seek`."""
         self._check_assigned(queue)
         self._queues.seek(queue, await first_at(self.client, self.config.group, queue, timestamp_ms))
+
+    async def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the message that comes next in a queue, after what was polled.
+
+        Java: ``position`` of Kafka's consumer; ``DefaultLitePullConsumer`` has none. Messages that were asked
+        for with a filter may come from a later one.
+
+        Raises:
+            NotAssignedError: the queue is not assigned to this consumer. ClosedError: it is not open.
+            BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: where a queue
+                that has just been assigned begins, its broker does not say.
+        """
+        self._check_assigned(queue)
+        return await self._queues.position(queue)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that may be read, sorted. Java: ``fetchMessageQueues``.

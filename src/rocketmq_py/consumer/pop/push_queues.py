@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from functools import partial
 
 import trio
@@ -118,11 +118,13 @@ class PoppedQueues:
             or (loop.queue.queue_id == ALL_QUEUES and queue.broker_name == loop.queue.broker_name)
         ]
 
-    def pause(self, paused: bool) -> None:
-        """Stop popping for the time being, or go on."""
-        self._paused = paused
+    def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
+        """Stop popping these queues, or all (None), for the time being, or go on."""
+        if queues is None:
+            self._paused = paused
         for loop in self:
-            loop.pause(paused)
+            if queues is None or loop.queue in queues:
+                loop.pause(paused)
 
     def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues of the topic and from no other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Set
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -90,11 +90,13 @@ class AssignedQueues:
         for loops in list(self._loops.values()):
             yield from list(loops.values())
 
-    def pause(self, paused: bool) -> None:
-        """Stop pulling for the time being, or go on."""
-        self._paused = paused
+    def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
+        """Stop pulling these queues, or all (None), for the time being, or go on."""
+        if queues is None:
+            self._paused = paused
         for loop in self:
-            loop.pause(paused)
+            if queues is None or loop.queue in queues:
+                loop.pause(paused)
 
     def pull_anew(self, topic: str) -> None:
         """Have a topic's queues pulled anew: the pulls under way ask for what is wanted no more."""

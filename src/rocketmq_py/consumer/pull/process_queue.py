@@ -66,6 +66,11 @@ class ProcessQueue(MessageBuffer):
         """The offset to commit: the first message that is not done with, else where the next pull begins."""
         return self._first() if self._held else self.next_offset
 
+    @property
+    def position(self) -> int:
+        """The offset of the next message to hand out, or of the next to pull if none waits."""
+        return self._waiting[0].queue_offset if self._waiting else self.next_offset
+
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Hold what a pull brought.
 

@@ -170,6 +170,11 @@ class PullLoop:
         return self.held.safe_offset
 
     @property
+    def position(self) -> int | None:
+        """The offset of the next message to hand out; None if it is being looked up where to begin."""
+        return self._begin_at if self.held is None else self.held.position
+
+    @property
     def state(self) -> Flow:
         """What the loop does now, or will do when the pull under way is answered."""
         if self.held is None or self.flow in WAIT_SECONDS:

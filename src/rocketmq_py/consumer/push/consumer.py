@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from rocketmq_py.client.config import ClientConfig
@@ -148,13 +148,19 @@ class PushConsumer(GroupConsumer):
         if self._session is not None:
             self._session.stop()
 
-    def pause(self) -> None:
-        """Pull no more until :meth:`resume`; what has been pulled is still handled. Java: ``suspend``."""
-        self._set_paused(True)
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull no more until :meth:`resume`; what has been pulled is still handled. Java: ``suspend``.
 
-    def resume(self) -> None:
-        """Go on after :meth:`pause`."""
-        self._set_paused(False)
+        Args:
+            queues: only these of the queues that this member has now; those of others are passed over, and
+                one that is lost and comes again is not paused any more. None is all, those that come later
+                as well.
+        """
+        self._set_paused(True, queues)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on after :meth:`pause`, with these queues or with all."""
+        self._set_paused(False, queues)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return where consumption goes on in a queue, as it was last committed; None if it never was there.
@@ -199,10 +205,11 @@ class PushConsumer(GroupConsumer):
         if self._session is not None:
             self._session.subscription_changed(topic)
 
-    def _set_paused(self, paused: bool) -> None:
-        self._paused = paused
+    def _set_paused(self, paused: bool, queues: Iterable[MessageQueue] | None) -> None:
+        if queues is None:
+            self._paused = paused
         if self._session is not None:
-            self._session.pause(paused)
+            self._session.pause(paused, None if queues is None else set(queues))
 
     async def _close(self) -> None:
         session = self._session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,10 +144,10 @@ class Session:
         self._queues.pull_anew(topic)
         self.rebalancer.announce()
 
-    def pause(self, paused: bool) -> None:
-        """Stop pulling for the time being, or go on."""
-        self._queues.pause(paused)
-        self._popped.pause(paused)
+    def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
+        """Stop pulling these queues, or all (None), for the time being, or go on."""
+        self._queues.pause(paused, queues)
+        self._popped.pause(paused, queues)
 
     def queues(self) -> list[MessageQueue]:
         """Return the queues that this member has now, sorted."""
