@@ -37,7 +37,7 @@ async def poll(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:
     messages: list[ReceivedMessage] = []
     with trio.fail_after(PATIENCE):
         while len(messages) < count:
-            messages += await consumer.poll(max=count - len(messages))
+            messages += await consumer.poll(max_messages=count - len(messages))
     return messages
 
 

@@ -9,9 +9,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue, ReceivedMessage
-from rocketmq_py.relay import MESSAGE_ID, Relay, RelayOptions, cancel
-from rocketmq_py.relay.entries import wait_in
+from rocketmq_py import (
+    Client,
+    ConsumeFrom,
+    LitePullConsumer,
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    SelectByHash,
+)
+from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.relay import MESSAGE_ID, Relay, RelayOptions, cancel, wait_in
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE
@@ -147,3 +155,31 @@ async def test_relays_of_a_group_share_out_the_buffer_topic(
         due = await send_with_delay(client, buffer, topic, [0, 500, 0, 500, 0, 500])
         received = await receive(client, unique, topic, 6)
     assert sorted(int(message.body) for message, _ in received) == sorted(due)
+
+
+async def test_a_producer_takes_the_relay_where_brokers_keep_no_exact_times(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
+) -> None:
+    is_old = cluster.name.startswith("4.")
+    async with (
+        relay_of(client, buffer, tmp_path),
+        client.producer("senders", delay_relay=buffer) as producer,
+    ):
+        began = client.now_ms()
+        results = [
+            await producer.send(Message(topic, b"1", delay=1.5)),
+            await (await producer.send_soon(Message(topic, b"2", deliver_at_ms=began + 2500))),
+        ]
+        if is_old:
+            for message in (Message(topic, b"3", delay=400 * 24 * 3600), Message(buffer, b"3", delay=1)):
+                with pytest.raises(InvalidMessageError):
+                    await producer.send(message)
+            with pytest.raises(InvalidMessageError, match="a queue of the relay's choice"):
+                await producer.send(Message(topic, b"3", delay=1), queue=SelectByHash("k"))
+        received = await receive(client, unique, topic, 2)
+    assert {result.queue.topic for result in results} == {buffer if is_old else topic}
+    assert [message.body for message, _ in received] == [b"1", b"2"]
+    assert [came_ms >= began + after for (_, came_ms), after in zip(received, (1500, 2500), strict=True)]
+    if is_old:
+        ids = [message.user_properties[MESSAGE_ID] for message, _ in received]
+        assert ids == [result.message_id for result in results]

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rocketmq_py.cli import main
+from rocketmq_py.cli.options import parse_duration
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.entries import Waiting
 from rocketmq_py.relay.store import Store
@@ -83,3 +84,18 @@ def test_a_store_that_is_none_is_told_in_one_line(command: str, tmp_path: Path) 
     assert result.exit_code == 1
     assert len(result.output.splitlines()) == 1
     assert "cannot be opened" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("7.3s", 7.3), ("250ms", 0.25), ("5m", 300), ("2h", 7200), ("1d", 86400), ("90", 90)],
+)
+def test_times_that_send_takes(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("arguments", [["--delay", "soon"], ["--delay", "-1s"], ["--delay-relay", "Buffer"]])
+def test_delays_that_are_none(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, ["send", "-t", "T", "x", *arguments])
+    assert result.exit_code == 2
+    assert "soon" in result.output or "-1s" in result.output or "for messages with --delay" in result.output

@@ -9,8 +9,7 @@ import trio
 
 from rocketmq_py import Client, Message
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.relay import Relay, StoreError
-from rocketmq_py.relay.entries import wait_in
+from rocketmq_py.relay import Relay, StoreError, wait_in
 from rocketmq_py.relay.store import Store
 
 FILE_BYTES = 512 * 1024

@@ -14,9 +14,10 @@ from rocketmq_py import Message, MessageQueue, Producer
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, InvalidMessageError, NoQueueError, RocketMQError
 from rocketmq_py.producer import PendingSend
+from rocketmq_py.relay import MESSAGE_ID
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.delivery import Delivery, Rate
-from rocketmq_py.relay.entries import MESSAGE_ID, Progress, Waiting
+from rocketmq_py.relay.entries import Progress, Waiting
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)

@@ -15,8 +15,7 @@ import trio
 from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError
-from rocketmq_py.relay import MESSAGE_ID, Relay
-from rocketmq_py.relay.entries import wait_in
+from rocketmq_py.relay import MESSAGE_ID, Relay, wait_in
 from rocketmq_py.relay.store import Store
 
 KILLS = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -39,6 +40,17 @@ def not_empty(text: str) -> str:
     return text
 
 
+_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of ``7.3s``, ``250ms``, ``5m``, ``2h``, ``1d`` or ``90``. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|)", text, re.ASCII)
+    if found is None:
+        raise ValueError(f"{text!r} is no time such as 250ms, 7.3s, 5m, 2h or 1d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
 def parse_property(text: str) -> tuple[str, str]:
     """Return name and value of ``name=value``. Raises ValueError if it is something else."""
     name, separator, value = text.partition("=")
@@ -56,11 +68,6 @@ def check_addresses(text: str) -> str:
     return text
 
 
-name_servers_option = click.option(
-    "-n", "name_servers", metavar="NAMESRV", callback=checked(check_addresses),
-    envvar="NAMESRV_ADDR", default=DEFAULT_ADDRESS, show_envvar=True, show_default=True,
-    help="Name servers: host:port, several as host:port;host:port, or a URL that names them.",
-)  # fmt: skip
 topic_option = click.option(
     "-t", "topic", metavar="TOPIC", callback=checked(check_topic), required=True, help="The topic."
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from rocketmq_py.cli.options import checked, name_servers_option
+from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.options import checked
 from rocketmq_py.names import check_group, check_topic
 
 _topic_option = click.option(
@@ -16,7 +17,7 @@ _store_option = click.option(
 
 
 @click.group(invoke_without_command=True, short_help="Deliver messages at any time, on any broker.")
-@name_servers_option
+@takes_access
 @_topic_option
 @_store_option
 @click.option(
@@ -27,10 +28,8 @@ _store_option = click.option(
     "--max-rate", metavar="N", type=click.FloatRange(min=0, min_open=True), default=10_000, show_default=True,
     help="Messages a second at the most, also of those that are overdue.",
 )  # fmt: skip
-@click.pass_context
 def relay(
-    ctx: click.Context,
-    name_servers: str,
+    access: Access,
     topic: str | None,
     store: str | None,
     group: str | None,
@@ -43,7 +42,7 @@ def relay(
 
     It ends with exit code 0 on Ctrl-C or SIGTERM. What waits is in DIR then, and in the topic.
     """
-    if ctx.invoked_subcommand is not None:
+    if click.get_current_context().invoked_subcommand is not None:
         return
     if topic is None or store is None:
         raise click.UsageError("a relay needs --topic and --store")
@@ -51,7 +50,7 @@ def relay(
     from rocketmq_py.cli.relaying import run_relay
     from rocketmq_py.cli.running import run
 
-    run(lambda: run_relay(name_servers, topic, store, group, max_rate))
+    run(lambda: run_relay(access, topic, store, group, max_rate))
 
 
 @relay.command()
@@ -76,13 +75,13 @@ def list_(store: str, count: int | None) -> None:
 
 
 @relay.command()
-@name_servers_option
+@takes_access
 @click.option(
     "-t", "--topic", "topic", metavar="TOPIC", callback=checked(check_topic), required=True,
     help="The buffer topic.",
 )  # fmt: skip
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
-def cancel(name_servers: str, topic: str, message_ids: tuple[str, ...]) -> None:
+def cancel(access: Access, topic: str, message_ids: tuple[str, ...]) -> None:
     """Have messages not be delivered, by the ids that `send -v` printed.
 
     The relay sees to it when it reads this from the buffer topic. What is delivered by then stays so.
@@ -90,4 +89,4 @@ def cancel(name_servers: str, topic: str, message_ids: tuple[str, ...]) -> None:
     from rocketmq_py.cli.relaying import cancel_waiting
     from rocketmq_py.cli.running import end_for_signal, run
 
-    end_for_signal(run(lambda: cancel_waiting(name_servers, topic, message_ids)))
+    end_for_signal(run(lambda: cancel_waiting(access, topic, message_ids)))

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import click
 
+from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.running import complain, show_warnings
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay import Relay, RelayOptions, cancel
@@ -17,12 +18,13 @@ from rocketmq_py.relay.store import NEVER_MS, Store
 from rocketmq_py.shared_client import Client
 
 
-async def run_relay(address: str, topic: str, store: str, group: str | None, max_rate: float) -> None:
+async def run_relay(access: Access, topic: str, store: str, group: str | None, max_rate: float) -> None:
     """Relay until cancelled. Raises what the relay raises."""
     options = RelayOptions(max_rate=max_rate)
     if group is not None:
         options["group"] = group
-    async with Relay(address, topic=topic, store=store, **options) as relay:
+    client = Client(access.name_servers, **access.client_options())
+    async with client, Relay(client, topic=topic, store=store, **options) as relay:
         complain(f"relaying {topic}, with what waits in {store}")
         show_warnings()
         await relay.run()
@@ -62,9 +64,9 @@ def list_waiting(folder: str, count: int | None) -> None:
             )
 
 
-async def cancel_waiting(address: str, topic: str, message_ids: Sequence[str]) -> None:
+async def cancel_waiting(access: Access, topic: str, message_ids: Sequence[str]) -> None:
     """Cancel messages. Raises what a send raises."""
-    async with Client(address) as client:
+    async with Client(access.name_servers, **access.client_options()) as client:
         for message_id in message_ids:
             await cancel(client, topic, message_id)
 

@@ -10,7 +10,8 @@ from typing import IO
 import click
 
 from rocketmq_py.cli.access import Access, takes_access_beside_keys
-from rocketmq_py.cli.options import checked, parse_property, topic_option
+from rocketmq_py.cli.options import checked, parse_duration, parse_property, topic_option
+from rocketmq_py.names import check_topic
 
 
 @click.command
@@ -41,6 +42,18 @@ from rocketmq_py.cli.options import checked, parse_property, topic_option
     help="A property of the messages; may be repeated.",
 )
 @click.option(
+    "--delay",
+    metavar="TIME",
+    callback=checked(parse_duration),
+    help="Deliver the messages so much later: 250ms, 7.3s, 5m, 2h, 1d. Brokers older than 5.0 need a relay.",
+)
+@click.option(
+    "--delay-relay",
+    metavar="TOPIC",
+    callback=checked(check_topic),
+    help="The buffer topic of a relay, for brokers older than 5.0: see `rocketmq-py relay`.",
+)
+@click.option(
     "-c",
     "count",
     metavar="COUNT",
@@ -62,6 +75,8 @@ def send(
     tag: str,
     keys: tuple[str, ...],
     properties: tuple[tuple[str, str], ...],
+    delay: float | None,
+    delay_relay: str | None,
     count: int | None,
     oneway: bool,
     verbose: bool,
@@ -87,7 +102,11 @@ def send(
     from rocketmq_py.errors import InvalidMessageError
     from rocketmq_py.message import Message
 
-    make = partial(Message, topic, tags=tag, keys=" ".join(keys), properties=dict(properties))
+    if delay_relay is not None and delay is None:
+        raise click.UsageError("--delay-relay is for messages with --delay")
+    make = partial(
+        Message, topic, tags=tag, keys=" ".join(keys), properties=dict(properties), delay=delay or 0.0
+    )
     one = os.fsencode(body) if body is not None else file.read() if file is not None else None
     try:
         Message(topic, one if one is not None else b"?", tag, keys, dict(properties))
@@ -102,6 +121,8 @@ def send(
     # Not while somebody types the messages into the same terminal, nor between the lines of -v.
     typing = one is None and sys.stdin is not None and sys.stdin.isatty()
     show = not verbose and not typing and sys.stderr is not None and sys.stderr.isatty()
-    caught = run(lambda: send_all(access, make, bodies, tally, oneway=oneway, show=show))
+    caught = run(
+        lambda: send_all(access, make, bodies, tally, delay_relay=delay_relay, oneway=oneway, show=show)
+    )
     end_for_signal(caught)
     sys.exit(1 if tally.failed else 0)

@@ -26,6 +26,7 @@ async def send_all(
     bodies: Bodies,
     tally: Tally,
     *,
+    delay_relay: str | None = None,
     oneway: bool = False,
     show: bool = False,
 ) -> None:
@@ -36,6 +37,7 @@ async def send_all(
         make: returns the message for a body.
         bodies: what is sent.
         tally: where results are counted.
+        delay_relay: the buffer topic of a relay, for messages that have to wait; None for none.
         oneway: do not ask for results.
         show: keep a line on stderr, a terminal, that shows the progress.
 
@@ -51,7 +53,10 @@ async def send_all(
             if show:
                 nursery.start_soon(show_progress, sys.stderr, lambda: tally.sent, lambda: bodies.fraction)
             async with Producer(
-                access.name_servers, send_timeout=SEND_TIMEOUT, **access.client_options()
+                access.name_servers,
+                send_timeout=SEND_TIMEOUT,
+                delay_relay=delay_relay,
+                **access.client_options(),
             ) as producer:
                 await _send_each(producer, make, bodies, tally, oneway=oneway)
             complete = True

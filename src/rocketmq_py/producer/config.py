@@ -31,6 +31,13 @@ def _trace(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
             raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that nobody may send to")
 
 
+def _delay_relay(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{attribute.name} is {value!r}; it must be a topic or None")
+        check_topic(value)
+
+
 def _positive_or_none(instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None:
         positive(instance, attribute, value)
@@ -56,6 +63,9 @@ class ProducerConfig:
         compression: which bodies are compressed, and how; None for none.
         trace: True sends a record of each message to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own format, in the
             background; a text names another topic for them (enableMsgTrace, customizedTraceTopic).
+        delay_relay: the buffer topic of a relay (``rocketmq-py relay``), to which messages with an exact time
+            go that are for brokers older than 5.0; None is none. The message id of their SendResult is what
+            cancels them there.
         request_form: "V2" has short field names, "V1" is for brokers before 3.2 (sendSmartMsg).
         max_message_size: bytes of a body (maxMessageSize); brokers refuse more than 4 MiB by default.
         max_in_flight: pipelined sends that may be under way; further ones wait.
@@ -74,6 +84,7 @@ class ProducerConfig:
     )
     compression: Compression | None = attrs.field(factory=Compression)
     trace: bool | str = attrs.field(default=False, validator=_trace)
+    delay_relay: str | None = attrs.field(default=None, validator=_delay_relay)
     request_form: RequestForm = attrs.field(default="V2", validator=_request_form)
     max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=positive)
     max_in_flight: int = attrs.field(default=1024, validator=positive)
@@ -92,6 +103,7 @@ class ProducerOptions(ClientOptions, total=False):
     latency_faults: LatencyFaultPolicy | str | bool | None
     compression: Compression | None
     trace: bool | str
+    delay_relay: str | None
     request_form: RequestForm
     max_message_size: int
     max_in_flight: int

@@ -20,6 +20,7 @@ from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import BatchResults, split_batch
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
+from rocketmq_py.producer.delay_relay import DelayRelay
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
@@ -74,6 +75,9 @@ class Producer(Member):
         self._hooks = Hooks()
         admission = Admission(self.config.max_in_flight, self.config.max_in_flight_bytes)
         self._pipeline = Pipeline(self._sender, self._hooks, admission)
+        self._delay_relay: DelayRelay | None = None
+        if self.config.delay_relay is not None:
+            self._delay_relay = DelayRelay(self.config.delay_relay, self.client, self._sender.keeps_times)
         self._tracing: TraceDispatcher | None = None
         if self.config.trace:
             topic = TRACE_TOPIC if self.config.trace is True else self.config.trace
@@ -100,7 +104,8 @@ class Producer(Member):
             InvalidMessageError: no broker would take the message; nothing was sent.
             SendForbiddenError: a hook forbade it.
             TopicNotFoundError, NoQueueError, NameServerError: there is nowhere to send it.
-            UnsupportedByBrokerError: it has an exact time, and the broker is older than 5.0.
+            UnsupportedByBrokerError: it has an exact time, the broker is older than 5.0, and there is no
+                ``delay_relay``.
             BrokerError: the broker refused it. ConnectError, ConnectionLostError, RequestTimeoutError.
                 Their ``delivery`` says what is known: not sent, refused, or unknown.
             ClosedError: the producer is not open.
@@ -108,6 +113,8 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a request that was written may still be stored.
         """
         self._check_open()
+        if self._delay_relay is not None and message.is_timed:
+            message = await self._delay_relay.take(message, queue)
         retries = self.config.retries
         if not self._hooks.all:
             return await self._sender.deliver(self._builder.build(message, queue, timeout, retries))
@@ -133,11 +140,14 @@ class Producer(Member):
         ``timeout`` runs from when it has its place.
 
         Raises:
-            InvalidMessageError, SendForbiddenError, ClosedError: at once. All else is the PendingSend's.
+            InvalidMessageError, SendForbiddenError, ClosedError: at once. All else is the PendingSend's. With
+            ``delay_relay``, and an exact time, also what asking the brokers for their versions raises.
 
         When cancelled while it waits, the message is not sent.
         """
         self._check_open()
+        if self._delay_relay is not None and message.is_timed:
+            message = await self._delay_relay.take(message, queue)
         pending = PendingSend()
         if on_done is not None:
             pending.add_done_callback(on_done)
@@ -167,6 +177,8 @@ class Producer(Member):
         before that; there is one try. When cancelled, the message is not sent.
         """
         self._check_open()
+        if self._delay_relay is not None and message.is_timed:
+            message = await self._delay_relay.take(message, queue)
         if not self._hooks.all:
             await self._sender.send_oneway(self._builder.build(message, queue, None, 0))
             return

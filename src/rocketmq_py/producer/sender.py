@@ -353,8 +353,28 @@ class Sender:
         if _is_too_old(connection, request):
             raise UnsupportedByBrokerError(
                 f"{connection.address} is older than 5.0 and would deliver a message with an exact time at "
-                "once; use delay_level"
+                "once; use delay_level, or a relay (delay_relay)"
             )
+
+    async def keeps_times(self, topic: str) -> bool:
+        """Ask whether all brokers that messages of a topic may go to keep exact times (5.x).
+
+        Within ``send_timeout``. Raises what a send raises that finds no broker.
+        """
+        timeout = self._config.send_timeout
+        end = trio.current_time() + timeout
+        with trio.move_on_at(end) as waiting, _nothing_sent():
+            route = await self._client.routes.get(topic, for_sending=True)
+            for broker_name in dict.fromkeys(queue.broker_name for queue in route.write_queues):
+                address = self._client.brokers.channel(self._client.routes.broker_address(broker_name))
+                connection = await self._client.connections.get_before(address, end)
+                left = max(end - trio.current_time(), 0.0)
+                await self._client.heartbeats.ensure_heard(connection, timeout=left)
+                if connection.peer_version < FIRST_TIMER_VERSION:
+                    return False
+        if waiting.cancelled_caught:
+            raise RequestTimeoutError(self._client.name_servers.addresses, timeout, Delivery.NOT_SENT)
+        return True
 
     async def _wait_for_room(self, request: SendRequest, connection: Connection) -> None:
         end = request.end_of_try

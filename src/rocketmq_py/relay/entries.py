@@ -7,21 +7,17 @@ from typing import TypeAlias
 import attrs
 import msgspec
 
-from rocketmq_py.errors import ConfigurationError, InvalidMessageError, ProtocolError
+from rocketmq_py.errors import ConfigurationError, ProtocolError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.names import check_topic
-
-MAX_DELAY_SECONDS = 366 * 24 * 3600
-"""A year, which may be a leap year: no message waits longer."""
-
-TARGET = "RELAY_TOPIC"
-DUE = "RELAY_DUE_MS"
-MESSAGE_ID = "RELAY_MESSAGE_ID"
-"""On what a relay delivers: the id that the message had in the buffer topic, the same on every repeat."""
-
-_CANCEL = "RELAY_CANCEL"
-_PROGRESS = "RELAY_PROGRESS"
-_OWN = frozenset({TARGET, DUE, MESSAGE_ID, _CANCEL, _PROGRESS})
+from rocketmq_py.producer.delay_relay import (
+    CANCEL,
+    DUE,
+    MESSAGE_ID,
+    PROGRESS,
+    RELAY_PROPERTIES,
+    TARGET,
+)
 
 
 @attrs.frozen
@@ -93,42 +89,14 @@ class Progress:
 Entry: TypeAlias = Waiting | Cancellation | Progress
 
 
-def wait_in(buffer_topic: str, message: Message, due_ms: int) -> Message:
-    """Return the message for the buffer topic that has a relay deliver ``message`` at ``due_ms``.
-
-    Raises:
-        InvalidMessageError: it is for the buffer topic itself, or has a delay level.
-    """
-    if message.topic == buffer_topic:
-        raise InvalidMessageError(f"topic {buffer_topic!r} is the relay's own: name the topic to deliver to")
-    if message.delay_level:
-        raise InvalidMessageError(
-            "a delay level is the broker's affair: give delay or deliver_at_ms to a relay"
-        )
-    if reserved := _OWN.intersection(message.properties):
-        raise InvalidMessageError(
-            f"property {min(reserved)!r} is set by the relay itself; choose another name"
-        )
-    properties = {**message.properties, TARGET: message.topic, DUE: str(due_ms)}
-    return Message(
-        buffer_topic,
-        message.body,
-        message.tags,
-        message.keys,
-        properties,
-        flag=message.flag,
-        wait_store_ok=message.wait_store_ok,
-    )
-
-
 def cancel_in(buffer_topic: str, message_id: str) -> Message:
     """Return the message that cancels one which waits. It has to go to each queue of the buffer topic."""
-    return Message(buffer_topic, b"\0", properties={_CANCEL: message_id})
+    return Message(buffer_topic, b"\0", properties={CANCEL: message_id})
 
 
 def progress_in(buffer_topic: str, progress: Progress) -> Message:
     """Return the message that tells later owners of a buffer queue how far this one has come."""
-    return Message(buffer_topic, b"\0", properties={_PROGRESS: f"{progress.offset} {progress.due_ms}"})
+    return Message(buffer_topic, b"\0", properties={PROGRESS: f"{progress.offset} {progress.due_ms}"})
 
 
 def read_entry(message: ReceivedMessage) -> Entry:
@@ -140,10 +108,10 @@ def read_entry(message: ReceivedMessage) -> Entry:
     try:
         if message.corruption is not None:
             raise ProtocolError(str(message.corruption))
-        if _CANCEL in properties:
-            return Cancellation(properties[_CANCEL])
-        if _PROGRESS in properties:
-            offset, due = properties[_PROGRESS].split()
+        if CANCEL in properties:
+            return Cancellation(properties[CANCEL])
+        if PROGRESS in properties:
+            offset, due = properties[PROGRESS].split()
             return Progress(_time_or_offset(offset), _time_or_offset(due))
         return Waiting(
             message.message_id,
@@ -153,7 +121,7 @@ def read_entry(message: ReceivedMessage) -> Entry:
             message.tags,
             " ".join(message.keys),
             message.flag,
-            {name: value for name, value in message.user_properties.items() if name not in _OWN},
+            {name: value for name, value in message.user_properties.items() if name not in RELAY_PROPERTIES},
         )
     except (KeyError, ValueError, ConfigurationError) as error:
         raise ProtocolError(

@@ -177,7 +177,7 @@ class Relay(Member):
     async def _read(self, nursery: trio.Nursery) -> None:
         while True:
             await self._follow_assignment(nursery)
-            messages = await self._consumer.poll(max=READ_AT_ONCE, timeout=POLL_SECONDS)
+            messages = await self._consumer.poll(max_messages=READ_AT_ONCE, timeout=POLL_SECONDS)
             read: defaultdict[_Queue, list[ReceivedMessage]] = defaultdict(list)
             for message in messages:
                 # What came before the queue was sought is read again from there.
