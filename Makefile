@@ -30,7 +30,7 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 
 test: check check-spark other-pythons in-containers real  ## All tests, with real brokers wherever they can be had
 
-check: lint types unit  ## Lint, types, unit and embedded-broker tests: a minute
+check: lint types unit  ## Lint, types, unit and embedded-broker tests: three minutes
 
 lint: .venv/installed
 	$(BIN)/ruff check .

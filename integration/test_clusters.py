@@ -143,6 +143,7 @@ def test_a_broker_whose_port_is_taken_gets_another(monkeypatch: pytest.MonkeyPat
 
 
 def test_without_docker_and_java_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROCKETMQ_CLUSTERS", raising=False)
     monkeypatch.setattr(containers, "engine_answers", lambda: False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ClusterUnavailableError, match="no Docker engine answers; java is not on the PATH"):
