@@ -100,6 +100,7 @@ class Relay(Member):
         self._changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
+        self._is_run = False
 
     async def run(self) -> None:
         """Return when the relay is closed.
@@ -109,6 +110,7 @@ class Relay(Member):
         is closed.
         """
         self._check_open()
+        self._is_run = True
         await self._stopped.wait()
         if self._failure is not None:
             raise self._failure
@@ -169,7 +171,8 @@ class Relay(Member):
             # Nothing is read or delivered any more; what the store has is safe, and all else is read again.
             error = next(_leaves(group))
             self._failure = StoreError(f"{self.config.store}: {error}")
-            logger.error("%s", self._failure)
+            if not self._is_run:  # else who runs it is told
+                logger.error("%s", self._failure)
         finally:
             self._stopped.set()
             self._reading_ended.set()
