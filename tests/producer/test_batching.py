@@ -21,6 +21,7 @@ from rocketmq_py.errors import (
     InvalidMessageError,
     MessageRefusedError,
     MessageTooLargeError,
+    NoQueueError,
     SendForbiddenError,
     TopicNotFoundError,
 )
@@ -588,3 +589,11 @@ async def test_opening_and_leaving_may_be_cancelled_at_each_await(broker: Embedd
         assert all(one.done and one.error is None for one in accepted), "leaving sends what was accepted"
 
     assert await cancel_at_each_await(use, check) >= 3
+
+
+async def test_a_selector_is_not_asked_to_choose_among_no_queues() -> None:
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        await client.brokers.create_topic(broker.broker_address, "T", queues=2, perm=4)
+        async with client.batching_producer("g") as producer:
+            with pytest.raises(NoQueueError, match="topic 'T' has no queue that may be written to"):
+                await producer.send(Message("T", b"x"), queue=SelectByHash("k"))

@@ -8,7 +8,6 @@ from rocketmq_py.protocol.trace import (
     ConsumeStartTrace,
     EndTransactionTrace,
     PublishTrace,
-    RecallTrace,
     TracedType,
     TraceRecord,
     encode_record,
@@ -53,10 +52,6 @@ CASES: list[tuple[TraceRecord, str]] = [
         ),
         "EndTransaction|1|R|g|T|ID1|||h:1|2|TX|COMMIT_MESSAGE|true",
     ),
-    (
-        RecallTrace(timestamp_ms=1, region="R", group="g", topic="T", message_id="ID1", success=True),
-        "Recall|1|R|g|T|ID1|true",
-    ),
 ]  # fmt: skip
 
 
@@ -69,6 +64,6 @@ def test_a_record_is_what_java_writes(record: TraceRecord, text: str) -> None:
 def test_records_follow_one_another_and_share_their_keys() -> None:
     body = "".join(encode_record(record) for record, _ in CASES).encode()
     assert [fields[0] for fields in read_records(body)] == [
-        "Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall",
+        "Pub", "SubBefore", "SubAfter", "EndTransaction",
     ]  # fmt: skip
     assert keys_of(record for record, _ in CASES) == ["ID1", "k1", "k2", "k"]

@@ -20,6 +20,7 @@ from rocketmq_py.errors import (
     InvalidMessageError,
     MessageRefusedError,
     MessageTooLargeError,
+    NoQueueError,
     RocketMQError,
     SendForbiddenError,
 )
@@ -288,7 +289,12 @@ class BatchingProducer(Lifespan):
                 raise InvalidMessageError(
                     f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
                 )
-            queue = queue(await self.producer.queues(message.topic), message)
+            queues = await self.producer.queues(message.topic)
+            if not queues:
+                raise NoQueueError(
+                    f"topic {message.topic!r} has no queue that may be written to and has a master"
+                )
+            queue = queue(queues, message)
         if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
             raise InvalidMessageError(f"queue {queue} is not one of topic {message.topic!r}")
         return queue

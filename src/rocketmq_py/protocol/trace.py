@@ -191,39 +191,7 @@ class EndTransactionTrace:
         )  # fmt: skip
 
 
-@attrs.frozen(kw_only=True)
-class RecallTrace:
-    """A timed message was taken back. Java: the ``Recall`` record of 5.x.
-
-    Attributes:
-        timestamp_ms: when, epoch milliseconds.
-        region: the broker's region.
-        group: the producer group.
-        topic: the message's topic.
-        message_id: the id that its sender gave it.
-        success: whether the broker did it.
-        keys: always empty: a recall does not know them.
-    """
-
-    timestamp_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    success: bool
-    keys: str = ""
-
-    def fields(self) -> tuple[object, ...]:
-        """Return what stands in the record."""
-        return (
-            "Recall", self.timestamp_ms, self.region, self.group, self.topic, self.message_id,
-            _boolean(self.success),
-        )  # fmt: skip
-
-
-TraceRecord: TypeAlias = (
-    PublishTrace | ConsumeStartTrace | ConsumeEndTrace | EndTransactionTrace | RecallTrace
-)
+TraceRecord: TypeAlias = PublishTrace | ConsumeStartTrace | ConsumeEndTrace | EndTransactionTrace
 
 
 def encode_record(record: TraceRecord) -> str:
