@@ -19,7 +19,7 @@ from rocketmq_py.protocol.bodies import (
 )
 
 DRAIN_SHARE = 0.5
-COMMIT_SHARE = 0.2
+COMMIT_SHARE = 0.3
 UNREGISTER_SHARE = 0.15
 """Parts of ``close_timeout``: for the handlers that are running, for commits, and for telling the brokers.
 What is left is for trace records, and for the client, which closes after the consumer."""

@@ -32,7 +32,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
     """Hands out each queue's messages one after the other. Java: ``ConsumeMessageOrderlyService``.
 
     While messages of a queue are handled, or it rests after a failure, nothing else of it is handed out; nor
-    when its lock is not buffer. What fails is handed out again before what follows it.
+    when its lock is not held. What fails is handed out again before what follows it.
 
     Args:
         nursery: where workers run.
