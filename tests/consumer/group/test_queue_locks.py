@@ -288,6 +288,19 @@ async def test_what_is_given_back_just_as_it_is_asked_for_does_not_stay_with_the
     assert {"lock", "unlock"} in kinds
 
 
+async def test_who_is_cancelled_already_asks_for_no_lock(jumping_clock: trio.testing.MockClock) -> None:
+    # A loop was woken, to take a queue up again, and dropped before it ran: nobody would release the lock.
+    broker = Broker()
+    lock = Noted(queue(1))
+    async with locking(broker) as (locks, _):
+        with trio.CancelScope() as dropped:
+            dropped.cancel()
+            await locks.acquire(lock)
+        await trio.sleep(2 * LOCK_INTERVAL)
+    assert broker.asked == []
+    assert not lock.is_held
+
+
 async def test_what_is_to_be_given_back_is_not_renewed(jumping_clock: trio.testing.MockClock) -> None:
     broker = Broker()
     lock = Noted(queue(0))

@@ -154,6 +154,8 @@ class QueueLocks:
 
     async def acquire(self, lock: Lock) -> None:
         """Wait until the lock is held. From then on it is kept, until it is released."""
+        # Whose queue was given up before this ran shall not ask: nobody would release what it gets.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._locks[lock.queue] = lock
         if not lock.is_held:
             lock.ask_at = trio.current_time() + GATHER_SECONDS

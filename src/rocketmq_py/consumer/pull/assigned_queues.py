@@ -198,10 +198,7 @@ class AssignedQueues:
         self.note_offsets()
         loops = [*self, *self._leaving.values()]
         overtaking = [
-            loop.asked_at
-            for loop in loops
-            # In order the lock would be kept from others meanwhile.
-            if loop.lock is None and loop.carried is not None and loop.carried != loop.safe_offset
+            loop.asked_at for loop in loops if loop.carried is not None and loop.carried != loop.safe_offset
         ]
         for loop in loops:
             loop.drop()
