@@ -1,9 +1,9 @@
-"""Only some messages of a topic: by their tags, or by a SQL92 condition on their properties.
+"""Only some messages of a topic: by their tags, or by a SQL filter on their properties.
 
     python examples/filters.py [NAMESRV]
 
 NAMESRV is ``host:port`` of a name server; without it NAMESRV_ADDR is taken from the environment, else
-127.0.0.1:9876. Brokers evaluate conditions if they are set up with ``enablePropertyFilter=true``.
+127.0.0.1:9876. Brokers evaluate SQL filters if they are set up with ``enablePropertyFilter=true``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import trio
 
 from rocketmq_py import Client, Message, Start
-from rocketmq_py.errors import ConditionRefusedError
+from rocketmq_py.errors import SqlFilterRefusedError
 
 TOPIC = "FiltersTest"
 
@@ -28,7 +28,7 @@ async def send(client: Client) -> None:
 
 
 async def read(client: Client, tags: str = "*", *, sql: str | None = None) -> list[int]:
-    """Read what there is; ``subscribe`` of all consumers takes tags and conditions in the same way."""
+    """Read what there is; ``subscribe`` of all consumers takes tags and SQL filters in the same way."""
     async with (
         client.reader() as reader,
         reader.open(TOPIC, tags, sql=sql, start=Start.BEGINNING, stop_at_end=True) as messages,
@@ -37,13 +37,13 @@ async def read(client: Client, tags: str = "*", *, sql: str | None = None) -> li
 
 
 async def consume(client: Client) -> None:
-    """Subscribe with a condition that brokers refuse, then with a better one."""
+    """Subscribe with a SQL filter that brokers refuse, then with a better one."""
     async with client.lite_pull_consumer("examples-filters") as consumer:
         consumer.subscribe(TOPIC, sql="size >")
         try:
             await consumer.poll()
-        except ConditionRefusedError as error:
-            print(f"refused: {error.condition}")
+        except SqlFilterRefusedError as error:
+            print(f"refused: {error.sql}")
         await consumer.check_sql(TOPIC, "size > 5")
         consumer.subscribe(TOPIC, sql="size > 5")
         print("accepted: size > 5")
@@ -54,7 +54,7 @@ async def main(address: str | None) -> None:
     async with Client(address) as client:
         await send(client)
         print("by tags:", await read(client, "FR || IT"))
-        print("by a condition:", await read(client, sql="size BETWEEN 5 AND 8 OR TAGS = 'FR' AND size > 15"))
+        print("by a SQL filter:", await read(client, sql="size BETWEEN 5 AND 8 OR TAGS = 'FR' AND size > 15"))
         await consume(client)
 
 

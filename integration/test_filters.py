@@ -13,7 +13,7 @@ from integration.clusters.cluster import Cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import java_peer
 from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, Start
-from rocketmq_py.errors import ConditionRefusedError
+from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import create_topic
 
 PATIENCE = 60
@@ -30,14 +30,14 @@ async def test_a_broker_that_is_not_set_up_for_conditions(
         await create_topic(client, unique, queues=4)
         async with client.push_consumer(unique) as consumer:
             consumer.subscribe(unique, sql=CONDITION)
-            with pytest.raises(ConditionRefusedError, match=why):
+            with pytest.raises(SqlFilterRefusedError, match=why):
                 await consumer.run(lambda _: None)
         async with client.lite_pull_consumer(f"{unique}-pull") as lite_pull:
             lite_pull.subscribe(unique, sql=CONDITION)
-            with pytest.raises(ConditionRefusedError, match=why):
+            with pytest.raises(SqlFilterRefusedError, match=why):
                 await lite_pull.poll(timeout=PATIENCE)
         async with client.reader() as reader:
-            with pytest.raises(ConditionRefusedError, match=why):
+            with pytest.raises(SqlFilterRefusedError, match=why):
                 async with reader.open(unique, sql=CONDITION, start=Start.BEGINNING):
                     raise AssertionError("not reached")
 

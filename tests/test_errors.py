@@ -22,7 +22,7 @@ from rocketmq_py.errors import (
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "retriable", "spoils_route"),
+    ("code", "kind", "retriable", "invalidates_route"),
     [
         (ResponseCode.SYSTEM_ERROR, RetriableBrokerError, True, False),
         (ResponseCode.SYSTEM_BUSY, BrokerBusyError, True, False),
@@ -37,11 +37,11 @@ from rocketmq_py.errors import (
     ],
 )
 def test_a_code_says_what_may_be_done_about_it(
-    code: int, kind: type[BrokerError], retriable: bool, spoils_route: bool
+    code: int, kind: type[BrokerError], retriable: bool, invalidates_route: bool
 ) -> None:
     error = BrokerError.from_answer(code, "why", "127.0.0.1:1")
     assert type(error) is kind
-    assert (error.retriable, error.spoils_route) == (retriable, spoils_route)
+    assert (error.retriable, error.invalidates_route) == (retriable, invalidates_route)
     assert error.delivery is Delivery.REFUSED
     assert str(error) == f"127.0.0.1:1 answered {response_name(code)} ({code}): why"
 
@@ -75,7 +75,7 @@ _PLACE = "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPer
 def test_brokers_of_both_kinds_deny_access_with_one_error(code: int, remark: str, reason: str) -> None:
     error = BrokerError.from_answer(code, remark, "a:1")
     assert type(error) is AccessDeniedError
-    assert (error.retriable, error.spoils_route, error.delivery) == (False, False, Delivery.REFUSED)
+    assert (error.retriable, error.invalidates_route, error.delivery) == (False, False, Delivery.REFUSED)
     assert str(error).startswith(f"a:1 denies access: {reason}; check the client's credentials")
     assert (error.code, error.remark) == (code, remark)
 
@@ -136,7 +136,7 @@ def test_words_of_peers_are_bounded_in_texts() -> None:
             assert len(str(error)) < 800
             assert f"({len(words)} characters)" in str(error)
             assert error.remark == words
-    refused = errors.ConditionRefusedError("T", "a > 1", ResponseCode.SYSTEM_ERROR, flood, "a:1")
+    refused = errors.SqlFilterRefusedError("T", "a > 1", ResponseCode.SYSTEM_ERROR, flood, "a:1")
     assert len(str(refused)) < 800
     assert errors.one_line("a\n b") == "a b"
     assert errors.one_line("x" * 500) == "x" * 500

@@ -138,7 +138,7 @@ async def test_lite_pull(address: str) -> None:
 async def test_filters(address: str) -> None:
     assert await example("filters.py", address) == [
         "by tags: [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]",
-        "by a condition: [5, 6, 7, 8, 17, 19]",
+        "by a SQL filter: [5, 6, 7, 8, 17, 19]",
         "refused: size >",
         "accepted: size > 5",
     ]

@@ -3,7 +3,7 @@
 What a retry loop wants to know is data on the class, so that nobody has to list classes:
 
 - ``retriable``: another broker, or the same one later, may well accept the same request.
-- ``spoils_route``: the route that led here is out of date and is asked for again at once.
+- ``invalidates_route``: the route that led here is out of date and is asked for again at once.
 - ``delivery``: what is known about the message of a failed send (see :class:`Delivery`).
 """
 
@@ -35,7 +35,7 @@ class RocketMQError(Exception):
     """The root of the tree: ``except RocketMQError`` catches all that this library raises on purpose."""
 
     retriable: ClassVar[bool] = False
-    spoils_route: ClassVar[bool] = False
+    invalidates_route: ClassVar[bool] = False
     delivery: Delivery = Delivery.NOT_SENT
 
 
@@ -107,7 +107,7 @@ class ConnectError(RocketMQError):
     """No connection could be made to a name server or broker."""
 
     retriable = True
-    spoils_route = True
+    invalidates_route = True
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"cannot connect to {address}: {reason}")
@@ -123,7 +123,7 @@ class ConnectionLostError(RocketMQError):
     """The connection broke while a request was waiting; ``delivery`` says whether it had been written."""
 
     retriable = True
-    spoils_route = True
+    invalidates_route = True
 
     def __init__(self, address: str, reason: str, delivery: Delivery = Delivery.UNKNOWN) -> None:
         super().__init__(f"connection to {address} lost: {reason}")
@@ -141,7 +141,7 @@ class RequestTimeoutError(RocketMQError, TimeoutError):
     """No answer came in time; ``delivery`` says whether the request had been written."""
 
     retriable = True
-    spoils_route = True
+    invalidates_route = True
 
     def __init__(self, address: str, timeout: float, delivery: Delivery = Delivery.UNKNOWN) -> None:
         super().__init__(f"no answer from {address} within {_rounded(timeout)} s")
@@ -238,7 +238,7 @@ class SomeBrokersFailedError(RocketMQError):
 class NoQueueError(RocketMQError):
     """The topic has a route, but no queue of it can serve this: no permission, or no broker is up."""
 
-    spoils_route = True
+    invalidates_route = True
 
 
 class QueueGoneError(NoQueueError):
@@ -342,7 +342,7 @@ class BrokerBusyError(RetriableBrokerError):
 class BrokerTopicError(RetriableBrokerError):
     """The broker does not know this topic (TOPIC_NOT_EXIST): the route is out of date."""
 
-    spoils_route = True
+    invalidates_route = True
 
 
 class NoPermissionError(BrokerTopicError):
@@ -372,22 +372,22 @@ class SubscriptionError(BrokerError):
     """The broker cannot use the subscription: a filter it cannot parse, or one it has not got yet."""
 
 
-class ConditionRefusedError(SubscriptionError):
-    """A broker does not accept a SQL92 condition: it cannot read it, or filters by no conditions at all.
+class SqlFilterRefusedError(SubscriptionError):
+    """A broker does not accept a SQL filter: it cannot read it, or filters by no properties at all.
 
     Attributes:
         topic: the topic that was subscribed.
-        condition: the condition.
+        sql: the SQL filter.
     """
 
-    def __init__(self, topic: str, condition: str, code: int, remark: str | None, address: str) -> None:
+    def __init__(self, topic: str, sql: str, code: int, remark: str | None, address: str) -> None:
         super().__init__(code, remark, address)
         reason = one_line(remark)
         if code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
             reason = f"{reason.removesuffix('.')}; set enablePropertyFilter=true on the broker"
-        self.args = (f"{address} refuses the condition {condition!r} on topic {topic!r}: {reason}",)
+        self.args = (f"{address} refuses the SQL filter {sql!r} on topic {topic!r}: {reason}",)
         self.topic = topic
-        self.condition = condition
+        self.sql = sql
 
 
 _ACCESS_WORDS: Mapping[int, re.Pattern[str]] = {

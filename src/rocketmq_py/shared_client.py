@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from rocketmq_py import client as core
 from rocketmq_py.admin import Admin
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import (
     AssignmentListener,
     LitePullConsumer,
@@ -33,7 +33,7 @@ from rocketmq_py.producer import (
 )
 
 
-class Client(ClientInstance):
+class Client(core.Client):
     """Connections, routes and heartbeats of one cluster, shared by what is opened from it.
 
     ::

@@ -1,4 +1,4 @@
-"""SQL92 conditions, and which messages they let through: a table that all brokers must agree with."""
+"""SQL filters, and which messages they let through: a table that all brokers must agree with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers that get what a SQL92 condition is true of, and conditions that brokers refuse."""
+"""Consumers that get what a SQL filter is true of, and conditions that brokers refuse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocketmq_py import (
     Suspend,
 )
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.errors import ConditionRefusedError
+from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, until_readable
 
@@ -159,7 +159,7 @@ async def test_a_condition_may_be_changed_while_the_consumer_runs(
 
 def why(cluster: ClusterUnderTest) -> str:
     """Return what the cluster says against WRONG; see test_sql92.py for all of it."""
-    return re.escape(f"refuses the condition {WRONG!r} on topic ") + ".*: .*" + re.escape(REASON)
+    return re.escape(f"refuses the SQL filter {WRONG!r} on topic ") + ".*: .*" + re.escape(REASON)
 
 
 async def test_a_push_consumer_is_refused_before_it_joins(
@@ -169,11 +169,11 @@ async def test_a_push_consumer_is_refused_before_it_joins(
     async with push(client, unique) as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
-            with pytest.raises(ConditionRefusedError, match=why(cluster)) as raised:
+            with pytest.raises(SqlFilterRefusedError, match=why(cluster)) as raised:
                 await consumer.run(collector)
-            assert (raised.value.topic, raised.value.condition) == (topic, WRONG)
+            assert (raised.value.topic, raised.value.sql) == (topic, WRONG)
         assert not client.heartbeats.has_consumer(unique)
-        with pytest.raises(ConditionRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             await consumer.check_sql(topic, WRONG)
         await consumer.check_sql(topic, CONDITION)
         consumer.subscribe(topic, sql=CONDITION)
@@ -198,7 +198,7 @@ async def test_a_running_push_consumer_ends_when_a_condition_is_refused(
             consumer.subscribe(topic, sql=WRONG)
 
         nursery.start_soon(change)
-        with trio.fail_after(PATIENCE), pytest.raises(ConditionRefusedError, match=why(cluster)):
+        with trio.fail_after(PATIENCE), pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             await consumer.run(collector)
         assert not client.heartbeats.has_consumer(unique)
 
@@ -210,14 +210,14 @@ async def test_a_lite_pull_consumer_is_refused_when_it_polls(
     async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
-            with pytest.raises(ConditionRefusedError, match=why(cluster)):
+            with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
                 await consumer.poll(timeout=PATIENCE)
         consumer.subscribe(topic, sql=CONDITION)
         numbers: set[int] = set()
         with trio.fail_after(PATIENCE):
             while numbers != {10, 11}:
                 numbers |= {int(message.body) for message in await consumer.poll(timeout=1)}
-        with pytest.raises(ConditionRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             await consumer.check_sql(topic, WRONG)
 
 
@@ -227,7 +227,7 @@ async def test_a_lite_pull_consumer_with_queues_assigned_is_refused_at_once(
     await fill(client, topic, range(9, 12))
     async with client.lite_pull_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
         queues = await consumer.queues(topic)
-        with pytest.raises(ConditionRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             await consumer.assign(queues, sql=WRONG)
         assert consumer.assignment == []
         await consumer.assign(queues, sql=CONDITION)
@@ -243,11 +243,11 @@ async def test_a_reader_is_refused_when_it_begins(
     await fill(client, topic, range(8, 12))
     await until_readable(client, topic, count=4)
     async with client.reader() as reader:
-        with pytest.raises(ConditionRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             async with reader.open(topic, sql=WRONG):
                 raise AssertionError("not reached")
         queues = list(await reader.offsets(topic))
-        with pytest.raises(ConditionRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             [message async for message in reader.range(queues[0], sql=WRONG)]
         async with reader.open(topic, sql=CONDITION, start=Start.BEGINNING, stop_at_end=True) as messages:
             assert {int(message.body) async for message in messages} == {10, 11}
@@ -265,7 +265,7 @@ async def test_a_pop_consumer_is_refused_when_it_receives(
     async with client.pop_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic, sql=WRONG)
         for _ in range(2):
-            with pytest.raises(ConditionRefusedError, match=why(cluster)):
+            with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
                 await consumer.receive()
         consumer.subscribe(topic, sql=CONDITION)
         numbers: set[int] = set()
@@ -274,7 +274,7 @@ async def test_a_pop_consumer_is_refused_when_it_receives(
                 messages = await consumer.receive(wait=1)
                 numbers |= {int(message.body) for message in messages}
                 await consumer.ack(*messages)
-        with pytest.raises(ConditionRefusedError, match=why(cluster)):
+        with pytest.raises(SqlFilterRefusedError, match=why(cluster)):
             await consumer.check_sql(topic, WRONG)
 
 
@@ -287,6 +287,6 @@ async def test_a_broker_that_is_not_set_up_for_conditions() -> None:
         await create_topic(client, "T", queues=1)
         consumer.subscribe("T", sql=CONDITION)
         with pytest.raises(
-            ConditionRefusedError, match=r"does not support .* by SQL92; set enablePropertyFilter=true"
+            SqlFilterRefusedError, match=r"does not support .* by SQL92; set enablePropertyFilter=true"
         ):
             await consumer.run(Collector())

@@ -224,7 +224,7 @@ async def test_statistics_say_how_far_a_consumer_is(
                 await trio.sleep(0.05)
         await until(lambda: consumer.statistics.lag == 0)
         statistics = consumer.statistics
-        assert (statistics.in_flight, statistics.failed, statistics.given_back) == (0, 0, 0)
+        assert (statistics.in_flight, statistics.failed, statistics.sent_back) == (0, 0, 0)
         assert sum(each.end or 0 for queue, each in statistics.queues.items() if queue.topic == topic) == 8
         assert statistics.topics[topic].pull_seconds > 0
         assert f"{topic}: pulled 8" in str(statistics)

@@ -1,4 +1,4 @@
-"""What SQL92 conditions mean, to the embedded broker and to real ones."""
+"""What SQL filters mean, to the embedded broker and to real ones."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
@@ -55,7 +55,7 @@ async def test_all_but_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
     )
     async with (
         with_vip_channel() as (cluster, vip),
-        ClientInstance(cluster.address, vip_channel=True) as client,
+        Client(cluster.address, vip_channel=True) as client,
     ):
         broker = cluster.brokers["broker-a"]
         await client.routes.get("T")
@@ -77,7 +77,7 @@ async def test_all_but_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
 
 
 async def test_without_a_vip_channel_all_go_to_the_broker_itself() -> None:
-    async with with_vip_channel() as (cluster, vip), ClientInstance(cluster.address) as client:
+    async with with_vip_channel() as (cluster, vip), Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         await client.routes.get("T")
         assert client.brokers.channel(broker.address) == broker.address
@@ -88,7 +88,7 @@ async def test_without_a_vip_channel_all_go_to_the_broker_itself() -> None:
 async def test_names_in_requests_are_those_on_the_wire() -> None:
     async with (
         scripted_cluster(say_7, topics=["ns%T"]) as cluster,
-        ClientInstance(cluster.address, namespace="ns") as client,
+        Client(cluster.address, namespace="ns") as client,
     ):
         broker = cluster.brokers["broker-a"]
         await client.routes.get("T")

@@ -8,7 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from rocketmq_py.client import ClientConfig, ClientInstance, ClientOptions
+from rocketmq_py import Client
+from rocketmq_py.client import ClientConfig, ClientOptions
 from rocketmq_py.client.config import check_timeout, field_names, name_servers
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.credentials import Credentials
@@ -84,13 +85,13 @@ def test_the_own_address_is_the_one_towards_the_peer() -> None:
 )
 def test_what_an_option_cannot_be(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text) as caught:
-        ClientInstance(**options)
+        Client(**options)
     assert "the-secret" not in str(caught.value)
 
 
 def test_a_unit_ends_the_clients_id() -> None:
-    assert ClientInstance(unit_name="blue").client_id.endswith("@blue")
-    assert ClientInstance().client_id.count("@") == 1
+    assert Client(unit_name="blue").client_id.endswith("@blue")
+    assert Client().client_id.count("@") == 1
 
 
 def test_settings_show_no_secret() -> None:
@@ -101,7 +102,7 @@ def test_settings_show_no_secret() -> None:
 
 def test_a_wrong_address_fails_where_it_is_written() -> None:
     with pytest.raises(ConfigurationError, match="is not host:port"):
-        ClientInstance("localhost")
+        Client("localhost")
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 3, 0.5, math.inf])
@@ -128,7 +129,7 @@ def test_a_constructor_takes_config_objects_as_well_as_their_fields() -> None:
     producer = Producer("a:1", ClientConfig(request_timeout=1.0), shared, send_timeout=9.0, vip_channel=True)
     assert producer.config == ProducerConfig(retries=5, group="orders", send_timeout=9.0)
     assert producer.client.config == ClientConfig(request_timeout=1.0, vip_channel=True)
-    assert ClientInstance("a:1", ClientConfig(unit_mode=True)).config.unit_mode
+    assert Client("a:1", ClientConfig(unit_mode=True)).config.unit_mode
     batching = BatchingProducer("a:1", BatchingConfig(linger=1.0), shared, max_batch_messages=5)
     assert batching.config == BatchingConfig(linger=1.0, max_batch_messages=5)
     assert batching.producer.config == shared

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trustme
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.client.discovery import MAX_ANSWER_SIZE, Discovery
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting import TLS
@@ -208,7 +208,7 @@ async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
 )
 def test_a_wrong_url_fails_where_it_is_written(url: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason) as caught:
-        ClientInstance(url)
+        Client(url)
     assert "hush" not in str(caught.value)
 
 
@@ -217,7 +217,7 @@ async def test_a_client_finds_its_name_servers_by_url_and_follows_them() -> None
         scripted_cluster(store) as one,
         scripted_cluster(store) as other,
         web_server(page(one.address), page(other.address)) as server,
-        ClientInstance(server.url, name_server_refresh_interval=0.05) as client,
+        Client(server.url, name_server_refresh_interval=0.05) as client,
     ):
         assert client.name_servers.addresses == server.url
         assert not server.paths, "nothing is asked before it is needed"
@@ -238,7 +238,7 @@ async def test_name_servers_that_stay_keep_their_connection() -> None:
         more = f"{cluster.address};127.0.0.1:1"
         async with (
             web_server(page(cluster.address), page(more)) as server,
-            ClientInstance(server.url, name_server_refresh_interval=0.05) as client,
+            Client(server.url, name_server_refresh_interval=0.05) as client,
         ):
             await client.routes.get("T")
             (before,) = client.connections.open_connections()
@@ -256,7 +256,7 @@ async def test_a_url_that_fails_later_keeps_the_old_name_servers(
     async with (
         scripted_cluster(store) as cluster,
         web_server(page(cluster.address), bad) as server,
-        ClientInstance(server.url, name_server_refresh_interval=0.05) as client,
+        Client(server.url, name_server_refresh_interval=0.05) as client,
     ):
         await client.routes.get("T")
         with caplog.at_level(logging.WARNING), trio.fail_after(10):
@@ -271,7 +271,7 @@ async def test_a_url_that_fails_at_first_is_asked_again_when_needed() -> None:
     async with (
         scripted_cluster(store) as cluster,
         web_server(page("", "503 Busy"), page(cluster.address)) as server,
-        ClientInstance(server.url) as client,
+        Client(server.url) as client,
     ):
         with pytest.raises(NameServerError, match=f"{server.url} does not name them: it answered 503"):
             await client.routes.get("T")
@@ -289,7 +289,7 @@ async def test_many_who_ask_share_a_question_and_its_failure(monkeypatch: pytest
         with pytest.raises(NameServerError, match="it answered 503"):
             await client.name_servers.cluster_info()
 
-    async with web_server(page("", "503 Busy")) as server, ClientInstance(server.url) as client:
+    async with web_server(page("", "503 Busy")) as server, Client(server.url) as client:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(ask)
@@ -300,7 +300,7 @@ async def test_a_cancelled_question_leaves_the_next_one_alone() -> None:
     async with (
         scripted_cluster(store) as cluster,
         web_server(HANG, page(cluster.address)) as server,
-        ClientInstance(server.url, request_timeout=1) as client,
+        Client(server.url, request_timeout=1) as client,
     ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.routes.get, "T")
@@ -312,7 +312,7 @@ async def test_a_cancelled_question_leaves_the_next_one_alone() -> None:
 async def test_the_environment_may_name_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted_cluster(store) as cluster, web_server(page(cluster.address)) as server:
         monkeypatch.setenv("NAMESRV_ADDR", server.url)
-        async with ClientInstance(unit_name="blue") as client:
+        async with Client(unit_name="blue") as client:
             assert (await client.routes.get("T")).write_queues
             assert client.client_id.endswith("@blue")
         assert server.paths == ["/rocketmq/nsaddr-blue?nofix=1"]

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.bodies import ConsumerData, SubscriptionData
@@ -45,7 +45,7 @@ async def until_asked(server: ScriptedServer, code: int, count: int = 1) -> None
 async def test_every_broker_in_use_hears_of_every_group_every_30_s(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with scripted_cluster(store, store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_producer("p")
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
         await trio.sleep(100)
@@ -66,7 +66,7 @@ async def test_groups_and_topics_are_named_as_on_the_wire() -> None:
     )
     async with (
         scripted_cluster(store, topics=["ns%T"]) as cluster,
-        ClientInstance(cluster.address, namespace="ns", unit_mode=True) as client,
+        Client(cluster.address, namespace="ns", unit_mode=True) as client,
     ):
         broker = cluster.brokers["broker-a"]
         noticed = trio.Event()
@@ -93,7 +93,7 @@ async def test_groups_and_topics_are_named_as_on_the_wire() -> None:
 
 
 async def test_leave_is_taken_of_a_group_when_its_last_producer_goes() -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         client.heartbeats.add_producer("p")
         client.heartbeats.add_producer("p")
@@ -109,7 +109,7 @@ async def test_leave_is_taken_of_a_group_when_its_last_producer_goes() -> None:
 async def test_a_broker_that_does_not_answer_holds_up_no_other(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with scripted_cluster(ignore, store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(ignore, store) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_producer("p")
         await client.routes.get("T")
         start = trio.current_time()
@@ -119,7 +119,7 @@ async def test_a_broker_that_does_not_answer_holds_up_no_other(
 
 
 async def test_brokers_tell_of_changed_members() -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         changed: list[str] = []
         client.on_members_changed("c", lambda: changed.append("c"))
@@ -141,7 +141,7 @@ async def test_brokers_tell_of_changed_members() -> None:
 async def test_a_connection_that_was_introduced_by_itself_is_kept_alive(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_producer("p")
         server = cluster.brokers["broker-a"]
         connection = await client.connections.get(server.address)  # in no route: as the VIP channel is
@@ -154,7 +154,7 @@ async def test_a_broker_hears_of_all_groups_at_once_over_the_connection_that_fol
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     """It has forgotten a client with its connection: until then the group's others go on without it."""
-    async with scripted_cluster(store, store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
         await client.routes.get("T")
         await trio.sleep(1)
@@ -180,7 +180,7 @@ async def test_a_broker_hears_of_all_groups_at_once_over_the_connection_that_fol
 async def test_a_broker_that_does_not_take_a_heartbeat_over_a_new_connection_is_told_again_in_time(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_producer("p")
         await client.routes.get("T")
         await trio.sleep(1)
@@ -199,7 +199,7 @@ async def test_a_broker_that_does_not_take_a_heartbeat_over_a_new_connection_is_
 
 async def test_leave_is_taken_when_heartbeats_under_way_are_answered() -> None:
     """Brokers serve the two in different threads: if the leave came first, the group would have it back."""
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
         held, server.answer = hold_heartbeats()
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
@@ -223,7 +223,7 @@ async def test_leave_is_taken_when_heartbeats_under_way_are_answered() -> None:
 async def test_a_broker_that_answers_no_heartbeat_is_left_after_a_second(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
         _, server.answer = hold_heartbeats()
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
@@ -237,7 +237,7 @@ async def test_a_broker_that_answers_no_heartbeat_is_left_after_a_second(
 
 
 async def test_leave_is_taken_over_each_connection_that_the_broker_knows_the_member_by() -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         (server,) = cluster.brokers.values()
         vip = await client.connections.get(server.address)  # in no route: as the VIP channel is
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
@@ -250,7 +250,7 @@ async def test_who_waits_for_a_heartbeat_is_told_that_the_client_was_closed() ->
     async with scripted_cluster(store) as cluster, trio.open_nursery() as nursery:
         (server,) = cluster.brokers.values()
         _, server.answer = hold_heartbeats()
-        async with ClientInstance(cluster.address) as client:
+        async with Client(cluster.address) as client:
             client.heartbeats.add_producer("p")
             connection = await client.connections.get(server.address)
 
@@ -273,7 +273,7 @@ async def test_producers_that_leave_at_the_same_time_as_others_join_disturb_nobo
         else:
             store(connection, request)
 
-    async with scripted_cluster(hold_leaves) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(hold_leaves) as cluster, Client(cluster.address) as client:
         broker = cluster.brokers["broker-a"]
         client.heartbeats.expect_replies()
         for group in ("a", "b"):

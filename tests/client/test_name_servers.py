@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import NameServerError, TopicNotFoundError
 from rocketmq_py.protocol.command import Command
@@ -53,7 +53,7 @@ async def hanging_up(stream: trio.SocketStream) -> None:
 
 
 async def test_a_broker_is_not_taken_for_a_name_server() -> None:
-    async with scripted_server(as_a_broker) as broker, ClientInstance(broker.address) as client:
+    async with scripted_server(as_a_broker) as broker, Client(broker.address) as client:
         with pytest.raises(
             NameServerError, match=f"{broker.address} is no name server, but a broker perhaps"
         ):
@@ -63,7 +63,7 @@ async def test_a_broker_is_not_taken_for_a_name_server() -> None:
 
 
 async def test_a_web_server_is_not_taken_for_a_name_server() -> None:
-    async with tcp_server(as_a_web_server) as address, ClientInstance(address) as client:
+    async with tcp_server(as_a_web_server) as address, Client(address) as client:
         with pytest.raises(
             NameServerError, match=f"{address} lost: .*not RocketMQ's protocol: .*web servers"
         ):
@@ -71,7 +71,7 @@ async def test_a_web_server_is_not_taken_for_a_name_server() -> None:
 
 
 async def test_one_that_hangs_up_is_not_taken_for_a_name_server() -> None:
-    async with tcp_server(hanging_up) as address, ClientInstance(address) as client:
+    async with tcp_server(hanging_up) as address, Client(address) as client:
         with pytest.raises(
             NameServerError, match=f"{address} lost: the peer closed it before it said anything"
         ):
@@ -81,7 +81,7 @@ async def test_one_that_hangs_up_is_not_taken_for_a_name_server() -> None:
 async def test_a_silent_port_is_not_taken_for_a_name_server(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with scripted_server(ignore) as silent, ClientInstance(silent.address) as client:
+    async with scripted_server(ignore) as silent, Client(silent.address) as client:
         with pytest.raises(NameServerError, match=f"no answer from {silent.address} within 3 s"):
             await client.routes.get("T")
 
@@ -91,7 +91,7 @@ async def test_the_error_has_the_reason_of_each(jumping_clock: trio.testing.Mock
         scripted_server(ignore) as silent,
         scripted_server(as_a_broker) as broker,
         tcp_server(as_a_web_server) as web,
-        ClientInstance(f"{silent.address};{broker.address};{web}") as client,
+        Client(f"{silent.address};{broker.address};{web}") as client,
     ):
         with pytest.raises(NameServerError) as caught:
             await client.routes.get("T")
@@ -106,7 +106,7 @@ async def test_the_error_has_the_reason_of_each(jumping_clock: trio.testing.Mock
 async def test_one_that_fails_is_passed_over_and_asked_last_from_then_on(seed: int) -> None:
     async with scripted_cluster(store) as cluster, scripted_server(as_a_broker) as broker:
         addresses = f"{broker.address};{cluster.address}"
-        async with ClientInstance(addresses, rng=random.Random(seed)) as client:
+        async with Client(addresses, rng=random.Random(seed)) as client:
             for _ in range(3):
                 await client.routes.refresh("T")
         assert len(broker.asked(QUESTION)) <= 1
@@ -117,7 +117,7 @@ async def test_clients_begin_with_different_ones() -> None:
     async with scripted_cluster(store) as one, scripted_cluster(store) as other:
         for seed in range(8):
             addresses = f"{one.address};{other.address}"
-            async with ClientInstance(addresses, rng=random.Random(seed)) as client:
+            async with Client(addresses, rng=random.Random(seed)) as client:
                 await client.routes.get("T")
         assert one.name_server.asked(QUESTION)
         assert other.name_server.asked(QUESTION)
@@ -125,7 +125,7 @@ async def test_clients_begin_with_different_ones() -> None:
 
 async def test_a_topic_is_asked_for_by_its_name_on_the_wire() -> None:
     async with scripted_cluster(store, topics=["ns%T"]) as cluster:
-        async with ClientInstance(cluster.address, namespace="ns") as client:
+        async with Client(cluster.address, namespace="ns") as client:
             route = await client.routes.get("T")
             assert route.topic == "T"
             assert {queue.topic for queue in (*route.write_queues, *route.read_queues)} == {"T"}

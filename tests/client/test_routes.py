@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance, Route
+from rocketmq_py import Client
+from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import NameServerError, NoQueueError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
@@ -76,7 +77,7 @@ class TestRoute:
 
 
 async def test_many_who_ask_share_one_question() -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(client.routes.get, "T")
@@ -85,7 +86,7 @@ async def test_many_who_ask_share_one_question() -> None:
 
 
 async def test_routes_are_refreshed_on_time(jumping_clock: trio.testing.MockClock) -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         changes: list[Route] = []
         client.on_route(changes.append)
         await client.routes.get("T")
@@ -100,12 +101,12 @@ async def test_routes_are_refreshed_on_time(jumping_clock: trio.testing.MockCloc
 
 
 async def test_a_spoiled_route_is_asked_for_at_once(jumping_clock: trio.testing.MockClock) -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         cluster.topics["T"] = (1, 1, 6)
         for _ in range(100):
-            client.routes.spoil("T")
-        client.routes.spoil("never heard of")
+            client.routes.invalidate("T")
+        client.routes.invalidate("never heard of")
         await trio.sleep(1)
         assert len((await client.routes.get("T")).write_queues) == 1
         assert questions(cluster) == 2
@@ -114,7 +115,7 @@ async def test_a_spoiled_route_is_asked_for_at_once(jumping_clock: trio.testing.
 async def test_an_old_route_is_used_while_no_name_server_answers(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         route = await client.routes.get("T")
         cluster.name_server.stop()
         await trio.sleep(100)
@@ -124,7 +125,7 @@ async def test_an_old_route_is_used_while_no_name_server_answers(
 
 
 async def test_consumers_get_no_default_route() -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         assert (await client.routes.get("new", for_sending=True)).is_default
         with pytest.raises(TopicNotFoundError):
             await client.routes.get("new")
@@ -133,7 +134,7 @@ async def test_consumers_get_no_default_route() -> None:
 
 
 async def test_addresses_of_brokers() -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         address = cluster.brokers["broker-a"].address
         assert client.routes.broker_address("broker-a") == address
@@ -155,7 +156,7 @@ async def test_the_next_name_server_is_asked_when_one_fails(
         dead.name_server.stop()
         silent.name_server.answer = ignore
         addresses = f"{dead.address};{silent.address};{good.address}"
-        async with ClientInstance(addresses) as client:
+        async with Client(addresses) as client:
             await client.routes.get("T")
             for _ in range(5):
                 await client.routes.refresh("T")
@@ -168,7 +169,7 @@ async def test_topics_that_do_not_exist_leave_nothing_behind() -> None:
         gc.collect()
         return sum(isinstance(one, trio.Lock) for one in gc.get_objects())
 
-    async with scripted_cluster(store, topics=["T"]) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store, topics=["T"]) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         before = locks()
         for number in range(20):
@@ -183,7 +184,7 @@ async def test_topics_that_do_not_exist_leave_nothing_behind() -> None:
 async def test_a_route_that_cannot_be_read_leaves_the_old_one_and_a_warning(
     body: bytes, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         route = await client.routes.get("T")
         cluster.name_server.answer = lambda connection, request: connection.respond(request, 0, {}, body)
         await trio.sleep(client.config.route_refresh_interval * 2.5)

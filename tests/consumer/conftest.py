@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import trio
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer
 
@@ -31,13 +31,13 @@ async def address(broker: EmbeddedBroker) -> str:
 
 
 @pytest.fixture
-async def client(address: str) -> AsyncIterator[ClientInstance]:
-    async with ClientInstance(address) as client:
+async def client(address: str) -> AsyncIterator[Client]:
+    async with Client(address) as client:
         yield client
 
 
 @pytest.fixture
-async def fill(broker: EmbeddedBroker, client: ClientInstance) -> Fill:
+async def fill(broker: EmbeddedBroker, client: Client) -> Fill:
     """Send so many messages to a topic, in turn to its queues; each body is its number."""
 
     async def fill(topic: str, count: int, *, queues: int = 1, tags: str = "", first: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.consumer import ConsumeFrom, PushConsumer
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -12,7 +12,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 RETRIES = MessageQueue("%RETRY%g", "broker-a", 0)
 
 
-def consumer_of(address: str | ClientInstance, group: str = "g", **options: object) -> PushConsumer:
+def consumer_of(address: str | Client, group: str = "g", **options: object) -> PushConsumer:
     consumer = PushConsumer(
         address,
         group=group,

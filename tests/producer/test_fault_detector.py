@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.producer.fault_detector import DETECT_INTERVAL, FaultDetector, answers
 from rocketmq_py.producer.latency_faults import JAVA_5, LatencyFaults
@@ -100,8 +100,8 @@ async def test_cancelling_leaves_no_probe_behind(autojump_clock: trio.testing.Mo
 
 
 @asynccontextmanager
-async def client_of(cluster: ScriptedCluster) -> AsyncIterator[ClientInstance]:
-    async with ClientInstance(cluster.address, rng=random.Random(1)) as client:
+async def client_of(cluster: ScriptedCluster) -> AsyncIterator[Client]:
+    async with Client(cluster.address, rng=random.Random(1)) as client:
         await client.routes.get("T")
         yield client
 
@@ -132,7 +132,7 @@ async def test_a_broker_that_says_nothing_or_is_gone_does_not_answer(
 
 async def test_a_broker_without_an_address_does_not_answer() -> None:
     async with scripted_cluster(store) as cluster:
-        async with ClientInstance(cluster.address) as client:
+        async with Client(cluster.address) as client:
             assert not await answers(client, A), "no topic is in use"
         async with client_of(cluster) as client:
             assert not await answers(client, "broker-of-no-route")

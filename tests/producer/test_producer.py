@@ -133,7 +133,7 @@ async def test_a_lone_broker_that_is_gone_is_one_clear_error(
                 assert str(error).endswith("Connection refused")
 
 
-async def test_a_broker_that_does_not_know_the_topic_spoils_the_route(
+async def test_a_broker_that_does_not_know_the_topic_invalidates_the_route(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     async with scripted_cluster(refuse(ResponseCode.TOPIC_NOT_EXIST), store) as cluster:

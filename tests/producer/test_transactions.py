@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
@@ -89,7 +89,7 @@ async def test_the_half_message_is_marked_and_its_group_announced_before(namespa
     topics = [f"tenant%{MESSAGE.topic}" if namespace else MESSAGE.topic]
     async with scripted_cluster(store, topics=topics) as cluster:
         async with (
-            ClientInstance(cluster.address, namespace=namespace) as client,
+            Client(cluster.address, namespace=namespace) as client,
             producer_of(client) as producer,
         ):
             await producer.send_in_transaction(MESSAGE, working(COMMIT), check_immunity=1.5)
@@ -286,7 +286,7 @@ async def test_a_connection_that_takes_nothing_in(jumping_clock: trio.testing.Mo
             await trio.sleep_forever()
 
     full: Any = Full()
-    async with scripted_cluster(store) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         ends = TransactionEnder(client, ProducerConfig(group="g", send_timeout=1.5), Hooks())
         error = await ends.tell(HalfMessage(MESSAGE, "id", "id", "broker-a", 0, 0, full), COMMIT)
     assert isinstance(error, RequestTimeoutError)

@@ -11,7 +11,7 @@ import attrs
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import Message, ReceivedMessage, SendStatus
 from rocketmq_py.producer import (
@@ -41,7 +41,7 @@ async def never_asked(_: ReceivedMessage) -> TransactionState:
     raise AssertionError("nobody asks in these tests")
 
 
-def producer_of(client: ClientInstance | str, **options: Any) -> TransactionProducer:
+def producer_of(client: Client | str, **options: Any) -> TransactionProducer:
     return TransactionProducer(client, group="g", check=never_asked, rng=random.Random(1), **options)
 
 
@@ -163,7 +163,7 @@ async def asked_by_broker(
     """Run a producer of group "g", and a broker that has heard of it."""
     async with (
         scripted_cluster(store) as cluster,
-        ClientInstance(cluster.address, rng=random.Random(1), namespace=namespace) as client,
+        Client(cluster.address, rng=random.Random(1), namespace=namespace) as client,
         TransactionProducer(client, group="g", check=check, **options) as producer,
     ):
         server = cluster.brokers["broker-a"]

@@ -95,7 +95,7 @@ def test_queues_can_be_assigned() -> None:
     assert options.assign == (queue(), queue(queue_id=1))
 
 
-def test_topics_by_pattern_and_a_condition() -> None:
+def test_topics_by_pattern_and_a_sql_filter() -> None:
     options = SourceOptions.read({**ADDRESS, "topicPattern": "or.*", "sql": "a > 1"}, Use.READ)
     assert (options.topic_pattern, options.sql, options.tags) == ("or.*", "a > 1", "*")
 

@@ -10,7 +10,7 @@ from rocketmq_py.admin.groups import Groups
 from rocketmq_py.admin.name_servers import NameServers
 from rocketmq_py.admin.offsets import Offsets
 from rocketmq_py.admin.topics import Topics
-from rocketmq_py.client import ClientInstance, ClientOptions
+from rocketmq_py.client import Client, ClientOptions
 from rocketmq_py.client.member import Member
 
 
@@ -49,7 +49,7 @@ class Admin(Member):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *,
         rng: random.Random | None = None,
         **options: Unpack[ClientOptions],
@@ -61,6 +61,6 @@ class Admin(Member):
         self.brokers = Brokers(self._opened)
         self.name_servers = NameServers(self._opened)
 
-    def _opened(self) -> ClientInstance:
+    def _opened(self) -> Client:
         self._check_open()
         return self.client

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from rocketmq_py.admin.asking import have_each_do
-from rocketmq_py.client import ClientInstance
+from rocketmq_py.client import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.protocol.command import Command
@@ -18,7 +18,7 @@ FIRST_5 = 413
 """The ordinal of Java's ``MQVersion.V5_0_0``."""
 
 
-async def call(client: ClientInstance, address: str, header: Request, body: bytes = b"") -> Command:
+async def call(client: Client, address: str, header: Request, body: bytes = b"") -> Command:
     """Ask the broker at ``address`` and return its answer, which is a success.
 
     Raises:
@@ -39,9 +39,7 @@ def _unsupported(address: str, version: int, header: Request) -> UnsupportedByBr
     )
 
 
-async def call_name_server(
-    client: ClientInstance, address: str, header: Request, body: bytes = b""
-) -> Command:
+async def call_name_server(client: Client, address: str, header: Request, body: bytes = b"") -> Command:
     """Ask the name server at ``address`` and return its answer, which is a success.
 
     Raises as :func:`call` does.
@@ -58,7 +56,7 @@ async def call_name_server(
 
 
 async def tell_name_servers(
-    client: ClientInstance, header: Request, what: str, body: bytes = b""
+    client: Client, header: Request, what: str, body: bytes = b""
 ) -> Mapping[str, Command]:
     """Ask all name servers, which do not tell each other; return their answers by address.
 
@@ -72,7 +70,7 @@ async def tell_name_servers(
     )
 
 
-async def version_at(client: ClientInstance, address: str) -> int:
+async def version_at(client: Client, address: str) -> int:
     """Return the version of the broker at ``address``, as an ordinal: all of its answers tell it."""
     connection = await client.connections.get(client.brokers.channel(address))
     if not connection.peer_version:
@@ -81,7 +79,7 @@ async def version_at(client: ClientInstance, address: str) -> int:
     return connection.peer_version
 
 
-async def check_is_5(client: ClientInstance, address: str, what: str) -> None:
+async def check_is_5(client: Client, address: str, what: str) -> None:
     """Raise UnsupportedByBrokerError if the broker at ``address`` is older than 5.0 and cannot do this."""
     version = await version_at(client, address)
     if version < FIRST_5:

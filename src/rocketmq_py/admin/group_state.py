@@ -16,7 +16,7 @@ from rocketmq_py.admin.group_values import (
     SubscriptionConflict,
     TopicLag,
 )
-from rocketmq_py.client import ClientInstance
+from rocketmq_py.client import Client
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
@@ -63,7 +63,7 @@ class GroupOnBroker:
         return bool(self.config or self.connections or self.stats.offset_table)
 
 
-async def configs_at(client: ClientInstance, address: str) -> Mapping[str, SubscriptionGroupConfig]:
+async def configs_at(client: Client, address: str) -> Mapping[str, SubscriptionGroupConfig]:
     """Return the settings of all groups of a broker, under the names on the wire.
 
     Not of one alone: brokers of 5.x that are asked for a group they do not know create it.
@@ -72,15 +72,13 @@ async def configs_at(client: ClientInstance, address: str) -> Mapping[str, Subsc
     return SubscriptionGroupTable.decode(answer.body).subscription_group_table
 
 
-async def stats_at(
-    client: ClientInstance, address: str, group: str, topic: str | None = None
-) -> ConsumeStats:
+async def stats_at(client: Client, address: str, group: str, topic: str | None = None) -> ConsumeStats:
     """Return how far a group has come on a broker."""
     header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
     return ConsumeStats.decode((await call(client, address, header)).body)
 
 
-async def connections_at(client: ClientInstance, address: str, group: str) -> ConsumerConnection | None:
+async def connections_at(client: Client, address: str, group: str) -> ConsumerConnection | None:
     """Return who of a group is online, as a broker knows; None if nobody is."""
     try:
         answer = await call(client, address, GetConsumerConnectionListRequest(consumer_group=group))
@@ -91,7 +89,7 @@ async def connections_at(client: ClientInstance, address: str, group: str) -> Co
     return ConsumerConnection.decode(answer.body)
 
 
-async def group_at(client: ClientInstance, address: str, group: str) -> GroupOnBroker:
+async def group_at(client: Client, address: str, group: str) -> GroupOnBroker:
     """Return all that a broker says about a group."""
     try:
         config = (await configs_at(client, address)).get(client.namespace.wrap_group(group))
@@ -103,7 +101,7 @@ async def group_at(client: ClientInstance, address: str, group: str) -> GroupOnB
 
 
 def lag_of(
-    client: ClientInstance, stats: Iterable[ConsumeStats], members: Iterable[GroupMember]
+    client: Client, stats: Iterable[ConsumeStats], members: Iterable[GroupMember]
 ) -> tuple[TopicLag, ...]:
     """Return how far a group has come by topic, with the member that has each queue."""
     owners = {queue: member.client_id for member in members for queue in member.queues or ()}
@@ -132,7 +130,7 @@ def lag_of(
 
 
 async def members_of(
-    client: ClientInstance, group: str, brokers: Mapping[str, GroupOnBroker]
+    client: Client, group: str, brokers: Mapping[str, GroupOnBroker]
 ) -> tuple[GroupMember, ...]:
     """Return a group's members; each is asked for its subscriptions and queues, through a broker."""
     connections: dict[str, Connection] = {}
@@ -166,14 +164,14 @@ async def members_of(
 
 
 async def running_info_at(
-    client: ClientInstance, address: str, group: str, client_id: str, *, stack: bool = False
+    client: Client, address: str, group: str, client_id: str, *, stack: bool = False
 ) -> ConsumerRunningInfo:
     """Return how a member of a group is doing, asked through the broker at ``address``."""
     header = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stack)
     return ConsumerRunningInfo.decode((await call(client, address, header)).body)
 
 
-def subscriptions(client: ClientInstance, wire: Iterable[SubscriptionData]) -> tuple[Subscription, ...]:
+def subscriptions(client: Client, wire: Iterable[SubscriptionData]) -> tuple[Subscription, ...]:
     """Return subscriptions as a user knows them, sorted by topic; without the group's own retry topic."""
     unwrap = client.namespace.unwrap_topic
     return tuple(
@@ -211,7 +209,7 @@ def _spelled(subscription: Subscription) -> str:
     return " || ".join(tags)
 
 
-def _queues(client: ClientInstance, info: ConsumerRunningInfo) -> tuple[MessageQueue, ...]:
+def _queues(client: Client, info: ConsumerRunningInfo) -> tuple[MessageQueue, ...]:
     unwrap = client.namespace.unwrap_topic
     queues = [
         attrs.evolve(queue, topic=unwrap(queue.topic)) for queue in (*info.queue_table, *info.pop_queue_table)

@@ -95,7 +95,7 @@ class Subscription:
 
     Attributes:
         topic: the topic.
-        expression: tags, or a SQL92 condition.
+        expression: tags, or a SQL filter.
         kind: TAG or SQL92.
     """
 

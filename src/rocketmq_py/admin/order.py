@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rocketmq_py.admin.calling import tell_name_servers
-from rocketmq_py.client import ClientInstance
+from rocketmq_py.client import Client
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
 from rocketmq_py.protocol.headers import DeleteKvConfigRequest, PutKvConfigRequest
 
@@ -16,7 +16,7 @@ ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
 """Where name servers keep it. Java: ``NamesrvUtil``."""
 
 
-async def keep_order(client: ClientInstance, topic: str, queues: Mapping[str, int]) -> None:
+async def keep_order(client: Client, topic: str, queues: Mapping[str, int]) -> None:
     """Keep how many queues each broker has of a topic."""
     value = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
     key = client.namespace.wrap_topic(topic)
@@ -24,7 +24,7 @@ async def keep_order(client: ClientInstance, topic: str, queues: Mapping[str, in
     await tell_name_servers(client, header, f"noting the order of topic {topic!r}")
 
 
-async def correct_order(client: ClientInstance, topic: str, error: RocketMQError, queues: int) -> None:
+async def correct_order(client: Client, topic: str, error: RocketMQError, queues: int) -> None:
     """Keep the queues of those brokers only that have created a topic in spite of an error."""
     done = error.done if isinstance(error, SomeBrokersFailedError) else ()
     if done:
@@ -33,7 +33,7 @@ async def correct_order(client: ClientInstance, topic: str, error: RocketMQError
         await forget_order(client, topic)
 
 
-async def forget_order(client: ClientInstance, topic: str) -> None:
+async def forget_order(client: Client, topic: str) -> None:
     """Keep nothing of a topic any more."""
     key = client.namespace.wrap_topic(topic)
     header = DeleteKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py.client import Client
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.protocol.bodies import MASTER_ID, BrokerData
 
@@ -16,11 +16,11 @@ class Part:
         client: returns the client, or raises ClosedError.
     """
 
-    def __init__(self, client: Callable[[], ClientInstance]) -> None:
+    def __init__(self, client: Callable[[], Client]) -> None:
         self._open_client = client
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> Client:
         return self._open_client()
 
     async def _chosen(

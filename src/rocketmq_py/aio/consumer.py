@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.door import Door, on_running_loop, shared_client
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,
@@ -41,9 +41,9 @@ class _Consumer(Door[Behind]):
     """What the consumers have in common."""
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         behind: Any = self._behind
-        client: ClientInstance = behind.client
+        client: core.Client = behind.client
         return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
@@ -86,7 +86,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: PushConsumerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -163,7 +163,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: LitePullConsumerConfig | ClientConfig,
         group: str | None = None,
         on_assignment: AssignmentListener | None = None,
@@ -264,7 +264,7 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: PopConsumerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,

@@ -9,7 +9,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.crossing import door
 from rocketmq_py.crossing.bridge import Bridge, bridge
@@ -151,7 +151,7 @@ async def chosen(
     return chosen_queue
 
 
-def shared_client(client: object) -> tuple[ClientInstance | str | None, door.Door[Lifespan] | None]:
+def shared_client(client: object) -> tuple[str | Client | None, door.Door[Lifespan] | None]:
     """Return what a trio object is made with where its door was given this, and what it is opened from.
 
     Raises ConfigurationError unless it is an address, None, or an aio Client.

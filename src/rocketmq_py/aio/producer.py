@@ -11,12 +11,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from rocketmq_py import client as core
 from rocketmq_py import producer
 from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.door import Door, chosen, on_running_loop, shared_client
 from rocketmq_py.aio.hand_over import LoopHandOver
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.crossing.bridge import Bridge, bridge
 from rocketmq_py.crossing.door import Behind
 from rocketmq_py.crossing.held import Held
@@ -86,7 +86,7 @@ class Producer(_Sends[producer.Producer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -96,7 +96,7 @@ class Producer(_Sends[producer.Producer]):
         super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), within)
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         return self._behind.client
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
@@ -204,7 +204,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: BatchingConfig | ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -214,7 +214,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), within)
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         return self._behind.producer.client
 
     def _room(self) -> tuple[int, int]:
@@ -303,7 +303,7 @@ class TransactionProducer(Producer):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: TransactionConfig | ProducerConfig | ClientConfig,
         group: str | None = None,
         check: TransactionCheck,

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
 from rocketmq_py.aio.door import Door, shared_client
 from rocketmq_py.client.config import ClientOptions
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PulledChunk, Start
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -35,12 +35,12 @@ class Reader(Door[consumer.Reader]):
         ConfigurationError: an option is unknown or outside of what is allowed.
     """
 
-    def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
+    def __init__(self, client: str | Client | None = None, **options: Unpack[ClientOptions]) -> None:
         shared, within = shared_client(client)
         super().__init__(consumer.Reader(shared, **options), within)
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         return self._behind.client
 
     message = coroutine(consumer.Reader.message)

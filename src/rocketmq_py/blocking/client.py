@@ -11,7 +11,6 @@ from rocketmq_py.blocking.door import Door
 from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
 from rocketmq_py.client.config import ClientOptions
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.consumer import (
     AssignmentListener,
     LitePullConsumerConfig,
@@ -51,7 +50,7 @@ class Client(Door[shared_client.Client]):
         super().__init__(shared_client.Client(address, **options))
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> shared_client.Client:
         return self._behind
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:

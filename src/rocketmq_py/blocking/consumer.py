@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import trio
 
+from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.door import Door, shared_client
 from rocketmq_py.blocking.handlers import HandlerThreads
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.user_calls import is_async
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -54,9 +54,9 @@ class _Consumer(Door[Behind]):
     """What the consumers have in common."""
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         behind: Any = self._behind
-        client: ClientInstance = behind.client
+        client: core.Client = behind.client
         return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
@@ -99,7 +99,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: PushConsumerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -218,7 +218,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: LitePullConsumerConfig | ClientConfig,
         group: str | None = None,
         on_assignment: AssignmentListener | None = None,
@@ -313,7 +313,7 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: PopConsumerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,

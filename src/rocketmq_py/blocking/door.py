@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.crossing import door
 from rocketmq_py.crossing.door import Behind
@@ -56,7 +56,7 @@ class Door(door.Door[Behind]):
         return self._thread.call(partial(function, *args, **kwargs))
 
 
-def shared_client(client: object) -> tuple[ClientInstance | str | None, door.Door[Lifespan] | None]:
+def shared_client(client: object) -> tuple[str | Client | None, door.Door[Lifespan] | None]:
     """Return what a trio object is made with where its door was given this, and what it is opened from.
 
     Raises ConfigurationError unless it is an address, None, or a blocking Client.

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
+from rocketmq_py import client as core
 from rocketmq_py import producer
 from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.door import Door, shared_client
 from rocketmq_py.blocking.hand_over import ThreadHandOver
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.crossing.door import Behind
 from rocketmq_py.crossing.held import Held
 from rocketmq_py.crossing.sends import Sends
@@ -70,7 +70,7 @@ class Producer(_Sends[producer.Producer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -83,7 +83,7 @@ class Producer(_Sends[producer.Producer]):
         return self.config.max_in_flight, self.config.max_in_flight_bytes
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         return self._behind.client
 
     @property
@@ -178,7 +178,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: BatchingConfig | ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -191,7 +191,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         return sys.maxsize, self.config.max_buffered_bytes
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         return self._behind.producer.client
 
     @property
@@ -263,7 +263,7 @@ class TransactionProducer(Producer):
 
     def __init__(
         self,
-        client: Client | str | None = None,
+        client: str | Client | None = None,
         *configs: TransactionConfig | ProducerConfig | ClientConfig,
         group: str | None = None,
         check: TransactionCheck,

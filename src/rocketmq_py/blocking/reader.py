@@ -9,10 +9,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.door import Door, shared_client
 from rocketmq_py.client.config import ClientOptions
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS
 from rocketmq_py.consumer.read.raw import (
@@ -50,12 +50,12 @@ class Reader(Door[consumer.Reader]):
         ClosedError: the client is closed, or was opened in the parent of this process.
     """
 
-    def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
+    def __init__(self, client: str | Client | None = None, **options: Unpack[ClientOptions]) -> None:
         shared, within = shared_client(client)
         super().__init__(consumer.Reader(shared, **options), within)
 
     @property
-    def _client(self) -> ClientInstance:
+    def _client(self) -> core.Client:
         return self._behind.client
 
     def open(

@@ -102,7 +102,7 @@ class BrokerConfig:
         transaction_check_max: how often the sender is asked before a half message is given up
             (transactionCheckMax).
         store_reply_message_enable: whether replies are kept, too (storeReplyMessageEnable).
-        enable_property_filter: whether consumers may filter by SQL92 conditions (enablePropertyFilter). On
+        enable_property_filter: whether consumers may filter by SQL filters (enablePropertyFilter). On
             real brokers it is off by default; here it is on, as tests want to try it.
         enable_retry_topic_v2: whether the retry topics of pop are called ``%RETRY%group+topic``, which
             cannot be taken for another group's, instead of ``%RETRY%group_topic`` (enableRetryTopicV2).

@@ -1,4 +1,4 @@
-"""Which messages a consumer wants: by their tags, or by a SQL92 condition on their properties.
+"""Which messages a consumer wants: by their tags, or by a SQL filter on their properties.
 
 Java: ``ExpressionMessageFilter``, ``ConsumerFilterManager``.
 """

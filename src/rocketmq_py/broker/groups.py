@@ -228,7 +228,7 @@ class Clients:
         subscription_groups: the settings of groups.
         consumers: the consumer groups.
         producers: the producer groups.
-        conditions: take over the SQL92 conditions of heartbeats.
+        conditions: take over the SQL filters of heartbeats.
     """
 
     def __init__(

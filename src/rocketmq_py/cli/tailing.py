@@ -12,7 +12,7 @@ from rocketmq_py.cli.format import Render
 from rocketmq_py.cli.output import Output, OutputClosedError, stdout_closed, write_stdout
 from rocketmq_py.cli.running import complain, show_warnings
 from rocketmq_py.cli.start import Offset, Position
-from rocketmq_py.client import ClientInstance
+from rocketmq_py.client import Client
 from rocketmq_py.consumer import ConsumeFrom, PushConsumer, Reader
 from rocketmq_py.message import ReceivedMessage
 
@@ -86,7 +86,7 @@ class Tail:
                 if printed == self.count:
                     enough.cancel()
 
-            async with ClientInstance(self.access.name_servers, **self.access.client_options()) as client:
+            async with Client(self.access.name_servers, **self.access.client_options()) as client:
                 # A consumer waits for what is not there; a user wants to be told of a slip of the pen.
                 await client.routes.get(self.topic)
                 await self._say_where_a_new_group_starts(client, group)
@@ -104,7 +104,7 @@ class Tail:
 
         await _print_with(consume)
 
-    async def _say_where_a_new_group_starts(self, client: ClientInstance, group: str) -> None:
+    async def _say_where_a_new_group_starts(self, client: Client, group: str) -> None:
         if self.offset.position is not Position.END:
             return
         async with Reader(client) as reader:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.errors import ClosedError, ConfigurationError
 
 
 class Member(Lifespan):
-    """Has a ClientInstance: given an open one it shares that, else it opens and closes its own.
+    """Has a Client: given an open one it shares that, else it opens and closes its own.
 
     Args:
-        client: an open ClientInstance, or name servers as ``host:port;host:port``, or a URL that says
+        client: an open Client, or name servers as ``host:port;host:port``, or a URL that says
             where they are; None reads NAMESRV_ADDR, else 127.0.0.1:9876.
         rng: the source of randomness of a client of its own.
         options: fields of ClientConfig, for a client of its own only.
     """
 
     def __init__(
-        self, client: ClientInstance | str | None, rng: random.Random | None, options: dict[str, Any]
+        self, client: str | Client | None, rng: random.Random | None, options: dict[str, Any]
     ) -> None:
         super().__init__()
-        if isinstance(client, ClientInstance):
+        if isinstance(client, Client):
             if options:
                 names = ", ".join(options)
                 raise ConfigurationError(
@@ -33,7 +33,7 @@ class Member(Lifespan):
             self.client = client
             self._owns_client = False
         else:
-            self.client = ClientInstance(client, rng=rng, **options)
+            self.client = Client(client, rng=rng, **options)
             self._owns_client = True
 
     async def _open(self) -> None:

@@ -18,7 +18,7 @@ from rocketmq_py.protocol.bodies import MASTER_ID, READABLE, WRITABLE, TopicRout
 logger = logging.getLogger("rocketmq_py.client")
 
 SPOILED_PAUSE = 0.05
-"""Seconds between an error that spoils a route and the question: many sends fail at the same time."""
+"""Seconds between an error that invalidates a route and the question: many sends fail at the same time."""
 
 
 @attrs.frozen
@@ -100,11 +100,11 @@ class Routes:
         self._refresh_interval = refresh_interval
         self._on_change = on_change
         self._routes: dict[str, Route] = {}
-        self._spoiled: set[str] = set()
+        self._outdated: set[str] = set()
         # Of topics that are asked for at the moment: anybody may ask for any number that do not exist.
         self._asking: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
-        self._spoiled_some = trio.Event()
+        self._some_outdated = trio.Event()
 
     def get_nowait(self, topic: str) -> Route | None:
         """Return the route of a topic if it is known, else None."""
@@ -148,14 +148,14 @@ class Routes:
             raise missing from None
         return Route.of_default(topic, wire, self._default_topic_queues)
 
-    def spoil(self, topic: str) -> None:
+    def invalidate(self, topic: str) -> None:
         """Have the topic's route asked for again, at once: an error has shown that it is out of date.
 
         Until the answer is there the old one goes on being used: other brokers of it may well serve.
         """
         if topic in self._routes:
-            self._spoiled.add(topic)
-            self._spoiled_some.set()
+            self._outdated.add(topic)
+            self._some_outdated.set()
 
     def master_address_nowait(self, broker_name: str) -> str | None:
         """Return the address of a broker's master, or None if none is known."""
@@ -185,19 +185,19 @@ class Routes:
         return list(self._routes)
 
     async def run(self) -> None:
-        """Refresh all routes every ``refresh_interval`` seconds, and spoiled ones at once."""
+        """Refresh all routes every ``refresh_interval`` seconds, and outdated ones at once."""
         next_round = trio.current_time() + self._refresh_interval
         while True:
             with trio.move_on_at(next_round):
-                await self._spoiled_some.wait()
+                await self._some_outdated.wait()
                 await trio.sleep(SPOILED_PAUSE)
-            self._spoiled_some = trio.Event()
-            spoiled, self._spoiled = self._spoiled, set()
+            self._some_outdated = trio.Event()
+            outdated, self._outdated = self._outdated, set()
             if trio.current_time() >= next_round:
                 next_round = trio.current_time() + self._refresh_interval
                 self._forget_brokers_without_route()
-                spoiled = set(self._routes)
-            for topic in sorted(spoiled):
+                outdated = set(self._routes)
+            for topic in sorted(outdated):
                 await self._refresh_in_background(topic)
 
     async def _refresh_in_background(self, topic: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import TRACE_TOPIC
@@ -45,7 +45,7 @@ class TraceDispatcher:
         dropped: how many records were lost.
     """
 
-    def __init__(self, client: ClientInstance, group: str, topic: str = TRACE_TOPIC) -> None:
+    def __init__(self, client: Client, group: str, topic: str = TRACE_TOPIC) -> None:
         self._client = client
         self._group = f"{_GROUP_PREFIX}-{group}"[:120]
         self._records: deque[TraceRecord] = deque()
@@ -98,8 +98,8 @@ class TraceDispatcher:
                 route = await self._client.routes.get(self.topic, for_sending=True)
                 await self._send_to(self._choose(route.write_queues), message)
             except RocketMQError as error:
-                if error.spoils_route:
-                    self._client.routes.spoil(self.topic)
+                if error.invalidates_route:
+                    self._client.routes.invalidate(self.topic)
                 if not tries_left:
                     raise
             else:

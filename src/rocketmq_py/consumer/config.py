@@ -94,7 +94,7 @@ class PushConsumerConfig:
         suspend_current_queue: in order: seconds that a queue rests after a failure
             (suspendCurrentQueueTimeMillis).
         consume_timeout: out of order: seconds after which a handler that still runs counts as failed: its
-            messages are given back and, if it is async, it is cancelled. That is looked for ten times in
+            messages are sent back and, if it is async, it is cancelled. That is looked for ten times in
             this time. ``math.inf`` for never (consumeTimeout, in minutes there).
         pull_batch_size: messages asked for at once; brokers give about 32 (pullBatchSize).
         pull_threshold_for_queue: no more is pulled of a queue of which more messages than this are

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.errors import ClosedError, ConfigurationError
@@ -89,7 +89,7 @@ class Door(Generic[Behind]):
             client.connections.let_go()
 
     @property
-    def _client(self) -> ClientInstance | None:
+    def _client(self) -> Client | None:
         """What has the connections, if it is the object's own."""
         return None
 
@@ -148,7 +148,7 @@ class Door(Generic[Behind]):
 
 def shared_client(
     client: object, door: type[Door[Lifespan]], name: str
-) -> tuple[ClientInstance | str | None, Door[Lifespan] | None]:
+) -> tuple[str | Client | None, Door[Lifespan] | None]:
     """Return what a trio object is made with where its door was given this, and what it is opened from.
 
     Args:
@@ -160,7 +160,7 @@ def shared_client(
     """
     if client is None or isinstance(client, str):
         return client, None
-    if isinstance(client, door) and isinstance(client._behind, ClientInstance):
+    if isinstance(client, door) and isinstance(client._behind, Client):
         return client._behind, client
     kind = type(client)
     raise ConfigurationError(

@@ -9,8 +9,8 @@ from typing import Unpack
 
 import trio
 
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.lifespan import Lifespan, start_soon
 from rocketmq_py.errors import (
     BatchError,
@@ -82,7 +82,7 @@ class BatchingProducer(Lifespan):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *configs: BatchingConfig | ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,

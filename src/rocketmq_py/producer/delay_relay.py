@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
 
@@ -54,7 +54,7 @@ class DelayRelay:
     """
 
     def __init__(
-        self, buffer_topic: str, client: ClientInstance, keeps_times: Callable[[str], Awaitable[bool]]
+        self, buffer_topic: str, client: Client, keeps_times: Callable[[str], Awaitable[bool]]
     ) -> None:
         self._buffer_topic = buffer_topic
         self._client = client

@@ -7,7 +7,7 @@ from collections import Counter
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks
@@ -38,7 +38,7 @@ class TransactionEnder:
         failed: how often one could not be told.
     """
 
-    def __init__(self, client: ClientInstance, config: ProducerConfig, hooks: Hooks) -> None:
+    def __init__(self, client: Client, config: ProducerConfig, hooks: Hooks) -> None:
         self._client = client
         self._config = config
         self._hooks = hooks

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.protocol.headers import GetMaxOffsetRequest
@@ -72,7 +72,7 @@ class FaultDetector:
             places.release()
 
 
-async def answers(client: ClientInstance, broker_name: str, *, timeout: float = DETECT_TIMEOUT) -> bool:
+async def answers(client: Client, broker_name: str, *, timeout: float = DETECT_TIMEOUT) -> bool:
     """Ask the broker's master for an offset, and return whether it answers at all.
 
     Java: the ``ServiceDetector`` of ``DefaultMQProducerImpl``, for which a refusal is no answer. Here it is

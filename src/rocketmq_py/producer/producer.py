@@ -9,8 +9,8 @@ from typing import Unpack
 
 import trio
 
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.codes import RequestCode
@@ -61,7 +61,7 @@ class Producer(Member):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *configs: ProducerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,

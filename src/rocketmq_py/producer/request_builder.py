@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import check_timeout
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, MessageQueue
@@ -39,7 +39,7 @@ class RequestBuilder:
         config: the producer's settings.
     """
 
-    def __init__(self, client: ClientInstance, config: ProducerConfig) -> None:
+    def __init__(self, client: Client, config: ProducerConfig) -> None:
         self._client = client
         self._config = config
         self._group = client.namespace.wrap_group(config.group)

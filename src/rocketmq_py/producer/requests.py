@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from rocketmq_py import properties as names
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
@@ -51,7 +51,7 @@ class Requests:
         late: replies that came when nobody waited for them any more: too late, or once more.
     """
 
-    def __init__(self, client: ClientInstance, sender: Sender, pipeline: Pipeline) -> None:
+    def __init__(self, client: Client, sender: Sender, pipeline: Pipeline) -> None:
         self._client = client
         self._sender = sender
         self._pipeline = pipeline

@@ -10,7 +10,7 @@ from functools import partial
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.routes import Route
 from rocketmq_py.errors import (
@@ -79,7 +79,7 @@ class Sender:
         faults: what is held against which broker; None without the latency-fault strategy.
     """
 
-    def __init__(self, client: ClientInstance, config: ProducerConfig, rng: random.Random) -> None:
+    def __init__(self, client: Client, config: ProducerConfig, rng: random.Random) -> None:
         self._client = client
         self._config = config
         self.counters = Counters()
@@ -394,8 +394,8 @@ class Sender:
 
     async def _may_try_again(self, request: SendRequest, error: RocketMQError) -> bool:
         """Learn from a failed try; wait before the next where that helps. False if it was the last."""
-        if error.spoils_route:
-            self._client.routes.spoil(request.topic)
+        if error.invalidates_route:
+            self._client.routes.invalidate(request.topic)
         if self.faults is not None and request.queue is not None:
             if isinstance(error, NotStoreOKError):
                 self.faults.record(request.queue.broker_name, trio.current_time() - request.started)

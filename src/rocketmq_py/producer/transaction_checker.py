@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import trio
 
 from rocketmq_py import properties as names
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
 from rocketmq_py.codes import RequestCode
@@ -71,7 +71,7 @@ class TransactionChecker:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         group: str,
         check: TransactionCheck,
         concurrency: int,

@@ -12,8 +12,8 @@ from typing import TypeAlias, Unpack
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.producer.config import ProducerConfig
@@ -80,7 +80,7 @@ class TransactionProducer(Producer):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *configs: TransactionConfig | ProducerConfig | ClientConfig,
         group: str | None = None,
         check: TransactionCheck,

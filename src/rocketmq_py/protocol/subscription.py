@@ -17,13 +17,13 @@ def subscribe(topic: str, expression: str = ALL, *, version_ms: int, kind: str =
 
     Args:
         topic: the topic.
-        expression: tags with ``||`` between, ``*`` or an empty text for all; for SQL92 a condition on
+        expression: tags with ``||`` between, ``*`` or an empty text for all; for SQL92 a SQL filter on
             properties, which only brokers evaluate.
         version_ms: when the subscription was made, epoch milliseconds; brokers take the newest.
         kind: TAG or SQL92. Java: ``ExpressionType``.
 
     Raises:
-        ConfigurationError: the expression names no tag, or the condition is empty.
+        ConfigurationError: the expression names no tag, or the SQL filter is empty.
     """
     expression = expression.strip()
     tags: list[str] = []
@@ -31,7 +31,7 @@ def subscribe(topic: str, expression: str = ALL, *, version_ms: int, kind: str =
         if kind != SQL92:
             raise ConfigurationError(f"filter type {kind!r} does not exist; use {TAG} or {SQL92}")
         if not expression:
-            raise ConfigurationError(f"a {SQL92} subscription to {topic!r} needs a condition")
+            raise ConfigurationError(f"a {SQL92} subscription to {topic!r} needs a SQL filter")
     elif expression in ("", ALL):
         expression = ALL
     else:
@@ -51,7 +51,7 @@ def subscribe(topic: str, expression: str = ALL, *, version_ms: int, kind: str =
 def matches(subscription: SubscriptionData, tags: str) -> bool:
     """Tell whether a message with these tags is wanted, as far as a client can tell.
 
-    Brokers compare only ``tag_code``, so a client compares again. A SQL92 condition has been evaluated.
+    Brokers compare only ``tag_code``, so a client compares again. A SQL filter has been evaluated.
     """
     return not subscription.tags_set or tags in subscription.tags_set
 

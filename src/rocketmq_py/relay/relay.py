@@ -12,8 +12,8 @@ from typing import Unpack
 
 import trio
 
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
@@ -82,7 +82,7 @@ class Relay(Member):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *,
         topic: str,
         store: StorePath,
@@ -274,7 +274,7 @@ class Relay(Member):
         await self._producer.send(progress_in(queue.topic, progress), queue=queue)
 
 
-async def cancel(client: ClientInstance, topic: str, message_id: str) -> None:
+async def cancel(client: Client, topic: str, message_id: str) -> None:
     """Have a message that waits in a buffer topic not be delivered.
 
     The relay sees to it when it reads this; what is delivered by then stays so.

@@ -46,7 +46,7 @@ def read_spans(
         connection: where; the client for it is this process's.
         spans: what is wanted; several are pulled from at the same time.
         tags: with ``||`` between, or ``*`` for all messages.
-        sql: a SQL92 condition on properties instead.
+        sql: a SQL filter on properties instead.
         fail_on_data_loss: fail where a broker has offsets of the spans no more, else log that.
         max_buffered_bytes: bytes that may be held of what has been pulled and is not in a batch yet. A batch
             has BATCH_BYTES, or one chunk or opened body that is larger: at most 64 MiB.

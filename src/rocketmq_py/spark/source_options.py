@@ -113,7 +113,7 @@ class SourceOptions:
             so that lag shows in admin tools. Nothing is ever read from there; the checkpoint says where a
             stream goes on. The group must have no other members.
         tags: (tags) only messages with one of these, ``A || B``; brokers filter.
-        sql: (sql) only messages whose properties this SQL92 condition is true of; brokers filter, if their
+        sql: (sql) only messages whose properties this SQL filter is true of; brokers filter, if their
             ``enablePropertyFilter`` is set.
         max_buffered_bytes: (maxBufferedBytes) bytes that a task may hold of what it has pulled and not
             handed to Spark, written ``32m``, which is the default.

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import (
     AllocateByBroker,
@@ -65,7 +65,7 @@ class Broker:
 
 @attrs.define(eq=False)
 class Member:
-    client: ClientInstance
+    client: Client
     has: dict[str, list[int]] = attrs.field(factory=dict)
     pops: dict[str, list[int]] = attrs.field(factory=dict)
     log: list[str] = attrs.field(factory=list)
@@ -88,7 +88,7 @@ async def member_of(
 ) -> AsyncIterator[Member]:
     async with (
         scripted_cluster(*brokers, topics=["T", "tenant%T"]) as cluster,
-        ClientInstance(cluster.address, route_refresh_interval=1e6, **options) as client,
+        Client(cluster.address, route_refresh_interval=1e6, **options) as client,
         trio.open_nursery() as nursery,
     ):
         member = Member(client)

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import (
     Commit,
@@ -63,7 +63,7 @@ AnyConsumer: TypeAlias = PushConsumer | LitePullConsumer | PopConsumer
 class Operator:
     """Asks a broker as tools do."""
 
-    def __init__(self, broker: EmbeddedBroker, client: ClientInstance) -> None:
+    def __init__(self, broker: EmbeddedBroker, client: Client) -> None:
         self.address = broker.broker_address
         self.client = client
 
@@ -99,7 +99,7 @@ class Operator:
 
 
 @pytest.fixture
-def operator(broker: EmbeddedBroker, client: ClientInstance) -> Operator:
+def operator(broker: EmbeddedBroker, client: Client) -> Operator:
     return Operator(broker, client)
 
 
@@ -126,7 +126,7 @@ async def test_everything_about_a_consumer(
             await trio.sleep_forever()
 
     async with (
-        ClientInstance(address, now_ms=now_ms) as client,
+        Client(address, now_ms=now_ms) as client,
         running(consumer_of(client, concurrency=7), hang_at_four) as consumer,
     ):
         await trio.sleep(30)
@@ -184,7 +184,7 @@ async def test_of_a_consumer_in_order(
             await trio.sleep_forever()
 
     async with (
-        ClientInstance(address, now_ms=now_ms) as client,
+        Client(address, now_ms=now_ms) as client,
         running(consumer_of(client, orderly=True, auto_commit=False), handle) as consumer,
     ):
         info = await operator.running_info(consumer)
@@ -202,7 +202,7 @@ async def test_of_a_consumer_in_order(
 
 async def test_of_a_queue_that_has_not_begun(
     address: str,
-    client: ClientInstance,
+    client: Client,
     operator: Operator,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
@@ -218,7 +218,7 @@ async def test_of_a_consumer_in_a_namespace(
     broker: EmbeddedBroker, operator: Operator, jumping_clock: trio.testing.MockClock
 ) -> None:
     kept = Kept()
-    async with ClientInstance(broker.name_server_address, namespace="ns") as client:
+    async with Client(broker.name_server_address, namespace="ns") as client:
         await client.brokers.create_topic(broker.broker_address, "T", queues=1)
         async with running(consumer_of(broker.name_server_address, namespace="ns"), kept) as consumer:
             header = GetConsumerRunningInfoRequest(consumer_group="ns%g", client_id=consumer.client.client_id)
@@ -229,7 +229,7 @@ async def test_of_a_consumer_in_a_namespace(
 
 
 async def test_each_consumer_of_a_client_answers_for_its_own_group(
-    client: ClientInstance, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
     async with (
@@ -242,7 +242,7 @@ async def test_each_consumer_of_a_client_answers_for_its_own_group(
 
 
 async def test_a_consumer_that_has_ended_answers_no_more(
-    client: ClientInstance, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
     async with running(consumer_of(client), Kept()) as consumer:
@@ -274,7 +274,7 @@ async def test_the_offsets_of_a_topic(
 @pytest.mark.parametrize("orderly", [False, True])
 async def test_an_operator_sets_a_group_back(
     address: str,
-    client: ClientInstance,
+    client: Client,
     operator: Operator,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
@@ -299,7 +299,7 @@ async def test_an_operator_sets_a_group_back(
 
 async def test_what_is_being_handled_counts_no_more_after_a_reset(
     address: str,
-    client: ClientInstance,
+    client: Client,
     operator: Operator,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
@@ -358,7 +358,7 @@ async def test_what_cannot_be_set_is_said(
 # One message
 
 
-async def message_id(client: ClientInstance, offset: int) -> str:
+async def message_id(client: Client, offset: int) -> str:
     """The broker's id of a message of the queue."""
     puller = QueuePuller(client, "p", QUEUE, batch_size=1, hold=0, timeout=3)
     pulled = await puller.pull(offset, subscribe("T", version_ms=1))
@@ -378,7 +378,7 @@ async def message_id(client: ClientInstance, offset: int) -> str:
 )
 async def test_an_operator_has_one_message_handled(
     address: str,
-    client: ClientInstance,
+    client: Client,
     operator: Operator,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
@@ -419,7 +419,7 @@ def not_twice() -> None:
 )
 async def test_the_operator_hears_of_a_failure(
     address: str,
-    client: ClientInstance,
+    client: Client,
     operator: Operator,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
@@ -453,7 +453,7 @@ async def test_of_a_lite_pull_consumer(
 ) -> None:
     await fill("T", 10)
     async with (
-        ClientInstance(address, now_ms=now_ms) as client,
+        Client(address, now_ms=now_ms) as client,
         LitePullConsumer(client, group="g", consume_from=ConsumeFrom.FIRST, auto_commit=False) as consumer,
     ):
         consumer.subscribe("T", "*")
@@ -483,7 +483,7 @@ async def test_of_a_pop_consumer(
 ) -> None:
     await fill("T", 4)
     async with (
-        ClientInstance(address, now_ms=now_ms) as client,
+        Client(address, now_ms=now_ms) as client,
         PopConsumer(client, group="g", consume_from=ConsumeFrom.FIRST) as consumer,
     ):
         consumer.subscribe("T", "*")

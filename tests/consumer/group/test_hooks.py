@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.consumer import (
     Commit,
     ConsumeContext,
@@ -319,7 +319,7 @@ async def test_messages_from_the_retry_topic_name_its_queue(address: str, fill: 
 
 
 @pytest.mark.parametrize("notes", [Notes, AsyncNotes])
-async def test_a_poll_is_seen_queue_by_queue(client: ClientInstance, fill: Fill, notes: type[Notes]) -> None:
+async def test_a_poll_is_seen_queue_by_queue(client: Client, fill: Fill, notes: type[Notes]) -> None:
     await fill("T", 6, queues=2)
     async with lite_pull_consumer_of(client) as consumer:
         consumer.add_hook(hook := notes())
@@ -336,7 +336,7 @@ async def test_a_poll_is_seen_queue_by_queue(client: ClientInstance, fill: Fill,
     assert sorted(seen.values()) == [[0, 2, 4], [1, 3, 5]]
 
 
-async def test_a_poll_that_is_cancelled_in_a_hook_loses_nothing(client: ClientInstance, fill: Fill) -> None:
+async def test_a_poll_that_is_cancelled_in_a_hook_loses_nothing(client: Client, fill: Fill) -> None:
     class Waits(ConsumerHook):
         async def before_consume(self, context: ConsumeContext) -> None:
             reached.set()
@@ -363,7 +363,7 @@ async def poll_in_order(consumer: LitePullConsumer, count: int) -> dict[int, lis
     return of_queue
 
 
-async def test_a_poll_gives_what_the_hooks_have_made_of_it(client: ClientInstance, fill: Fill) -> None:
+async def test_a_poll_gives_what_the_hooks_have_made_of_it(client: Client, fill: Fill) -> None:
     class Adds(ConsumerHook):
         def before_consume(self, context: ConsumeContext) -> None:
             context.messages = [attrs.evolve(one, body=b"1" + one.body) for one in context.messages]

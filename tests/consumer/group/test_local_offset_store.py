@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.consumer.group.local_offset_store import (
     LocalOffsetStore,
     OffsetFile,
@@ -169,12 +169,12 @@ def test_a_full_disk(path: Path) -> None:
 
 
 @pytest.fixture
-def client() -> ClientInstance:
-    return ClientInstance("127.0.0.1:9876")
+def client() -> Client:
+    return Client("127.0.0.1:9876")
 
 
 @pytest.fixture
-def offsets(client: ClientInstance, path: Path) -> Iterator[LocalOffsetStore]:
+def offsets(client: Client, path: Path) -> Iterator[LocalOffsetStore]:
     offsets = LocalOffsetStore(client, "g", path, interval=5)
     yield offsets
     offsets.close()
@@ -184,7 +184,7 @@ async def test_where_the_file_is() -> None:
     folder = Path("/x")
 
     def of(**options: Any) -> str:
-        client = ClientInstance("127.0.0.1:9876", **options)
+        client = Client("127.0.0.1:9876", **options)
         return str(offsets_path(folder, client, "g"))
 
     assert of() == "/x/127.0.0.1@DEFAULT/g/offsets.json"
@@ -195,7 +195,7 @@ async def test_where_the_file_is() -> None:
 
 
 async def test_the_consumer_goes_on_where_it_was(
-    offsets: LocalOffsetStore, client: ClientInstance, path: Path
+    offsets: LocalOffsetStore, client: Client, path: Path
 ) -> None:
     await offsets.open()
     assert await offsets.read(QUEUE) is None
@@ -213,7 +213,7 @@ async def test_the_consumer_goes_on_where_it_was(
 
 
 async def test_names_in_the_file_are_those_on_the_wire(path: Path) -> None:
-    client = ClientInstance("127.0.0.1:9876", namespace="ns")
+    client = Client("127.0.0.1:9876", namespace="ns")
     offsets = LocalOffsetStore(client, "g", path, interval=5)
     await offsets.open()
     offsets.update(QUEUE, 7)
@@ -237,7 +237,7 @@ async def test_what_has_not_changed_is_not_written(offsets: LocalOffsetStore, pa
     assert not path.exists()
 
 
-async def test_one_consumer_a_file(offsets: LocalOffsetStore, client: ClientInstance, path: Path) -> None:
+async def test_one_consumer_a_file(offsets: LocalOffsetStore, client: Client, path: Path) -> None:
     await offsets.open()
     second = LocalOffsetStore(client, "g", path, interval=5)
     with pytest.raises(ConfigurationError, match="give each client an instance_name"):
@@ -308,7 +308,7 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_end(
 
 
 async def test_a_write_that_outlasts_its_consumer_does_not_replace_what_the_next_one_writes(
-    offsets: LocalOffsetStore, client: ClientInstance, path: Path, monkeypatch: pytest.MonkeyPatch
+    offsets: LocalOffsetStore, client: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await offsets.open()
     go, hangs, sync = threading.Event(), threading.Event(), os.fsync
@@ -351,7 +351,7 @@ def test_who_had_it_open_before_writes_no_more(path: Path) -> None:
     assert OffsetFile(path).read() == NEW
 
 
-async def test_cancelled_at_any_of_its_awaits(client: ClientInstance, path: Path) -> None:
+async def test_cancelled_at_any_of_its_awaits(client: Client, path: Path) -> None:
     numbers = itertools.count(1)
 
     async def open_and_write() -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer, PopConsumer, PushConsumer
@@ -87,7 +87,7 @@ def setting(came: trio.Event) -> Any:
     return handle
 
 
-def consumer_of(kind: type[Any], client: ClientInstance, **options: Any) -> Any:
+def consumer_of(kind: type[Any], client: Client, **options: Any) -> Any:
     consumer = kind(client, group="g", consume_from=ConsumeFrom.FIRST, **options)
     consumer.subscribe("T")
     return consumer
@@ -107,7 +107,7 @@ async def test_a_group_is_left_although_commits_time_out(
     broker = Broker(RequestCode.UPDATE_CONSUMER_OFFSET)
     async with (
         scripted_cluster(broker, queues=1) as cluster,
-        ClientInstance(cluster.address, request_timeout=30) as client,
+        Client(cluster.address, request_timeout=30) as client,
         trio.open_nursery() as nursery,
     ):
         await client.routes.get("T")
@@ -137,7 +137,7 @@ async def test_a_group_is_left_when_a_late_heartbeat_is_answered_that_named_it(
     kind: type[Lifespan], jumping_clock: trio.testing.MockClock
 ) -> None:
     broker = Broker(RequestCode.HEART_BEAT)
-    async with scripted_cluster(broker, queues=1) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(broker, queues=1) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         (server,) = cluster.brokers.values()
         consumer = consumer_of(kind, client, close_timeout=0.01)
@@ -161,7 +161,7 @@ async def test_who_has_joined_again_meanwhile_is_not_unregistered(
     jumping_clock: trio.testing.MockClock,
 ) -> None:
     broker = Broker(RequestCode.HEART_BEAT)
-    async with scripted_cluster(broker, queues=1) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(broker, queues=1) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         (server,) = cluster.brokers.values()
         async with consumer_of(PopConsumer, client):
@@ -179,7 +179,7 @@ async def test_who_has_joined_again_meanwhile_is_not_unregistered(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_client_has_one_consumer_of_a_group(kind: type[Lifespan], client: ClientInstance) -> None:
+async def test_a_client_has_one_consumer_of_a_group(kind: type[Lifespan], client: Client) -> None:
     async with consumer_of(PopConsumer, client):
         with pytest.raises(ConfigurationError, match="each its own client"):
             async with consumer_of(kind, client) as second:
@@ -281,7 +281,7 @@ async def test_a_broker_that_does_not_say_what_is_subscribed_is_left_alone(
             broker(connection, request)
 
     broker = Broker()
-    async with scripted_cluster(refuse, queues=1) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(refuse, queues=1) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         (server,) = cluster.brokers.values()
         async with consumer_of(PopConsumer, client):

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore, starting_offset
@@ -69,8 +69,8 @@ class Offsets:
 @asynccontextmanager
 async def offsets_of(
     broker: Offsets,
-) -> AsyncIterator[tuple[RemoteOffsetStore, ClientInstance, ScriptedCluster]]:
-    async with scripted_cluster(broker) as cluster, ClientInstance(cluster.address) as client:
+) -> AsyncIterator[tuple[RemoteOffsetStore, Client, ScriptedCluster]]:
+    async with scripted_cluster(broker) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         yield RemoteOffsetStore(client, "g"), client, cluster
 
@@ -130,7 +130,7 @@ async def test_where_to_begin_cannot_be_asked() -> None:
             await starting_offset(client, offsets, QUEUE, ConsumeFrom.LAST, 0)
 
 
-async def drained(client: ClientInstance) -> None:
+async def drained(client: Client) -> None:
     """Return when the broker has worked off what it was sent before."""
     await client.brokers.max_offset(QUEUE)
 
@@ -223,7 +223,7 @@ async def test_the_first_commits_of_queues_that_are_given_up_at_the_same_time() 
 async def test_who_stands_in_for_a_broker_is_told_everything_and_first_of_all_once() -> None:
     """A master that is killed may not have told its replica of the group; and it must be told in its turn."""
     master, replica = Offsets(), Offsets()
-    async with scripted_cluster(master, replica) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(master, replica) as cluster, Client(cluster.address) as client:
         first, second = cluster.brokers.values()
         offsets = RemoteOffsetStore(client, "g")
         await client.routes.get("T")

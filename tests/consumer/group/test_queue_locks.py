@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.consumer.group.queue_locks import BROKER_LOCK_LIFE, GATHER_SECONDS, Lock, QueueLocks
@@ -73,7 +73,7 @@ async def locking(
 ) -> AsyncIterator[tuple[QueueLocks, ScriptedCluster]]:
     async with (
         scripted_cluster(*brokers, topics=["T", "ns%T"]) as cluster,
-        ClientInstance(cluster.address, request_timeout=1, namespace=namespace) as client,
+        Client(cluster.address, request_timeout=1, namespace=namespace) as client,
         trio.open_nursery() as nursery,
     ):
         await client.routes.get("T")

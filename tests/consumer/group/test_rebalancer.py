@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import allocate_averagely
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
@@ -53,7 +53,7 @@ class Broker:
 class Member:
     """A rebalancer with what is around it."""
 
-    def __init__(self, client: ClientInstance, cluster: ScriptedCluster, *topics: str) -> None:
+    def __init__(self, client: Client, cluster: ScriptedCluster, *topics: str) -> None:
         self.client = client
         self.cluster = cluster
         self.topics = list(topics)
@@ -88,7 +88,7 @@ async def member_of(
 ) -> AsyncIterator[Member]:
     async with (
         scripted_cluster(*brokers, topics=existing) as cluster,
-        ClientInstance(cluster.address, route_refresh_interval=1e6, heartbeat_interval=1e6) as client,
+        Client(cluster.address, route_refresh_interval=1e6, heartbeat_interval=1e6) as client,
         trio.open_nursery() as nursery,
     ):
         member = Member(client, cluster, *subscribed)
@@ -219,7 +219,7 @@ async def test_a_name_server_that_refuses_does_not_stop_the_other_topics(
                 answer_routes(connection, request)
 
         cluster.name_server.answer = refuse_one
-        async with ClientInstance(cluster.address) as client, trio.open_nursery() as nursery:
+        async with Client(cluster.address) as client, trio.open_nursery() as nursery:
             member = Member(client, cluster, "T", "U")
             nursery.start_soon(member.rebalancer.run)
             await trio.sleep(0.5)
@@ -242,7 +242,7 @@ async def test_what_is_subscribed_in_the_middle_of_a_round_is_not_forgotten(
             answer_routes(connection, request)
 
         cluster.name_server.answer = subscribe_when_asked
-        async with ClientInstance(cluster.address) as client, trio.open_nursery() as nursery:
+        async with Client(cluster.address) as client, trio.open_nursery() as nursery:
             member = Member(client, cluster, "T")
             nursery.start_soon(member.rebalancer.run)
             await trio.sleep(0.5)
@@ -294,7 +294,7 @@ async def test_a_strategy_with_a_bug_is_not_hidden() -> None:
     def broken(*_: object) -> Sequence[MessageQueue]:
         raise ZeroDivisionError("a bug")
 
-    async with scripted_cluster(Broker()) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(Broker()) as cluster, Client(cluster.address) as client:
         client.heartbeats.add_consumer("g", lambda: ConsumerData(group_name="g"))
 
         async def assign(topic: str, queues: Collection[MessageQueue]) -> None:

@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import (
     ConsumerStatistics,
     Flow,
@@ -68,7 +68,7 @@ async def test_before_anything_happened_there_is_nothing(jumping_clock: trio.tes
 
 @pytest.mark.parametrize("orderly", [False, True])
 async def test_a_push_consumer_says_how_far_it_is(
-    client: ClientInstance, fill: Fill, orderly: bool, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, orderly: bool, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
     handled: list[int] = []
@@ -109,7 +109,7 @@ async def test_a_push_consumer_says_how_far_it_is(
 
 
 async def test_what_failed_came_again_and_was_given_back_is_counted(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
     done = trio.Event()
@@ -126,14 +126,14 @@ async def test_what_failed_came_again_and_was_given_back_is_counted(
         await settled()
         statistics = consumer.statistics
         assert (statistics.pulled, statistics.redelivered, statistics.handled) == (4, 1, 3)
-        assert (statistics.failed, statistics.given_back) == (1, 1)
+        assert (statistics.failed, statistics.sent_back) == (1, 1)
         retries = statistics.topics["%RETRY%g"]
         assert (retries.pulled, retries.redelivered) == (1, 1)
         assert statistics.queues.keys() == {QUEUE, RETRIES}
         nursery.cancel_scope.cancel()
 
 
-async def test_a_queue_says_why_it_is_not_pulled(client: ClientInstance, fill: Fill) -> None:
+async def test_a_queue_says_why_it_is_not_pulled(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     kept = Kept()
     async with consumer_of(client) as consumer, trio.open_nursery() as nursery:
@@ -148,7 +148,7 @@ async def test_a_queue_says_why_it_is_not_pulled(client: ClientInstance, fill: F
 
 
 async def test_a_broker_that_is_away_is_the_error_of_the_lag(
-    broker: EmbeddedBroker, client: ClientInstance, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, client: Client, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(queue: MessageQueue) -> int:
         raise NoQueueError("it is gone")
@@ -164,7 +164,7 @@ async def test_a_broker_that_is_away_is_the_error_of_the_lag(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_lite_pull_consumer_says_how_far_it_is(client: ClientInstance, fill: Fill) -> None:
+async def test_a_lite_pull_consumer_says_how_far_it_is(client: Client, fill: Fill) -> None:
     await fill("T", 6, queues=2)
     async with lite_pull_consumer_of(client, auto_commit=False) as consumer:
         await consumer.assign(await consumer.queues("T"))
@@ -192,13 +192,13 @@ async def test_a_pop_consumer_counts_what_it_did() -> None:
         await consumer.ack(first, second)
         await consumer.change_invisible(third, 5)
         of_topic = consumer.statistics.topics["T"]
-        assert (of_topic.pulled, of_topic.handled, of_topic.given_back) == (3, 2, 1)
+        assert (of_topic.pulled, of_topic.handled, of_topic.sent_back) == (3, 2, 1)
         assert consumer.statistics.queues == {}
 
 
 def test_statistics_can_be_printed() -> None:
     topic = TopicStatistics(
-        pulled=5, redelivered=1, handled=3, failed=1, failed_last_hour=1, given_back=1,
+        pulled=5, redelivered=1, handled=3, failed=1, failed_last_hour=1, sent_back=1,
         pulled_per_second=0.5, pull_seconds=0.002, handled_per_second=0.25, failed_per_second=0.0,
         handle_seconds=0.1,
     )  # fmt: skip
@@ -208,8 +208,8 @@ def test_statistics_can_be_printed() -> None:
     )  # fmt: skip
     statistics = ConsumerStatistics(topics={"T": topic}, queues={QUEUE: queue})
     assert str(statistics).splitlines() == [
-        "pulled 5, handled 3, failed 1, redelivered 1, given back 1; 1 in flight, lag 6",
-        "T: pulled 5 (0.5/s, 2.0 ms), handled 3 (0.2/s, 100.0 ms), failed 1, redelivered 1, given back 1",
+        "pulled 5, handled 3, failed 1, redelivered 1, sent back 1; 1 in flight, lag 6",
+        "T: pulled 5 (0.5/s, 2.0 ms), handled 3 (0.2/s, 100.0 ms), failed 1, redelivered 1, sent back 1",
         "T, broker-a, queue 0: paused by the user, locked; committed ?, handled to 3, pulled to 5 of 9, "
         "lag 6; 2 here (20 bytes), 1 in flight",
     ]

@@ -9,15 +9,15 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_sql_filter, subscription_of
 from rocketmq_py.errors import (
-    ConditionRefusedError,
     ConfigurationError,
     RetriableBrokerError,
     RocketMQError,
+    SqlFilterRefusedError,
     SubscriptionError,
     TopicNotFoundError,
 )
@@ -33,7 +33,7 @@ NOT_ENABLED = "The broker does not support consumer to filter message by SQL92"
 
 @attrs.define(eq=False)
 class Broker:
-    """Says of conditions what a test says."""
+    """Says of SQL filters what a test says."""
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
@@ -55,13 +55,13 @@ def tags(expression: str, topic: str = "T") -> object:
     return subscription_of(topic, expression, None, version_ms=7)
 
 
-def test_tags_or_a_condition() -> None:
+def test_tags_or_a_sql_filter() -> None:
     assert subscription_of("T", "A || B", None, version_ms=7).tags_set == ("A", "B")
     condition = subscription_of("T", "*", "a > 5", version_ms=7)
     assert (condition.sub_string, condition.expression_type, condition.sub_version) == ("a > 5", "SQL92", 7)
-    with pytest.raises(ConfigurationError, match="has tags 'A' and a condition: give one"):
+    with pytest.raises(ConfigurationError, match="has tags 'A' and a SQL filter: give one"):
         subscription_of("T", "A", "a > 5", version_ms=7)
-    with pytest.raises(ConfigurationError, match="needs a condition"):
+    with pytest.raises(ConfigurationError, match="needs a SQL filter"):
         subscription_of("T", "*", " ", version_ms=7)
 
 
@@ -71,10 +71,10 @@ async def check(
     """Return what a client raises that asks these brokers."""
     async with (
         scripted_cluster(*brokers, topics=["T", "tenant%T"]) as cluster,
-        ClientInstance(cluster.address, **options) as client,  # type: ignore[arg-type]  # what a test gives
+        Client(cluster.address, **options) as client,  # type: ignore[arg-type]  # what a test gives
     ):
         try:
-            await check_condition(client, "g", subscription_of(topic, "*", condition, version_ms=7))
+            await check_sql_filter(client, "g", subscription_of(topic, "*", condition, version_ms=7))
         except RocketMQError as error:
             return error
     return None
@@ -94,16 +94,16 @@ async def test_a_broker_is_asked_as_java_asks() -> None:
 async def test_what_a_broker_says_against_a_condition_is_told() -> None:
     broker = Broker(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Encountered\n <EOF>")
     error = await check(broker, condition="a >")
-    assert isinstance(error, ConditionRefusedError)
-    assert str(error).endswith("refuses the condition 'a >' on topic 'T': Encountered <EOF>")
-    assert (error.topic, error.condition, error.code) == ("T", "a >", 23)
+    assert isinstance(error, SqlFilterRefusedError)
+    assert str(error).endswith("refuses the SQL filter 'a >' on topic 'T': Encountered <EOF>")
+    assert (error.topic, error.sql, error.code) == ("T", "a >", 23)
     assert isinstance(error, SubscriptionError)
     assert not error.retriable
 
 
-async def test_a_broker_that_filters_by_no_condition() -> None:
+async def test_a_broker_that_filters_by_no_sql_filter() -> None:
     error = await check(Broker(ResponseCode.SYSTEM_ERROR, NOT_ENABLED))
-    assert isinstance(error, ConditionRefusedError)
+    assert isinstance(error, SqlFilterRefusedError)
     assert str(error).endswith("message by SQL92; set enablePropertyFilter=true on the broker")
 
 
@@ -139,7 +139,7 @@ async def subscribed(nursery: trio.Nursery) -> Subscribed:
         broker = Broker()
         async with (
             scripted_cluster(broker, topics=["T", "U"]) as cluster,
-            ClientInstance(cluster.address, route_refresh_interval=1e6) as client,
+            Client(cluster.address, route_refresh_interval=1e6) as client,
         ):
             result = Subscribed(Subscriptions(client, "g"), broker, cluster.topics)
             result.subscriptions.on_change = result.changed.append
@@ -150,7 +150,7 @@ async def subscribed(nursery: trio.Nursery) -> Subscribed:
     return started
 
 
-async def test_tags_count_at_once_and_conditions_when_they_were_accepted(subscribed: Subscribed) -> None:
+async def test_tags_count_at_once_and_sql_filters_when_they_were_accepted(subscribed: Subscribed) -> None:
     subscribed.put(tags("A"), sql("a > 5", "U"))
     assert subscribed.strings == {"T": "A"}
     assert subscribed.subscriptions.wanted == ["T", "U"]
@@ -165,10 +165,10 @@ async def test_what_was_subscribed_before_holds_until_then(subscribed: Subscribe
     subscribed.put(tags("A"), sql("a >"))
     subscribed.broker.code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
     for _ in range(2):
-        with pytest.raises(ConditionRefusedError):
+        with pytest.raises(SqlFilterRefusedError):
             await subscribed.subscriptions.check()
     assert subscribed.strings == {"T": "A"}
-    with pytest.raises(ConditionRefusedError):
+    with pytest.raises(SqlFilterRefusedError):
         subscribed.subscriptions.raise_refusal()
     subscribed.put(tags("B"))
     subscribed.subscriptions.raise_refusal()
@@ -201,7 +201,7 @@ async def test_only_some_topics_may_be_asked_about(subscribed: Subscribed) -> No
     assert subscribed.changed == ["U", "T", "U"]
 
 
-async def test_a_condition_waits_for_a_topic_that_is_not_there_yet(
+async def test_a_sql_filter_waits_for_a_topic_that_is_not_there_yet(
     subscribed: Subscribed, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,
 ) -> None:  # fmt: skip
@@ -210,7 +210,7 @@ async def test_a_condition_waits_for_a_topic_that_is_not_there_yet(
     await trio.sleep(30)
     assert subscribed.strings == {}
     [record] = caplog.records
-    assert "topic later waits for a broker that accepts its condition" in record.message
+    assert "topic later waits for a broker that accepts its SQL filter" in record.message
     subscribed.topics["later"] = (4, 4, 6)
     await trio.sleep(30)
     assert subscribed.strings == {"later": "a > 5"}
@@ -224,7 +224,7 @@ async def test_a_refusal_is_raised_once_and_kept(
 ) -> None:
     subscribed.broker.code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
     subscribed.put(sql("a >"))
-    with pytest.raises(ConditionRefusedError):
+    with pytest.raises(SqlFilterRefusedError):
         await subscribed.subscriptions.keep_checked()
     with trio.move_on_after(60) as scope:
         await subscribed.subscriptions.keep_checked()

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer import ConsumeContext, ConsumeLater, ConsumeMode, Reader, Start
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
@@ -25,7 +25,7 @@ from tests.consumer.received import QUEUE, received
 class Records(TraceDispatcher):
     """Keeps the records."""
 
-    def __init__(self, client: ClientInstance) -> None:
+    def __init__(self, client: Client) -> None:
         super().__init__(client, "g", "traces")
         self.records: list[TraceRecord] = []
 
@@ -42,12 +42,12 @@ def context_of(*messages: ReceivedMessage, mode: ConsumeMode = ConsumeMode.HANDL
     )
 
 
-def hook_of(client: ClientInstance) -> tuple[ConsumeTraceHook, Records]:
+def hook_of(client: Client) -> tuple[ConsumeTraceHook, Records]:
     records = Records(client)
     return ConsumeTraceHook(records, client.unique_ids, iter(range(1000, 2000)).__next__), records
 
 
-async def test_a_call_has_two_records_for_each_message(client: ClientInstance) -> None:
+async def test_a_call_has_two_records_for_each_message(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(
         received(0, UNIQ_KEY="ID0", KEYS="k1 k2", MSG_REGION="R", TRACE_ON="true"),
@@ -66,7 +66,7 @@ async def test_a_call_has_two_records_for_each_message(client: ClientInstance) -
     ]
 
 
-async def test_how_a_call_failed_is_in_its_record(client: ClientInstance) -> None:
+async def test_how_a_call_failed_is_in_its_record(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0))
     hook.before_consume(context)
@@ -75,7 +75,7 @@ async def test_how_a_call_failed_is_in_its_record(client: ClientInstance) -> Non
     assert records.fields()[1][4:7] == ["false", "null", "4"]
 
 
-async def test_what_its_broker_wants_not_traced_is_not(client: ClientInstance) -> None:
+async def test_what_its_broker_wants_not_traced_is_not(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0, TRACE_ON="false"), received(1, topic="traces"))
     hook.before_consume(context)
@@ -83,7 +83,7 @@ async def test_what_its_broker_wants_not_traced_is_not(client: ClientInstance) -
     assert records.records == []
 
 
-async def test_what_was_polled_took_no_time(client: ClientInstance) -> None:
+async def test_what_was_polled_took_no_time(client: Client) -> None:
     hook, records = hook_of(client)
     context = context_of(received(0), mode=ConsumeMode.RECEIVED)
     context.seconds = 3
@@ -92,7 +92,7 @@ async def test_what_was_polled_took_no_time(client: ClientInstance) -> None:
     assert records.fields()[1][3] == "0"
 
 
-async def read_traces(client: ClientInstance, topic: str) -> list[list[str]]:
+async def read_traces(client: Client, topic: str) -> list[list[str]]:
     async with (
         Reader(client) as reader,
         reader.open(topic, start=Start.BEGINNING, stop_at_end=True) as traces,
@@ -101,7 +101,7 @@ async def read_traces(client: ClientInstance, topic: str) -> list[list[str]]:
 
 
 async def test_a_consumers_records_are_sent_before_it_is_closed(
-    broker: EmbeddedBroker, client: ClientInstance, fill: Fill
+    broker: EmbeddedBroker, client: Client, fill: Fill
 ) -> None:
     await client.brokers.create_topic(broker.broker_address, "traces", queues=1)
     await fill("T", 3)
@@ -142,7 +142,7 @@ async def test_a_trace_topic_that_is_away_does_not_hold_up_the_end(
 
 
 async def test_the_traces_themselves_are_consumed_without_traces(
-    broker: EmbeddedBroker, client: ClientInstance
+    broker: EmbeddedBroker, client: Client
 ) -> None:
     await client.brokers.create_topic(broker.broker_address, "T", queues=1)
     async with Producer(client) as producer:

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import ClosedError, ConfigurationError, NoQueueError, NotAssignedError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -21,7 +21,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("T", "broker-a", 1)
 
 
-def consumer_of(client: ClientInstance | str, group: str = "g", **options: object) -> LitePullConsumer:
+def consumer_of(client: Client | str, group: str = "g", **options: object) -> LitePullConsumer:
     return LitePullConsumer(
         client,
         group=group,
@@ -43,7 +43,7 @@ async def poll_all(consumer: LitePullConsumer, count: int) -> list[int]:
     return polled
 
 
-async def committed(client: ClientInstance, group: str = "g", queue: MessageQueue = QUEUE) -> int | None:
+async def committed(client: Client, group: str = "g", queue: MessageQueue = QUEUE) -> int | None:
     return await client.brokers.committed_offset(group, queue, zero_if_new=False)
 
 
@@ -87,7 +87,7 @@ async def test_it_is_used_inside_of_its_block(address: str) -> None:
         await consumer.poll()
 
 
-async def test_what_cannot_be_polled(client: ClientInstance) -> None:
+async def test_what_cannot_be_polled(client: Client) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match="subscribe to a topic or assign queues first"):
             await consumer.poll()
@@ -100,7 +100,7 @@ async def test_what_cannot_be_polled(client: ClientInstance) -> None:
             await consumer.poll(timeout=math.nan)
 
 
-async def test_to_subscribe_and_to_be_assigned_exclude_each_other(client: ClientInstance, fill: Fill) -> None:
+async def test_to_subscribe_and_to_be_assigned_exclude_each_other(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -115,7 +115,7 @@ async def test_to_subscribe_and_to_be_assigned_exclude_each_other(client: Client
 
 
 async def test_two_members_of_a_group_need_two_clients(
-    client: ClientInstance, jumping_clock: trio.testing.MockClock
+    client: Client, jumping_clock: trio.testing.MockClock
 ) -> None:
     async with consumer_of(client) as first:
         first.subscribe("T")
@@ -137,7 +137,7 @@ async def test_two_members_of_a_group_need_two_clients(
 # Polling
 
 
-async def test_messages_are_polled_in_the_order_of_their_queues(client: ClientInstance, fill: Fill) -> None:
+async def test_messages_are_polled_in_the_order_of_their_queues(client: Client, fill: Fill) -> None:
     await fill("T", 100, queues=2)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -146,7 +146,7 @@ async def test_messages_are_polled_in_the_order_of_their_queues(client: ClientIn
     assert [number for number in polled if number % 2] == list(range(1, 100, 2))
 
 
-async def test_no_more_than_was_asked_for(client: ClientInstance, fill: Fill) -> None:
+async def test_no_more_than_was_asked_for(client: Client, fill: Fill) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -155,7 +155,7 @@ async def test_no_more_than_was_asked_for(client: ClientInstance, fill: Fill) ->
         assert numbers(await consumer.poll()) == list(range(4, 10))
 
 
-async def test_queues_take_turns(client: ClientInstance, fill: Fill) -> None:
+async def test_queues_take_turns(client: Client, fill: Fill) -> None:
     await fill("T", 40, queues=2)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -165,7 +165,7 @@ async def test_queues_take_turns(client: ClientInstance, fill: Fill) -> None:
 
 
 async def test_a_poll_waits_as_long_as_it_may(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 1)
     async with consumer_of(client, poll_timeout=7) as consumer:
@@ -182,7 +182,7 @@ async def test_a_poll_waits_as_long_as_it_may(
             assert numbers(await consumer.poll(timeout=math.inf)) == [0]
 
 
-async def test_iterating(client: ClientInstance, fill: Fill) -> None:
+async def test_iterating(client: Client, fill: Fill) -> None:
     await fill("T", 200)
     received = []
     async with consumer_of(client) as consumer:
@@ -195,7 +195,7 @@ async def test_iterating(client: ClientInstance, fill: Fill) -> None:
     assert await committed(client) == 200
 
 
-async def test_tags(client: ClientInstance, fill: Fill) -> None:
+async def test_tags(client: Client, fill: Fill) -> None:
     await fill("T", 10, tags="Aa")
     await fill("T", 10, tags="BB", first=10)
     async with consumer_of(client) as consumer:
@@ -206,7 +206,7 @@ async def test_tags(client: ClientInstance, fill: Fill) -> None:
         assert await poll_all(consumer, 10) == list(range(10, 20))
 
 
-async def test_subscribing_and_unsubscribing_while_it_is_open(client: ClientInstance, fill: Fill) -> None:
+async def test_subscribing_and_unsubscribing_while_it_is_open(client: Client, fill: Fill) -> None:
     await fill("T", 5)
     await fill("U", 5, first=5)
     changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
@@ -232,7 +232,7 @@ async def test_subscribing_and_unsubscribing_while_it_is_open(client: ClientInst
 
 
 async def test_a_listener_that_fails_is_logged(
-    client: ClientInstance, fill: Fill, caplog: pytest.LogCaptureFixture
+    client: Client, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: object, __: object) -> None:
         raise ValueError("not today")
@@ -248,9 +248,7 @@ async def test_a_listener_that_fails_is_logged(
 # Assigned queues
 
 
-async def test_assigned_queues_are_read_and_the_group_is_not_joined(
-    client: ClientInstance, fill: Fill
-) -> None:
+async def test_assigned_queues_are_read_and_the_group_is_not_joined(client: Client, fill: Fill) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:
         assert await consumer.queues("T") == [QUEUE, OTHER]
@@ -266,7 +264,7 @@ async def test_assigned_queues_are_read_and_the_group_is_not_joined(
     assert [await committed(client, queue=queue) for queue in (QUEUE, OTHER)] == [10, 10]
 
 
-async def test_queues_that_do_not_exist_are_not_assigned(client: ClientInstance, fill: Fill) -> None:
+async def test_queues_that_do_not_exist_are_not_assigned(client: Client, fill: Fill) -> None:
     await fill("T", 1)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
@@ -278,7 +276,7 @@ async def test_queues_that_do_not_exist_are_not_assigned(client: ClientInstance,
 # Places
 
 
-async def test_seeking(client: ClientInstance, fill: Fill) -> None:
+async def test_seeking(client: Client, fill: Fill) -> None:
     await fill("T", 50)
     async with consumer_of(client) as consumer:
         consumer.subscribe("T")
@@ -297,9 +295,7 @@ async def test_seeking(client: ClientInstance, fill: Fill) -> None:
         assert await consumer.committed(QUEUE) == 7, "a seek is committed as a place"
 
 
-async def test_seeking_a_time(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
-) -> None:
+async def test_seeking_a_time(client: Client, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
     await fill("T", 10)
     await trio.sleep(10)
     await fill("T", 10, first=10)
@@ -316,7 +312,7 @@ async def test_seeking_a_time(
 
 @pytest.mark.parametrize("offset", [-1, 11])
 async def test_a_queue_cannot_be_sought_where_it_does_not_reach(
-    client: ClientInstance, fill: Fill, offset: int
+    client: Client, fill: Fill, offset: int
 ) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
@@ -326,7 +322,7 @@ async def test_a_queue_cannot_be_sought_where_it_does_not_reach(
         assert await poll_all(consumer, 10) == list(range(10))
 
 
-async def test_queues_of_others_are_not_sought_or_committed(client: ClientInstance, fill: Fill) -> None:
+async def test_queues_of_others_are_not_sought_or_committed(client: Client, fill: Fill) -> None:
     await fill("T", 10, queues=2)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
@@ -348,7 +344,7 @@ async def test_queues_of_others_are_not_sought_or_committed(client: ClientInstan
 
 
 async def test_a_paused_queue_gives_nothing_and_keeps_its_place(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:
@@ -369,7 +365,7 @@ async def test_a_paused_queue_gives_nothing_and_keeps_its_place(
 
 
 async def test_all_queues_may_be_paused(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:
@@ -386,7 +382,7 @@ async def test_all_queues_may_be_paused(
 
 
 async def test_what_was_polled_is_committed_when_it_is_done_with(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
@@ -403,7 +399,7 @@ async def test_what_was_polled_is_committed_when_it_is_done_with(
     assert await committed(client) == 8
 
 
-async def test_by_hand(client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
+async def test_by_hand(client: Client, fill: Fill, jumping_clock: trio.testing.MockClock) -> None:
     await fill("T", 10)
     async with consumer_of(client, auto_commit=False) as consumer:
         consumer.subscribe("T")
@@ -421,7 +417,7 @@ async def test_by_hand(client: ClientInstance, fill: Fill, jumping_clock: trio.t
     assert await committed(client) == 3
 
 
-async def test_what_was_polled_before_an_error_is_polled_again(client: ClientInstance, fill: Fill) -> None:
+async def test_what_was_polled_before_an_error_is_polled_again(client: Client, fill: Fill) -> None:
     async def fail_at_six() -> None:
         async with consumer_of(client) as consumer:
             consumer.subscribe("T")
@@ -435,7 +431,7 @@ async def test_what_was_polled_before_an_error_is_polled_again(client: ClientIns
     assert await committed(client) == 6
 
 
-async def test_filtered_messages_are_committed_as_well(client: ClientInstance, fill: Fill) -> None:
+async def test_filtered_messages_are_committed_as_well(client: Client, fill: Fill) -> None:
     await fill("T", 10, tags="A")
     await fill("T", 10, tags="B")
     async with consumer_of(client) as consumer:
@@ -446,7 +442,7 @@ async def test_filtered_messages_are_committed_as_well(client: ClientInstance, f
 
 
 async def test_a_seek_back_to_what_was_confirmed_is_committed(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     """Most commits have no answer: the one before them says nothing of what the broker has now."""
     await fill("T", 10)
@@ -463,7 +459,7 @@ async def test_a_seek_back_to_what_was_confirmed_is_committed(
         assert await consumer.committed(QUEUE) == 2
 
 
-async def test_a_commit_that_fails_is_raised(client: ClientInstance, fill: Fill) -> None:
+async def test_a_commit_that_fails_is_raised(client: Client, fill: Fill) -> None:
     await fill("T", 10)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])
@@ -477,7 +473,7 @@ async def test_a_commit_that_fails_is_raised(client: ClientInstance, fill: Fill)
 
 
 async def test_members_share_the_queues_and_hand_them_over(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 40, queues=2)
     async with consumer_of(address) as first:
@@ -520,7 +516,7 @@ async def test_a_poll_that_waits_is_told_of_the_end(address: str, broker: Embedd
         assert len(told) == 1
 
 
-async def test_in_a_nursery_of_the_callers(client: ClientInstance, fill: Fill) -> None:
+async def test_in_a_nursery_of_the_callers(client: Client, fill: Fill) -> None:
     await fill("T", 10)
     async with trio.open_nursery() as nursery:
         consumer = consumer_of(client)
@@ -541,7 +537,7 @@ async def test_in_a_nursery_of_the_callers(client: ClientInstance, fill: Fill) -
     assert await committed(client) == 4, "cancelled: what was last polled comes again"
 
 
-async def test_positions_and_where_queues_begin_and_end(client: ClientInstance, fill: Fill) -> None:
+async def test_positions_and_where_queues_begin_and_end(client: Client, fill: Fill) -> None:
     await fill("T", 20, queues=2)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE])

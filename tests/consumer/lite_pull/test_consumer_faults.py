@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 import rocketmq_py.consumer
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeFrom, ConsumerHook, LitePullConsumer
 from rocketmq_py.errors import ConfigurationError
@@ -73,7 +73,7 @@ class Broker:
             connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
 
 
-def consumer_of(client: str | ClientInstance, *, group: str = "g", **options: int) -> LitePullConsumer:
+def consumer_of(client: str | Client, *, group: str = "g", **options: int) -> LitePullConsumer:
     return LitePullConsumer(
         client,
         group=group,
@@ -216,7 +216,7 @@ async def test_a_pull_that_comes_while_paused_is_kept() -> None:
     assert broker.pulled[1] == (0, 32)
 
 
-async def test_a_queue_that_is_lost_gives_nothing_more(client: ClientInstance, fill: Fill) -> None:
+async def test_a_queue_that_is_lost_gives_nothing_more(client: Client, fill: Fill) -> None:
     await fill("T", 60, queues=2)
     async with consumer_of(client) as consumer:
         await consumer.assign([QUEUE, OTHER])
@@ -414,7 +414,7 @@ async def test_closing_while_the_cluster_is_gone_takes_no_longer_than_it_may(
 
 
 async def test_cancelled_at_each_await_of_its_user_it_loses_nothing(
-    client: ClientInstance, fill: Fill, caplog: pytest.LogCaptureFixture
+    client: Client, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Opening, asking, seeking, polling, committing, closing: what a run handled is what it committed."""
     caplog.set_level(logging.CRITICAL)
@@ -445,7 +445,7 @@ async def test_cancelled_at_each_await_of_its_user_it_loses_nothing(
     assert await cancel_at_each_await(consume, check) > 10
 
 
-async def test_a_cancelled_poll_loses_no_message(client: ClientInstance, fill: Fill) -> None:
+async def test_a_cancelled_poll_loses_no_message(client: Client, fill: Fill) -> None:
     await fill("T", 400)
     polled: list[int] = []
     async with consumer_of(client) as consumer:
@@ -482,7 +482,7 @@ class CancelAtStep(trio.abc.Instrument):
 
 
 async def test_cancelled_at_any_step_of_its_tasks_it_loses_nothing(
-    client: ClientInstance,
+    client: Client,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,

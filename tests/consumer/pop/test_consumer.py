@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeFrom, PopConsumer, PoppedMessage
 from rocketmq_py.errors import (
@@ -34,7 +34,7 @@ from tests.scripted import ignore, scripted_cluster
 settled = trio.testing.wait_all_tasks_blocked
 
 
-def consumer_of(client: str | ClientInstance, **options: Any) -> PopConsumer:
+def consumer_of(client: str | Client, **options: Any) -> PopConsumer:
     consumer = PopConsumer(client, group="g", **options)
     consumer.subscribe("T")
     return consumer
@@ -401,7 +401,7 @@ async def test_the_group_is_announced_and_left() -> None:
 
 
 async def test_one_client_has_one_consumer_of_a_group() -> None:
-    async with pop_brokers() as (cluster, _), ClientInstance(cluster.address) as client:
+    async with pop_brokers() as (cluster, _), Client(cluster.address) as client:
         async with consumer_of(client):
             with pytest.raises(ConfigurationError, match="is in group 'g' already"):
                 async with consumer_of(client):
@@ -527,14 +527,14 @@ async def test_cancelled_receives_of_a_consumer_that_stays_open() -> None:
     ],
 )
 async def test_what_cannot_be_asked_for_is_refused(
-    client: ClientInstance, arguments: dict[str, Any], text: str
+    client: Client, arguments: dict[str, Any], text: str
 ) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match=text):
             await consumer.receive(**arguments)
 
 
-async def test_what_was_not_received_cannot_be_acknowledged(client: ClientInstance) -> None:
+async def test_what_was_not_received_cannot_be_acknowledged(client: Client) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match=r"a list is no message .* use ack\(\*messages\)"):
             await consumer.ack([])  # type: ignore[arg-type]  # that is the test

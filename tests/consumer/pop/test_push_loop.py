@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import PushConsumerConfig
@@ -73,7 +73,7 @@ async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
     queue.release(b)
     queue.remove_all([a, b, c])
     assert held.done == [a, c], "offsets mean nothing: two messages may have the same one"
-    assert (held.counts.done, held.counts.given_back, held.room) == (2, 1, [2, 1, 0])
+    assert (held.counts.done, held.counts.sent_back, held.room) == (2, 1, [2, 1, 0])
     queue.put([a], trio.current_time() + 1)
     assert queue.take() is a
     queue.put_back(a)
@@ -125,7 +125,7 @@ async def popping(**options: Any) -> AsyncIterator[Popped]:
     config = PushConsumerConfig(group="g", **options)
     async with (
         pop_brokers() as (cluster, [broker]),
-        ClientInstance(cluster.address, route_refresh_interval=1e6, heartbeat_interval=1e6) as client,
+        Client(cluster.address, route_refresh_interval=1e6, heartbeat_interval=1e6) as client,
         trio.open_nursery() as handlers,
         trio.open_nursery() as background,
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
@@ -52,7 +52,7 @@ async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
 
     async with (
         scripted_cluster(answer, queues=1) as cluster,
-        ClientInstance(cluster.address) as client,
+        Client(cluster.address) as client,
         trio.open_nursery() as nursery,
     ):
         await client.routes.get("T")

@@ -92,7 +92,7 @@ class Looping:
         self.start = start
         self.start_errors: list[RocketMQError] = []
         self.delivered: list[ProcessQueue] = []
-        self.spoiled = 0
+        self.invalidated = 0
         self.may_commit = True
         self.limits = FlowLimits(count=3, size=100, span=10)
         self.loop = PullLoop(
@@ -102,7 +102,7 @@ class Looping:
             start=self.look_up_start,
             may_commit=lambda: self.may_commit,
             deliver=self.delivered.append,
-            spoil_route=self.spoil,
+            invalidate_route=self.invalidate,
             failure_log=self.failure_log,
             lock=lock,
         )
@@ -113,8 +113,8 @@ class Looping:
             raise self.start_errors.pop(0)
         return self.start
 
-    def spoil(self) -> None:
-        self.spoiled += 1
+    def invalidate(self) -> None:
+        self.invalidated += 1
 
     @property
     def held(self) -> ProcessQueue:
@@ -237,7 +237,7 @@ async def test_an_error_is_tried_again_after_3_seconds(
     await trio.sleep(100)
     times = [pull.at for pull in looping.puller.pulls]
     assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
-    assert looping.spoiled == 12
+    assert looping.invalidated == 12
     lines = [record.message for record in caplog.records]
     again = "pulling T/broker-a/0: cannot connect to 127.0.0.1:1: refused; trying again every 3 s"
     assert lines == [
@@ -266,7 +266,7 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again(
     looping.puller.answer(ProtocolError("garbage"), found(0))
     await trio.sleep(10)
     assert looping.puller.offsets == [0, 0, 1]
-    assert looping.spoiled == 0
+    assert looping.invalidated == 0
 
 
 async def test_flow_control_by_the_broker_is_a_short_wait(

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.pull.queue_puller import PullFlag, PullStatus, QueuePuller, tag_in
 from rocketmq_py.errors import (
@@ -60,7 +60,7 @@ class Pulls:
 async def pulling(
     answers: Pulls, *, hold: float = 15.0
 ) -> AsyncIterator[tuple[QueuePuller, ScriptedCluster]]:
-    async with scripted_cluster(answers) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(answers) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         yield QueuePuller(client, "g", QUEUE, batch_size=32, hold=hold, timeout=30), cluster
 
@@ -190,7 +190,7 @@ def test_the_tag_is_found_in_encoded_properties(encoded: bytes, tag: bytes) -> N
 @asynccontextmanager
 async def with_replica(
     master: Pulls | None, replica: Pulls
-) -> AsyncIterator[tuple[QueuePuller, ScriptedServer, ClientInstance]]:
+) -> AsyncIterator[tuple[QueuePuller, ScriptedServer, Client]]:
     """A broker with a replica, or one that has lost its master."""
     async with trio.open_nursery() as nursery:
         servers = {1: ScriptedServer(replica)}
@@ -210,7 +210,7 @@ async def with_replica(
         ).encode()
         name_server = ScriptedServer(lambda connection, request: connection.respond(request, 0, {}, route))
         name_server.address = await nursery.start(name_server.run)
-        async with ClientInstance(name_server.address) as client:
+        async with Client(name_server.address) as client:
             await client.routes.get("T")
             yield (
                 QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=1),
@@ -253,14 +253,14 @@ async def test_a_replica_serves_as_long_as_there_is_no_master() -> None:
 
 
 async def test_a_broker_that_no_route_names_is_an_error() -> None:
-    async with scripted_cluster(Pulls()) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(Pulls()) as cluster, Client(cluster.address) as client:
         puller = QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=30)
         with pytest.raises(NoQueueError):
             await puller.pull(0, ALL)
 
 
 async def test_a_cancelled_pull_leaves_nothing_behind() -> None:
-    async with scripted_cluster(ignore) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(ignore) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")
         puller = QueuePuller(client, "g", QUEUE, batch_size=32, hold=15, timeout=30)
         async with trio.open_nursery() as nursery:

@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import ConsumeFrom, ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.local_offset_store import OffsetFile
 from rocketmq_py.errors import ConfigurationError, LocalOffsetsError
@@ -67,7 +67,7 @@ async def test_every_member_gets_everything(
 
 
 async def test_a_member_goes_on_where_it_was_and_tells_no_broker(
-    address: str, client: ClientInstance, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, folder: Path, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
     kept = Kept()
@@ -124,7 +124,7 @@ async def test_what_came_while_a_member_was_away_is_not_missed(
 
 async def test_what_fails_is_dropped_with_a_line_in_the_log(
     address: str,
-    client: ClientInstance,
+    client: Client,
     fill: Fill,
     folder: Path,
     jumping_clock: trio.testing.MockClock,
@@ -248,7 +248,7 @@ async def test_a_broker_that_begins_anew_is_followed(
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1000}}')
     kept = Kept()
-    async with EmbeddedBroker() as broker, ClientInstance(broker.name_server_address) as client:
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await client.brokers.create_topic(broker.broker_address, "T", queues=1)
         consumer = broadcasting(broker.name_server_address, folder)
         async with consumer:
@@ -258,7 +258,7 @@ async def test_a_broker_that_begins_anew_is_followed(
 
 
 async def test_cancelled_at_any_of_its_awaits_the_file_never_claims_too_much(
-    client: ClientInstance,
+    client: Client,
     address: str,
     fill: Fill,
     folder: Path,

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.consumer import ConsumeLater, PushConsumer
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
 from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
@@ -70,7 +70,7 @@ async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.t
         await consumer.run(never)
 
 
-async def test_what_is_no_queue_or_offset_is_refused(client: ClientInstance) -> None:
+async def test_what_is_no_queue_or_offset_is_refused(client: Client) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match="queue is 0; it must be a MessageQueue"):
             await consumer.seek(0, 1)  # type: ignore[arg-type]  # that is the test
@@ -91,7 +91,7 @@ async def test_one_run_at_a_time(
 
 
 async def test_two_members_of_a_group_need_two_clients(
-    client: ClientInstance, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+    client: Client, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     async with consumer_of(client) as one, consumer_of(client) as two:
         nursery.start_soon(one.run, never)
@@ -104,7 +104,7 @@ async def test_two_members_of_a_group_need_two_clients(
 
 
 async def test_stop_ends_the_run_and_what_was_handled_is_committed(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 100)
     handled: list[int] = []
@@ -124,7 +124,7 @@ async def test_stop_ends_the_run_and_what_was_handled_is_committed(
 
 
 async def test_stop_waits_for_the_handlers_that_run(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4)
     done: list[int] = []
@@ -141,7 +141,7 @@ async def test_stop_waits_for_the_handlers_that_run(
 
 
 async def test_leaving_cancels_handlers_that_take_too_long(
-    client: ClientInstance, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 3)
     ended = trio.Event()
@@ -166,7 +166,7 @@ async def test_leaving_cancels_handlers_that_take_too_long(
 
 @pytest.mark.parametrize("stop", [True, False])
 async def test_a_thread_that_hangs_does_not_hold_up_the_end(
-    client: ClientInstance, fill: Fill, nursery: trio.Nursery, stop: bool
+    client: Client, fill: Fill, nursery: trio.Nursery, stop: bool
 ) -> None:
     """In real time: a thread takes no notice of a mock clock."""
     await fill("T", 3)
@@ -192,7 +192,7 @@ async def test_a_thread_that_hangs_does_not_hold_up_the_end(
 
 
 async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
     first, second = Kept(), Kept()
@@ -214,7 +214,7 @@ async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
 
 
 async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
-    client: ClientInstance,
+    client: Client,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
     monkeypatch: pytest.MonkeyPatch,
@@ -236,7 +236,7 @@ async def test_brokers_that_do_not_answer_at_the_end_leave_no_member_behind(
 
 
 async def test_a_client_of_its_own_is_closed_with_it_and_a_shared_one_is_not(
-    address: str, client: ClientInstance, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, jumping_clock: trio.testing.MockClock
 ) -> None:
     for shared in (address, client):
         async with consumer_of(shared, group="other") as consumer:
@@ -261,7 +261,7 @@ async def test_in_a_nursery_of_the_callers(
 
 
 async def test_an_exit_of_the_handler_is_not_wrapped(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
 
@@ -401,7 +401,7 @@ async def test_all_queues_share_one_connection(
 
 
 async def test_what_fails_comes_again_and_is_given_up_after_the_last_try(
-    client: ClientInstance,
+    client: Client,
     address: str,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
@@ -428,7 +428,7 @@ async def test_what_fails_comes_again_and_is_given_up_after_the_last_try(
 
 
 async def test_no_second_try_if_none_is_wanted(
-    client: ClientInstance, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 2)
     tries: list[int] = []
@@ -446,7 +446,7 @@ async def test_no_second_try_if_none_is_wanted(
 
 
 async def test_handlers_of_lists(
-    client: ClientInstance, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, address: str, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20)
     lists: list[list[int]] = []
@@ -464,7 +464,7 @@ async def test_handlers_of_lists(
 
 
 async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(
-    client: ClientInstance,
+    client: Client,
     address: str,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
@@ -496,7 +496,7 @@ async def test_a_body_that_cannot_be_read_goes_the_way_of_a_failure(
 
 
 async def test_offsets_are_committed_every_5_seconds(
-    client: ClientInstance, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
     kept = Kept()
@@ -511,7 +511,7 @@ async def test_offsets_are_committed_every_5_seconds(
 
 
 async def test_offsets_go_with_the_pulls_too(
-    client: ClientInstance, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, nursery: trio.Nursery, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
     kept = Kept()
@@ -524,7 +524,7 @@ async def test_offsets_go_with_the_pulls_too(
 
 
 async def test_filtered_messages_are_committed_as_well(
-    client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10, tags="A")
     await fill("T", 10, tags="B")
@@ -620,7 +620,7 @@ async def test_single_queues_are_paused_and_resumed(
 
 
 async def test_queues_that_change_hands_are_committed(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 40, queues=4)
     first, second = Kept(), Kept()

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 import rocketmq_py.consumer
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from tests.consumer.conftest import Fill
@@ -82,7 +82,7 @@ class CancelAtStep(trio.abc.Instrument):
 
 
 async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(
-    client: ClientInstance,
+    client: Client,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,

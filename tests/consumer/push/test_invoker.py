@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.client.user_calls import is_async
 from rocketmq_py.consumer import PushConsumer
 from rocketmq_py.consumer.push.invoker import check_handler
@@ -88,7 +88,7 @@ async def yields(message: object) -> AsyncIterator[object]:
     ],
 )
 async def test_what_cannot_be_one_is_refused_when_the_run_begins(
-    client: ClientInstance, handler: Any, text: str
+    client: Client, handler: Any, text: str
 ) -> None:
     async with consumer_of(client) as consumer:
         with pytest.raises(ConfigurationError, match=text):
@@ -96,7 +96,7 @@ async def test_what_cannot_be_one_is_refused_when_the_run_begins(
         assert not client.heartbeats.has_consumer("g")
 
 
-async def test_a_coroutine_is_a_handler_that_was_called(client: ClientInstance) -> None:
+async def test_a_coroutine_is_a_handler_that_was_called(client: Client) -> None:
     async with consumer_of(client, batch_size=3) as consumer:
         with pytest.raises(ConfigurationError, match="give the function itself"):
             await consumer.run(handle(None))  # type: ignore[arg-type]  # that is the test
@@ -107,7 +107,7 @@ async def test_a_coroutine_is_a_handler_that_was_called(client: ClientInstance) 
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("returned", [False, True, "ok", 0])
 async def test_an_unknown_result_ends_the_run_and_its_message_comes_again(
-    client: ClientInstance,
+    client: Client,
     fill: Fill,
     orderly: bool,
     returned: object,
@@ -136,7 +136,7 @@ async def test_an_unknown_result_ends_the_run_and_its_message_comes_again(
 
 @pytest.mark.parametrize("broadcasting", [False, True])
 async def test_a_run_with_nothing_subscribed_says_so(
-    client: ClientInstance, broadcasting: bool, caplog: pytest.LogCaptureFixture, tmp_path: Any
+    client: Client, broadcasting: bool, caplog: pytest.LogCaptureFixture, tmp_path: Any
 ) -> None:
     caplog.set_level(logging.WARNING, "rocketmq_py.consumer")
     options: dict[str, Any] = {"broadcasting": broadcasting, "local_offsets": tmp_path}

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.consumer import PushConsumer
 from rocketmq_py.consumer.config import LOCK_INTERVAL
 from rocketmq_py.consumer.group.results import Commit, Suspend
@@ -82,7 +82,7 @@ def test_settings_that_go_together() -> None:
 
 
 async def test_each_queue_in_order(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 200, queues=4)
     journal = Journal()
@@ -113,7 +113,7 @@ async def test_queues_that_change_hands_keep_their_order_and_nothing_is_repeated
 
 
 async def test_a_member_that_has_lost_its_connection_is_counted_as_soon_as_it_is_back(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 400, queues=4)
     journal = Journal(takes=0.1)
@@ -200,7 +200,7 @@ async def test_a_member_that_ends_gives_its_locks_back_at_once(
 
 
 async def test_a_member_that_vanishes_is_waited_for_for_a_minute(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 20)
     # Somebody locked the queue and was not heard of again.
@@ -214,7 +214,7 @@ async def test_a_member_that_vanishes_is_waited_for_for_a_minute(
 
 
 async def test_a_lock_that_is_lost_stops_the_queue_and_what_the_other_committed_counts(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 100)
     journal = Journal(takes=1)
@@ -237,7 +237,7 @@ async def test_a_lock_that_is_lost_stops_the_queue_and_what_the_other_committed_
 
 
 async def test_what_fails_for_the_last_time_is_a_dead_letter(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 5)
     tries: list[tuple[int, int]] = []
@@ -257,7 +257,7 @@ async def test_what_fails_for_the_last_time_is_a_dead_letter(
 
 
 async def test_what_is_not_committed_comes_again_to_the_next_owner(
-    address: str, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    address: str, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 10)
     seen: list[int] = []
@@ -275,7 +275,7 @@ async def test_what_is_not_committed_comes_again_to_the_next_owner(
 
 
 async def test_a_thread_that_hangs_keeps_the_lock_when_the_member_ends(
-    address: str, client: ClientInstance, fill: Fill
+    address: str, client: Client, fill: Fill
 ) -> None:
     """In real time. The broker frees the lock by itself, when the thread has had a minute."""
     await fill("T", 3)
@@ -302,7 +302,7 @@ async def test_a_thread_that_hangs_keeps_the_lock_when_the_member_ends(
 
 
 async def test_cancelled_at_any_of_its_awaits_the_order_is_kept_and_no_lock_is_left(
-    client: ClientInstance,
+    client: Client,
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
     jumping_clock: trio.testing.MockClock,

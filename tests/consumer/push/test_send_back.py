@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.results import DEAD_LETTER
 from rocketmq_py.consumer.push.send_back import SendBack
@@ -58,9 +58,7 @@ async def send_back(
     topics = ["T", "%RETRY%g", "ns%T", "%RETRY%ns%g"]
     async with (
         scripted_cluster(*brokers, topics=topics, queues=1) as cluster,
-        ClientInstance(
-            cluster.address, request_timeout=1, now_ms=lambda: 4711, namespace=namespace
-        ) as client,
+        Client(cluster.address, request_timeout=1, now_ms=lambda: 4711, namespace=namespace) as client,
     ):
         await client.routes.get("T")
         yield SendBack(client, "g", max_reconsume_times=max_reconsume_times), cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, TopicNotFoundError
@@ -177,7 +177,7 @@ async def test_an_id_leads_to_no_address_outside_of_the_cluster() -> None:
 async def test_cancelled_at_any_of_its_awaits(address: str) -> None:
     async with Producer(address, group="p") as producer:
         result = await producer.send(Message("T", b"x", keys="k"))
-    async with ClientInstance(address) as client, Reader(client) as reader:
+    async with Client(address) as client, Reader(client) as reader:
 
         async def look_up() -> None:
             assert await reader.message(result.offset_message_id) is not None

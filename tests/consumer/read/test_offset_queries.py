@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, TopicNotFoundError
@@ -17,7 +17,7 @@ from tests.consumer.conftest import Fill
 from tests.scripted import scripted_cluster
 
 
-async def test_topics_are_those_of_users(client: ClientInstance, fill: Fill, broker: EmbeddedBroker) -> None:
+async def test_topics_are_those_of_users(client: Client, fill: Fill, broker: EmbeddedBroker) -> None:
     await fill("orders", 1)
     await fill("Bills", 1)
     for name in ("%RETRY%g", "%DLQ%g", "n%orders", "RMQ_SYS_X"):
@@ -28,7 +28,7 @@ async def test_topics_are_those_of_users(client: ClientInstance, fill: Fill, bro
         assert await reader.topics() == ["orders"]
 
 
-async def test_offsets_of_many_topics(client: ClientInstance, fill: Fill) -> None:
+async def test_offsets_of_many_topics(client: Client, fill: Fill) -> None:
     wanted = {}
     for number in range(40):
         await fill(f"T{number}", number, queues=2)
@@ -43,7 +43,7 @@ async def test_offsets_of_many_topics(client: ClientInstance, fill: Fill) -> Non
             await reader.offsets_of(["T3", "nowhere"])
 
 
-async def test_offsets_at_a_time(client: ClientInstance, fill: Fill, jumping_clock: object) -> None:
+async def test_offsets_at_a_time(client: Client, fill: Fill, jumping_clock: object) -> None:
     await fill("T", 10, queues=2)
     await trio.sleep(100)
     now_ms = 1_700_000_000_000 + int(trio.current_time() * 1000)
@@ -55,7 +55,7 @@ async def test_offsets_at_a_time(client: ClientInstance, fill: Fill, jumping_clo
         assert await reader.offsets_at(["T"], now_ms + 100_000) == {first: 11, second: 10}
 
 
-async def test_committing_without_joining(client: ClientInstance, fill: Fill) -> None:
+async def test_committing_without_joining(client: Client, fill: Fill) -> None:
     await fill("T", 100, queues=4)
     await fill("U", 4, queues=4)
     queues = [MessageQueue(topic, "broker-a", number) for topic in "TU" for number in range(4)]

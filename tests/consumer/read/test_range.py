@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 import trio.testing
 
-from rocketmq_py.client import ClientInstance
+from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader
 from rocketmq_py.consumer.read.range import first_at
@@ -105,7 +105,7 @@ async def test_one_answer_without_messages_is_not_the_end_of_time(
 ) -> None:
     """Where a group is set to a time, the end would be committed."""
     queue = ScriptedQueue((NO_NEW, 4, b""), (FOUND, 20, body_of(range(4, 20))), offset_at=4)
-    async with scripted_cluster(queue, queues=1) as cluster, ClientInstance(cluster.address) as client:
+    async with scripted_cluster(queue, queues=1) as cluster, Client(cluster.address) as client:
         assert await first_at(client, "g", QUEUE, 51) == 6
 
 
@@ -151,15 +151,15 @@ async def test_at_the_door(address: str) -> None:
     async with reader:
         with pytest.raises(ConfigurationError, match="names no tag"):
             reader.range(QUEUE, tags="||")
-        with pytest.raises(ConfigurationError, match="needs a condition"):
+        with pytest.raises(ConfigurationError, match="needs a SQL filter"):
             reader.range(QUEUE, sql=" ")
-        with pytest.raises(ConfigurationError, match="needs a condition"):
+        with pytest.raises(ConfigurationError, match="needs a SQL filter"):
             reader.open("T", sql="")
         with pytest.raises(TopicNotFoundError):
             await anext(reader.range(QUEUE))
 
 
-async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(client: ClientInstance, fill: Fill) -> None:
+async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(client: Client, fill: Fill) -> None:
     await fill("T", 150)
     async with Reader(client) as reader:
         messages = reader.range(QUEUE, 0, 150, tags="*")

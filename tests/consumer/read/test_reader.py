@@ -7,8 +7,9 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.client import ClientInstance, Route
+from rocketmq_py.client import Route
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import Reader, Start
 from rocketmq_py.consumer.read.stream import BUFFERED_ANSWERS, MessageStream
@@ -30,7 +31,7 @@ from tests.scripted import scripted_cluster
 
 
 @pytest.fixture
-async def reader(client: ClientInstance) -> AsyncIterator[Reader]:
+async def reader(client: Client) -> AsyncIterator[Reader]:
     async with Reader(client) as reader:
         yield reader
 
@@ -125,7 +126,7 @@ async def test_live_from_the_end(reader: Reader, fill: Fill, jumping_clock: trio
 
 @pytest.mark.parametrize("start", [Start.END, Start.BEGINNING, Start.last(1)])
 async def test_a_queue_that_appears_is_read_from_its_first_message(
-    reader: Reader, broker: EmbeddedBroker, client: ClientInstance, fill: Fill, start: Start
+    reader: Reader, broker: EmbeddedBroker, client: Client, fill: Fill, start: Start
 ) -> None:
     await fill("T", 1)
     async with reader.open("T", start=start) as messages:
@@ -138,7 +139,7 @@ async def test_a_queue_that_appears_is_read_from_its_first_message(
 
 
 async def test_a_queue_that_appears_with_old_messages_is_read_from_the_time_of_the_end(
-    broker: EmbeddedBroker, client: ClientInstance, fill: Fill, jumping_clock: trio.testing.MockClock
+    broker: EmbeddedBroker, client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:
     await fill("T", 4, queues=2)
     await client.brokers.create_topic(broker.broker_address, "T", queues=1)
@@ -163,13 +164,13 @@ async def test_a_queue_that_appears_while_brokers_are_asked_for_offsets() -> Non
         elif request.code == RequestCode.GET_MAX_OFFSET and not held:
             held.append((connection, request))
             cluster.topics["T"] = (2, 2, 6)
-            client.routes.spoil("T")
+            client.routes.invalidate("T")
         else:
             connection.respond(request, ResponseCode.SUCCESS, {"offset": "0"})
 
     async with (
         scripted_cluster(hold_first_offset, queues=1) as cluster,
-        ClientInstance(cluster.address) as client,
+        Client(cluster.address) as client,
         Reader(client) as reader,
     ):
 
@@ -187,7 +188,7 @@ async def test_a_queue_that_appears_while_brokers_are_asked_for_offsets() -> Non
 async def test_a_queue_that_vanishes_is_not_read_any_more(
     reader: Reader,
     broker: EmbeddedBroker,
-    client: ClientInstance,
+    client: Client,
     fill: Fill,
     jumping_clock: trio.testing.MockClock,
     caplog: pytest.LogCaptureFixture,
@@ -224,9 +225,7 @@ async def test_nobody_there() -> None:
             pytest.fail("not reached")
 
 
-async def test_a_topic_that_may_not_be_read(
-    reader: Reader, broker: EmbeddedBroker, client: ClientInstance
-) -> None:
+async def test_a_topic_that_may_not_be_read(reader: Reader, broker: EmbeddedBroker, client: Client) -> None:
     await client.brokers.create_topic(broker.broker_address, "T", queues=1, perm=2)
     with pytest.raises(NoQueueError, match="'T' has no queue that may be read"):
         async with reader.open("T"):
@@ -265,7 +264,7 @@ async def test_offsets_of_all_queues(reader: Reader, fill: Fill) -> None:
 
 
 async def test_no_group_is_joined_and_nothing_is_committed(
-    reader: Reader, client: ClientInstance, fill: Fill
+    reader: Reader, client: Client, fill: Fill
 ) -> None:
     await fill("T", 10)
     await numbers_of(reader.open("T", start=Start.BEGINNING, stop_at_end=True))
@@ -406,7 +405,7 @@ async def test_a_queue_that_leaves_the_route_and_comes_back_is_read_on(
     queue = ScriptedQueue(4, (FOUND, 2, body_of([0, 1])))
     async with (
         scripted_cluster(queue, queues=1) as cluster,
-        ClientInstance(cluster.address) as client,
+        Client(cluster.address) as client,
         Reader(client) as reader,
         reader.open("T", start=Start.BEGINNING, stop_at_end=stop_at_end) as messages,
     ):
@@ -467,7 +466,7 @@ async def test_an_error_at_the_door_is_not_wrapped() -> None:
                 pytest.fail("not reached")
 
 
-async def test_cancelled_at_any_of_its_awaits(address: str, client: ClientInstance, fill: Fill) -> None:
+async def test_cancelled_at_any_of_its_awaits(address: str, client: Client, fill: Fill) -> None:
     await fill("T", 200, queues=2)
     received: list[int] = []
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import attrs
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.allocation.strategies import (
@@ -102,7 +102,7 @@ class Assignments:
         pops: whether the member can pop; if not, what it should pop is left alone, and the log says so.
     """
 
-    def __init__(self, client: ClientInstance, group: str, strategy_name: str, *, pops: bool = False) -> None:
+    def __init__(self, client: Client, group: str, strategy_name: str, *, pops: bool = False) -> None:
         self._pops = pops
         self._client = client
         self._group = group

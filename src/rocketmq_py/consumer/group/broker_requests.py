@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketmq_py import properties as names
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -61,7 +61,7 @@ class BrokerRequests:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         group: str,
         *,
         describe: Callable[[], ConsumerData],

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
-from rocketmq_py.client.instance import ClientInstance
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.consumer.group.counters import Statistics
@@ -22,7 +22,7 @@ from rocketmq_py.consumer.group.statistics import (
     QueueStatistics,
     TopicStatistics,
 )
-from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_condition, subscription_of
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_sql_filter, subscription_of
 from rocketmq_py.consumer.group.tracing import ConsumeTraceHook
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import MessageQueue
@@ -58,7 +58,7 @@ class GroupConsumer(Member):
     def __init__(
         self,
         kind: type[attrs.AttrsInstance],
-        client: ClientInstance | str | None,
+        client: str | Client | None,
         *,
         configs: Sequence[attrs.AttrsInstance],
         group: str | None,
@@ -88,14 +88,14 @@ class GroupConsumer(Member):
         """Consume a topic from now on, or other messages of it than before.
 
         What does not match is done with for the whole group. May be called before and while the consumer is
-        at work; a topic that does not exist is waited for. Brokers are asked whether they accept a condition
+        at work; a topic that does not exist is waited for. Brokers are asked whether they accept a SQL filter
         before it takes effect: if they do not, what consumes (:meth:`run`, :meth:`poll`, :meth:`receive`)
         raises. To know before, use :meth:`check_sql`.
 
         Args:
             topic: the topic.
             tags: tags with ``||`` between, or ``*`` for all messages.
-            sql: a SQL92 condition on the messages' properties instead, which brokers evaluate if their
+            sql: a SQL filter on the messages' properties instead, which brokers evaluate if their
                 ``enablePropertyFilter`` is set (``MessageSelector.bySql``).
 
         Raises:
@@ -165,17 +165,17 @@ class GroupConsumer(Member):
         return await consumed.lag()
 
     async def check_sql(self, topic: str, sql: str) -> None:
-        """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is subscribed.
+        """Ask a broker of the topic whether it accepts a SQL filter; nothing is subscribed.
 
         Raises:
-            ConditionRefusedError: it does not, for the reason that the error has.
+            SqlFilterRefusedError: it does not, for the reason that the error has.
             TopicNotFoundError: there is no such topic. ClosedError: the consumer is not open.
             NameServerError, BrokerError, NoQueueError, ConnectError, ConnectionLostError,
             RequestTimeoutError: nobody can tell.
         """
         self._check_open()
         subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
-        await check_condition(self.client, self._group, subscription)
+        await check_sql_filter(self.client, self._group, subscription)
 
     def _before_subscribing(self) -> None:
         """Raise if nothing may be subscribed now."""

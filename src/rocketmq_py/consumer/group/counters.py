@@ -28,7 +28,7 @@ class TopicCounts:
         redelivered: those of them that the group had failed on before.
         calls: calls of the handler that were timed; not every one is. call_seconds: what they took together.
         done: messages that were handled.
-        failed: messages that were not. given_back: messages that brokers took back.
+        failed: messages that were not. sent_back: messages that brokers took back.
     """
 
     pulls: int = 0
@@ -39,7 +39,7 @@ class TopicCounts:
     call_seconds: float = 0.0
     done: int = 0
     failed: int = 0
-    given_back: int = 0
+    sent_back: int = 0
 
 
 class Statistics:

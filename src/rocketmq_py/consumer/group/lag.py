@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
 from rocketmq_py.message import MessageQueue
 
 
 async def ask_lag(
-    client: ClientInstance,
+    client: Client,
     queues: Iterable[MessageQueue],
     committed: Callable[[MessageQueue], Awaitable[int | None]],
 ) -> Mapping[MessageQueue, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue
@@ -30,7 +30,7 @@ def default_folder() -> Path:
     return Path.home() / ".rocketmq_offsets"
 
 
-def offsets_path(folder: Path, client: ClientInstance, group: str) -> Path:
+def offsets_path(folder: Path, client: Client, group: str) -> Path:
     """Return the file for a group's offsets: ``folder/address@instance/group/offsets.json``.
 
     It does not depend on the process, so that one that is started anew finds it again.
@@ -150,7 +150,7 @@ class LocalOffsetStore:
         interval: seconds between two writes, for the log.
     """
 
-    def __init__(self, client: ClientInstance, group: str, path: Path, *, interval: float) -> None:
+    def __init__(self, client: Client, group: str, path: Path, *, interval: float) -> None:
         self._interval = interval
         self._namespace = client.namespace
         self._group = group

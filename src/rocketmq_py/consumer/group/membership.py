@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.subscription_check import SubscriptionCheck
 from rocketmq_py.errors import ConfigurationError
@@ -49,7 +49,7 @@ class Membership:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         group: str,
         subscriptions: Mapping[str, SubscriptionData],
         consume_type: ConsumeType,

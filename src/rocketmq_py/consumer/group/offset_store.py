@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
@@ -69,7 +69,7 @@ class RemoteOffsetStore:
         group: the group.
     """
 
-    def __init__(self, client: ClientInstance, group: str) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
@@ -217,7 +217,7 @@ class RemoteOffsetStore:
 
 
 async def starting_offset(
-    client: ClientInstance,
+    client: Client,
     offsets: OffsetStore,
     queue: MessageQueue,
     consume_from: ConsumeFrom,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
@@ -146,7 +146,7 @@ class QueueLocks:
         group: its group.
     """
 
-    def __init__(self, client: ClientInstance, group: str) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
         self._locks: dict[MessageQueue, Lock] = {}

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy
 from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker, Assignments, Share
@@ -47,7 +47,7 @@ class Rebalancer:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         group: str,
         *,
         allocate: AllocateStrategy | None,
@@ -195,7 +195,7 @@ class Rebalancer:
 class _Members:
     """The members of the group, as the brokers see them; each broker is asked once."""
 
-    def __init__(self, client: ClientInstance, group: str) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
         self._seen: dict[str, Sequence[str]] = {}

@@ -40,7 +40,7 @@ class TopicStatistics:
         handled: messages that are done with: handled, or polled and settled, or acknowledged.
         failed: messages whose handler failed, each time that it did; of a pop consumer, dead letters.
         failed_last_hour: the same of the last hour.
-        given_back: messages that a broker took back, to deliver them again or as dead letters; of a pop
+        sent_back: messages that a broker took back, to deliver them again or as dead letters; of a pop
             consumer, those that come at another time too.
         pulled_per_second: messages that came.
         pull_seconds: how long a pull that brought something took, with its waiting at the broker.
@@ -53,7 +53,7 @@ class TopicStatistics:
     handled: int
     failed: int
     failed_last_hour: int
-    given_back: int
+    sent_back: int
     pulled_per_second: float
     pull_seconds: float
     handled_per_second: float
@@ -69,7 +69,7 @@ class TopicStatistics:
             handled=counts.done,
             failed=counts.failed,
             failed_last_hour=status.consume_failed_msgs,
-            given_back=counts.given_back,
+            sent_back=counts.sent_back,
             pulled_per_second=status.pull_tps,
             pull_seconds=status.pull_rt / 1000,
             handled_per_second=status.consume_ok_tps,
@@ -81,7 +81,7 @@ class TopicStatistics:
         return (
             f"pulled {self.pulled} ({self.pulled_per_second:.1f}/s, {self.pull_seconds * 1000:.1f} ms), "
             f"handled {self.handled} ({self.handled_per_second:.1f}/s, {self.handle_seconds * 1000:.1f} ms), "
-            f"failed {self.failed}, redelivered {self.redelivered}, given back {self.given_back}"
+            f"failed {self.failed}, redelivered {self.redelivered}, sent back {self.sent_back}"
         )
 
 
@@ -172,9 +172,9 @@ class ConsumerStatistics:
         return sum(topic.failed for topic in self.topics.values())
 
     @property
-    def given_back(self) -> int:
+    def sent_back(self) -> int:
         """Messages that a broker took back."""
-        return sum(topic.given_back for topic in self.topics.values())
+        return sum(topic.sent_back for topic in self.topics.values())
 
     @property
     def cached(self) -> int:
@@ -202,7 +202,7 @@ class ConsumerStatistics:
     def __str__(self) -> str:
         lines = [
             f"pulled {self.pulled}, handled {self.handled}, failed {self.failed}, "
-            f"redelivered {self.redelivered}, given back {self.given_back}; "
+            f"redelivered {self.redelivered}, sent back {self.sent_back}; "
             f"{self.in_flight} in flight, lag {self.lag}"
         ]
         lines += [f"{topic}: {statistics}" for topic, statistics in self.topics.items()]

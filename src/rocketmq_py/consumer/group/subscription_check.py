@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ConsumerConnection, ConsumerData, SubscriptionData
@@ -26,7 +26,7 @@ class SubscriptionCheck:
         describe: gives what heartbeats say of this member.
     """
 
-    def __init__(self, client: ClientInstance, group: str, describe: Callable[[], ConsumerData]) -> None:
+    def __init__(self, client: Client, group: str, describe: Callable[[], ConsumerData]) -> None:
         self._client = client
         self._group = group
         self._describe = describe

@@ -1,4 +1,4 @@
-"""What a consumer has subscribed, and whether the brokers accept its SQL92 conditions."""
+"""What a consumer has subscribed, and whether the brokers accept its SQL filters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import msgspec
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.errors import (
     BrokerError,
-    ConditionRefusedError,
     ConfigurationError,
     NoQueueError,
     RocketMQError,
+    SqlFilterRefusedError,
     SubscriptionError,
 )
 from rocketmq_py.protocol.bodies import ClientCheck, SubscriptionData
@@ -26,7 +26,7 @@ logger = logging.getLogger("rocketmq_py.consumer")
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 20.0
-"""Between two tries to find a broker that says whether it accepts a condition: doubled each time."""
+"""Between two tries to find a broker that says whether it accepts a SQL filter: doubled each time."""
 
 _SEPARATOR = re.compile(r"[,;|\s]")
 """What stands in one tag when its author meant several."""
@@ -52,20 +52,20 @@ def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) 
         return subscribe(topic, tags, version_ms=version_ms)
     if tags.strip() != ALL:
         raise ConfigurationError(
-            f"the subscription to {topic!r} has tags {tags!r} and a condition: give one; "
-            f"a condition may ask for tags as well, \"TAGS = 'A' AND ({sql})\""
+            f"the subscription to {topic!r} has tags {tags!r} and a SQL filter: give one; "
+            f"a SQL filter may ask for tags as well, \"TAGS = 'A' AND ({sql})\""
         )
     return subscribe(topic, sql, version_ms=version_ms, kind=SQL92)
 
 
-async def check_condition(client: ClientInstance, group: str, subscription: SubscriptionData) -> None:
-    """Ask a broker of the topic whether it accepts a SQL92 condition; nothing is asked about tags.
+async def check_sql_filter(client: Client, group: str, subscription: SubscriptionData) -> None:
+    """Ask a broker of the topic whether it accepts a SQL filter; nothing is asked about tags.
 
     The brokers are asked in turn until one tells: those of a cluster are taken to be set up alike. Java:
     ``MQClientInstance.checkClientInBroker``.
 
     Raises:
-        ConditionRefusedError: it does not.
+        SqlFilterRefusedError: it does not.
         RocketMQError: nobody could tell.
     """
     if subscription.expression_type != SQL92:
@@ -83,7 +83,7 @@ async def check_condition(client: ClientInstance, group: str, subscription: Subs
             await client.brokers.call(address, CheckClientConfigRequest(), check.encode())
         except BrokerError as error:
             if isinstance(error, SubscriptionError) or _NOT_ENABLED in (error.remark or ""):
-                raise ConditionRefusedError(
+                raise SqlFilterRefusedError(
                     topic, subscription.sub_string, error.code, error.remark, error.address
                 ) from None
             failure = failure or error
@@ -95,9 +95,9 @@ async def check_condition(client: ClientInstance, group: str, subscription: Subs
 
 
 class Subscriptions(Mapping[str, SubscriptionData]):
-    """What a consumer has subscribed, by topic: tags at once, conditions when a broker has accepted them.
+    """What a consumer has subscribed, by topic: tags at once, SQL filters when a broker has accepted them.
 
-    Until then the topic has what was subscribed before, if anything was. A condition that is refused is kept
+    Until then the topic has what was subscribed before, if anything was. A SQL filter that is refused is kept
     aside until something else is subscribed.
 
     Args:
@@ -106,12 +106,12 @@ class Subscriptions(Mapping[str, SubscriptionData]):
 
     Attributes:
         on_change: called with a topic of which something else is wanted now.
-        refused: why conditions were refused, by topic.
+        refused: why SQL filters were refused, by topic.
     """
 
-    def __init__(self, client: ClientInstance, group: str) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self.on_change: Callable[[str], None] = _ignore
-        self.refused: dict[str, ConditionRefusedError] = {}
+        self.refused: dict[str, SqlFilterRefusedError] = {}
         self._client = client
         self._group = group
         self._accepted: dict[str, SubscriptionData] = {}
@@ -129,11 +129,11 @@ class Subscriptions(Mapping[str, SubscriptionData]):
 
     @property
     def wanted(self) -> list[str]:
-        """The topics that are subscribed, with conditions that were accepted or with others."""
+        """The topics that are subscribed, with SQL filters that were accepted or with others."""
         return list(dict.fromkeys([*self._accepted, *self._unchecked]))
 
     def raise_refusal(self) -> None:
-        """Raise the ConditionRefusedError of a condition that was refused, if there is one."""
+        """Raise the SqlFilterRefusedError of a SQL filter that was refused, if there is one."""
         for error in self.refused.values():
             raise error.with_traceback(None)
 
@@ -164,21 +164,21 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         self._accepted = {subscription.topic: subscription for subscription in subscriptions}
 
     async def check(self, topics: Collection[str] | None = None) -> dict[str, RocketMQError]:
-        """Ask about the conditions that no broker has accepted yet: of these topics, or of all.
+        """Ask about the SQL filters that no broker has accepted yet: of these topics, or of all.
 
         Returns:
             Why nobody could tell, by topic.
 
         Raises:
-            ConditionRefusedError: a broker does not accept one.
+            SqlFilterRefusedError: a broker does not accept one.
         """
         unsettled: dict[str, RocketMQError] = {}
         for topic, subscription in list(self._unchecked.items()):
             if topics is not None and topic not in topics:
                 continue
             try:
-                await check_condition(self._client, self._group, subscription)
-            except ConditionRefusedError as error:
+                await check_sql_filter(self._client, self._group, subscription)
+            except SqlFilterRefusedError as error:
                 if self._unchecked.get(topic) is subscription:
                     self.refused[topic] = error
                     raise
@@ -191,10 +191,10 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         return unsettled
 
     async def keep_checked(self) -> None:
-        """Ask about each condition that comes, until cancelled; where nobody can tell, again and again.
+        """Ask about each SQL filter that comes, until cancelled; where nobody can tell, again and again.
 
         Raises:
-            ConditionRefusedError: a broker does not accept one. That one is not asked about any more.
+            SqlFilterRefusedError: a broker does not accept one. That one is not asked about any more.
         """
         pause = FIRST_RETRY_SECONDS
         while True:
@@ -209,7 +209,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
             if pause == FIRST_RETRY_SECONDS:
                 for topic, error in unsettled.items():
                     logger.warning(
-                        "group %s: topic %s waits for a broker that accepts its condition: %s",
+                        "group %s: topic %s waits for a broker that accepts its SQL filter: %s",
                         self._group, topic, error,
                     )  # fmt: skip
             with trio.move_on_after(pause):

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.lag import ask_lag
@@ -53,7 +53,7 @@ class Assignment:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         config: LitePullConsumerConfig,
         subscriptions: Mapping[str, SubscriptionData],
         *,

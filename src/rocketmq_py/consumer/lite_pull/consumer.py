@@ -11,11 +11,11 @@ from typing import Self, Unpack
 
 import trio
 
+from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.group.subscriptions import check_condition, subscription_of
+from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import Assignment, AssignmentListener
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
@@ -70,7 +70,7 @@ class LitePullConsumer(GroupConsumer):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *configs: LitePullConsumerConfig | ClientConfig,
         group: str | None = None,
         on_assignment: AssignmentListener | None = None,
@@ -138,7 +138,7 @@ class LitePullConsumer(GroupConsumer):
         Raises:
             ConfigurationError: ``tags`` names no tag, ``sql`` is empty, both are given, or topics are
                 subscribed.
-            ConditionRefusedError: a broker does not accept the condition. The assignment is as it was.
+            SqlFilterRefusedError: a broker does not accept the SQL filter. The assignment is as it was.
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
             NameServerError, BrokerError: the route could not be asked for, or nobody could tell whether the
                 condition is accepted; then also ConnectError, ConnectionLostError, RequestTimeoutError.
@@ -159,7 +159,7 @@ class LitePullConsumer(GroupConsumer):
             if missing:
                 raise NoQueueError(f"there is no queue {queue_name(min(missing))} that may be read")
         for subscription in subscriptions:
-            await check_condition(self.client, self.config.group, subscription)
+            await check_sql_filter(self.client, self.config.group, subscription)
         self._queues.settle()
         self._assigns = True
         before = dict(self._subscriptions)
@@ -193,7 +193,7 @@ class LitePullConsumer(GroupConsumer):
         Raises:
             ConfigurationError: an argument is outside of what is allowed, nothing is subscribed or assigned,
                 or another task is polling.
-            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed.
+            SqlFilterRefusedError: a broker does not accept a SQL filter that is subscribed.
             ClosedError: the consumer is not open, or is closed meanwhile.
 
         Other errors of brokers do not end up here: they are logged, and tried again. When cancelled, no

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
 from rocketmq_py.message import MessageQueue
 
@@ -20,7 +20,7 @@ class PolledOffsets:
         auto_commit: whether what the queues note by themselves counts; else only :meth:`commit` does.
     """
 
-    def __init__(self, client: ClientInstance, group: str, *, auto_commit: bool) -> None:
+    def __init__(self, client: Client, group: str, *, auto_commit: bool) -> None:
         self._offsets = RemoteOffsetStore(client, group)
         self._auto_commit = auto_commit
         self.open = self._offsets.open

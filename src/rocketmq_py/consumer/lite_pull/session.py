@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.membership import COMMIT_SHARE, DRAIN_SHARE, Membership
@@ -12,7 +12,7 @@ from rocketmq_py.consumer.group.rebalancer import Rebalancer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
-from rocketmq_py.errors import ConditionRefusedError
+from rocketmq_py.errors import SqlFilterRefusedError
 from rocketmq_py.protocol.bodies import ConsumeType
 
 
@@ -32,7 +32,7 @@ class LitePullSession:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         config: LitePullConsumerConfig,
         subscriptions: Subscriptions,
         queues: Assignment,
@@ -76,7 +76,7 @@ class LitePullSession:
                 self._queues.open(nursery)
                 nursery.start_soon(self._share_out)
                 nursery.start_soon(self._membership.keep_checking)
-                nursery.start_soon(self._check_conditions)
+                nursery.start_soon(self._check_sql_filters)
                 nursery.start_soon(self._queues.commit_now_and_then)
                 nursery.start_soon(self._queues.look_for_progress)
                 broker_requests = BrokerRequests(
@@ -121,9 +121,9 @@ class LitePullSession:
         await self._membership.joined.wait()
         await self._rebalancer.run()
 
-    async def _check_conditions(self) -> None:
+    async def _check_sql_filters(self) -> None:
         while True:
             try:
                 await self._subscriptions.keep_checked()
-            except ConditionRefusedError:
+            except SqlFilterRefusedError:
                 self._queues.buffer.wake()  # whoever polls is told

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.errors import NoQueueError, RocketMQError
 
@@ -29,7 +29,7 @@ class PopTargets:
         group: who asks, for the log.
     """
 
-    def __init__(self, client: ClientInstance, group: str) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
         self._turn = 0
@@ -64,8 +64,8 @@ class PopTargets:
 
     def failed(self, target: PopTarget, error: RocketMQError) -> None:
         """Note that nothing could be asked for there; raise what will not be better next time."""
-        if error.spoils_route:
-            self._client.routes.spoil(target.topic)
+        if error.invalidates_route:
+            self._client.routes.invalidate(target.topic)
         elif not error.retriable:
             raise error
         self._failure_logs[target.broker_name].failed(self._what(target), error, TURN_SECONDS)

@@ -11,8 +11,8 @@ from typing import Unpack
 
 import trio
 
+from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig, check_timeout
-from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
@@ -80,7 +80,7 @@ class PopConsumer(GroupConsumer):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *configs: PopConsumerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -124,7 +124,7 @@ class PopConsumer(GroupConsumer):
         Raises:
             ConfigurationError: an argument is outside of what is allowed, or nothing is subscribed.
             ClosedError: the consumer is not open.
-            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed.
+            SqlFilterRefusedError: a broker does not accept a SQL filter that is subscribed.
             UnsupportedByBrokerError: a broker is older than 5.0; nothing was asked of it.
             BrokerError: a broker refuses for good, or no broker can serve this now.
             TopicNotFoundError, NoQueueError, NameServerError, ConnectError, ConnectionLostError,
@@ -213,7 +213,7 @@ class PopConsumer(GroupConsumer):
         _check_popped(message)
         _check_seconds("seconds", seconds)
         changed = await self._requests.change_invisible(message, seconds)
-        self._statistics.of(message.topic).given_back += 1
+        self._statistics.of(message.topic).sent_back += 1
         return changed
 
     # Whom to ask
@@ -300,7 +300,7 @@ class PopConsumer(GroupConsumer):
                 )
                 counts = self._statistics.of(message.topic)
                 counts.failed += 1
-                counts.given_back += 1
+                counts.sent_back += 1
         except RocketMQError as error:
             logger.warning("group %s: messages are not done with: %s", self.config.group, error)
 

@@ -87,7 +87,7 @@ class PoppedQueue(MessageBuffer):
     def release(self, message: ReceivedMessage) -> None:
         """Be done with a message that was not handled: the broker sees to it."""
         if message in self._held:
-            self.counts.given_back += 1
+            self.counts.sent_back += 1
             self._forget(message)
 
     def holds(self, message: ReceivedMessage) -> bool:

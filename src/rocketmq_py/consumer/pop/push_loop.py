@@ -120,7 +120,7 @@ class PopLoop:
                 self.queue.broker_name, spec, hold=self._hold, queue_id=self.queue.queue_id
             )
         except RocketMQError as error:
-            if error.spoils_route:
+            if error.invalidates_route:
                 self._invalidate_route()
             if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
                 return WAIT_SECONDS[Flow.BUSY]

@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
 from rocketmq_py.consumer.group.counters import Statistics, epoch_ms
 from rocketmq_py.consumer.group.failure_log import FailureLog
@@ -42,7 +42,7 @@ class PoppedQueues:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         config: PushConsumerConfig,
         subscriptions: Mapping[str, SubscriptionData],
         statistics: Statistics,
@@ -166,7 +166,7 @@ class PoppedQueues:
             max_reconsume_times=config.reconsume_limit,
             outcomes=self.outcomes,
             deliver=self._deliver,
-            invalidate_route=partial(self._client.routes.spoil, queue.topic),
+            invalidate_route=partial(self._client.routes.invalidate, queue.topic),
             failure_log=self._failure_logs[queue.broker_name],
         )
         loop.pause(self._paused)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
@@ -75,7 +75,7 @@ class PopRequests:
         group: in whose name.
     """
 
-    def __init__(self, client: ClientInstance, group: str) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
 from rocketmq_py.consumer.group.failure_log import FailureLog
@@ -47,7 +47,7 @@ class AssignedQueues:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         config: PushConsumerConfig,
         subscriptions: Mapping[str, SubscriptionData],
         offsets: OffsetStore,
@@ -286,7 +286,7 @@ class AssignedQueues:
             start=begin,
             may_commit=partial(self._offsets.has_entry, queue),
             deliver=self._deliver,
-            spoil_route=partial(client.routes.spoil, queue.topic),
+            invalidate_route=partial(client.routes.invalidate, queue.topic),
             failure_log=self._failure_logs[queue.broker_name],
             lock=lock,
             counts=self._statistics.of(queue.topic),

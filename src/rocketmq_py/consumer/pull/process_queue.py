@@ -117,7 +117,7 @@ class ProcessQueue(MessageBuffer):
         """Be done with a message that was not handled: others see to it."""
         if message.queue_offset in self._held:
             self.counts.done -= 1
-            self.counts.given_back += 1
+            self.counts.sent_back += 1
             self.remove(message)
 
     def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:

@@ -38,7 +38,7 @@ class PullLoop:
         start: looks up where to begin.
         may_commit: says whether a pull may carry the offset to commit.
         deliver: takes what has been put into the ProcessQueue.
-        spoil_route: told when an error shows that the topic's route is out of date.
+        invalidate_route: told when an error shows that the topic's route is out of date.
         failure_log: logs failures; shared by the loops of a broker.
         lock: the right to consume the queue in order; None where there is no order to keep.
         counts: counts what is pulled, and what becomes of it.
@@ -63,7 +63,7 @@ class PullLoop:
         start: Callable[[], Awaitable[int]],
         may_commit: Callable[[], bool],
         deliver: Callable[[ProcessQueue], None],
-        spoil_route: Callable[[], None],
+        invalidate_route: Callable[[], None],
         failure_log: FailureLog,
         lock: Lock | None = None,
         counts: TopicCounts | None = None,
@@ -86,7 +86,7 @@ class PullLoop:
         self._retry = PullRetry(
             f"pulling {queue_name(self.queue)}",
             failure_log,
-            spoil_route,
+            invalidate_route,
             is_quiet=self._is_retry,  # brokers create a group's retry topic when they first hear of the group
         )
         self._paused = False

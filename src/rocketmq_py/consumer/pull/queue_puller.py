@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import attrs
 
 from rocketmq_py import properties as names
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
@@ -97,7 +97,7 @@ class QueuePuller:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         group: str,
         queue: MessageQueue,
         *,

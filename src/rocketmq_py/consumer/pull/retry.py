@@ -10,7 +10,7 @@ from contextlib import suppress
 import attrs
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.failure_log import QUIET_SECONDS, FailureLog
 from rocketmq_py.consumer.group.statistics import Flow
@@ -30,16 +30,21 @@ class PullRetry:
     Args:
         what: what is done, for the log, such as "pulling T/broker-a/0".
         failure_log: logs failures; shared by those who ask the same broker.
-        spoil_route: told when an error shows that the topic's route is out of date.
+        invalidate_route: told when an error shows that the topic's route is out of date.
         is_quiet: whether failures are expected, and no more than a line for who looks for faults.
     """
 
     def __init__(
-        self, what: str, failure_log: FailureLog, spoil_route: Callable[[], None], *, is_quiet: bool = False
+        self,
+        what: str,
+        failure_log: FailureLog,
+        invalidate_route: Callable[[], None],
+        *,
+        is_quiet: bool = False,
     ) -> None:
         self._what = what
         self._failure_log = failure_log
-        self._spoil_route = spoil_route
+        self._spoil_route = invalidate_route
         self._is_quiet = is_quiet
         self._has_failed = False
         self._corrections = FailureLog()
@@ -47,7 +52,7 @@ class PullRetry:
 
     def failed(self, error: RocketMQError) -> Flow:
         """Note a failure; return what to do next, which WAIT_SECONDS gives the time for."""
-        if error.spoils_route:
+        if error.invalidates_route:
             self._spoil_route()
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return Flow.BUSY
@@ -160,7 +165,7 @@ class BoundedRetry:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         puller: QueuePuller,
         retry: PullRetry,
         *,
@@ -205,7 +210,7 @@ class BoundedRetry:
         self._retry.succeeded()
 
 
-async def _is_gone(client: ClientInstance, queue: MessageQueue) -> bool:
+async def _is_gone(client: Client, queue: MessageQueue) -> bool:
     """Tell whether a queue is known no more, though its broker is there: one that is away may come back."""
     try:
         with suppress(TopicNotFoundError):

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
+from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS, PushConsumerConfig, PushConsumerOptions
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
@@ -53,7 +53,7 @@ class PushConsumer(GroupConsumer):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *configs: PushConsumerConfig | ClientConfig,
         group: str | None = None,
         rng: random.Random | None = None,
@@ -106,7 +106,7 @@ class PushConsumer(GroupConsumer):
                 nothing (True, False, a text); it runs already; another consumer of this client is in the
                 group, or uses the same file for the offsets of a broadcasting group.
             LocalOffsetsError: that file cannot be read.
-            ConditionRefusedError: a broker does not accept a SQL92 condition that is subscribed: before the
+            SqlFilterRefusedError: a broker does not accept a SQL filter that is subscribed: before the
                 group is joined or, if it was subscribed later, while this runs.
 
         When cancelled, handlers that are running are cancelled, and their messages are delivered again.

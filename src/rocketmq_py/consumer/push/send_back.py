@@ -7,7 +7,7 @@ import logging
 import attrs
 
 from rocketmq_py import properties as names
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
@@ -44,7 +44,7 @@ class SendBack:
         max_reconsume_times: deliveries after the first one, before the message is a dead letter.
     """
 
-    def __init__(self, client: ClientInstance, group: str, *, max_reconsume_times: int) -> None:
+    def __init__(self, client: Client, group: str, *, max_reconsume_times: int) -> None:
         self._client = client
         self._group = group
         self._max_reconsume_times = max_reconsume_times

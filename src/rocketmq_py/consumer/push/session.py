@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import PushConsumerConfig
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.counters import Statistics
@@ -57,7 +57,7 @@ class Session:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         config: PushConsumerConfig,
         subscriptions: Subscriptions,
         timestamp_ms: int,
@@ -290,7 +290,7 @@ def _properties(config: PushConsumerConfig) -> dict[str, str]:
     }
 
 
-def _offset_store(client: ClientInstance, config: PushConsumerConfig) -> RemoteOffsetStore | LocalOffsetStore:
+def _offset_store(client: Client, config: PushConsumerConfig) -> RemoteOffsetStore | LocalOffsetStore:
     if not config.broadcasting:
         return RemoteOffsetStore(client, config.group)
     folder = default_folder() if config.local_offsets is None else Path(config.local_offsets)

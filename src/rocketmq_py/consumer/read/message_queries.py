@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ConfigurationError, RocketMQError
 from rocketmq_py.message import ReceivedMessage
@@ -26,7 +26,7 @@ MAX_WITH_UNIQUE_ID = 32
 """Messages with one unique id that are looked at; as in Java, and brokers give no more."""
 
 
-async def view(client: ClientInstance, offset_message_id: str, topic: str | None) -> ReceivedMessage | None:
+async def view(client: Client, offset_message_id: str, topic: str | None) -> ReceivedMessage | None:
     """Return the message that a broker gave an id, or None if it is not there; see ``Reader.message``."""
     place = OffsetMessageId.parse(offset_message_id)
     broker_name = await _broker_at(client, place.broker_address)
@@ -44,7 +44,7 @@ async def view(client: ClientInstance, offset_message_id: str, topic: str | None
 
 
 async def find_by_key(
-    client: ClientInstance, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
+    client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
 ) -> list[ReceivedMessage]:
     """Return the newest messages of a topic with a key; see ``Reader.find``."""
     header = QueryMessageRequest(
@@ -62,7 +62,7 @@ async def find_by_key(
     return (await _query(client, header, is_wanted))[-count:]
 
 
-async def find_by_unique_id(client: ClientInstance, topic: str, message_id: str) -> ReceivedMessage | None:
+async def find_by_unique_id(client: Client, topic: str, message_id: str) -> ReceivedMessage | None:
     """Return the first message of a topic with a unique id, or None; see ``Reader.find_message``."""
     header = QueryMessageRequest(
         topic=topic,
@@ -76,7 +76,7 @@ async def find_by_unique_id(client: ClientInstance, topic: str, message_id: str)
     return found[0] if found else None
 
 
-async def _broker_at(client: ClientInstance, address: str) -> str:
+async def _broker_at(client: Client, address: str) -> str:
     """Return the name of the broker at an address: an id leads to brokers of this cluster only."""
     info = await client.name_servers.cluster_info()
     for name, broker in info.broker_addr_table.items():
@@ -88,7 +88,7 @@ async def _broker_at(client: ClientInstance, address: str) -> str:
 
 
 async def _query(
-    client: ClientInstance, header: QueryMessageRequest, is_wanted: Callable[[ReceivedMessage], bool]
+    client: Client, header: QueryMessageRequest, is_wanted: Callable[[ReceivedMessage], bool]
 ) -> list[ReceivedMessage]:
     """Ask all brokers of a topic at the same time; return what is wanted of their answers, oldest first."""
     route = await client.routes.get(header.topic)
@@ -113,9 +113,7 @@ async def _query(
     return sorted(wanted, key=lambda message: message.store_time_ms)
 
 
-async def _ask(
-    client: ClientInstance, broker_name: str, header: QueryMessageRequest
-) -> list[ReceivedMessage]:
+async def _ask(client: Client, broker_name: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
     address = client.routes.broker_address(broker_name, any_id=True)
     try:
         answer = await client.brokers.call(address, header)

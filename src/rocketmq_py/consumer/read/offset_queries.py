@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
@@ -22,7 +22,7 @@ SYSTEM_PREFIX = "RMQ_SYS_"
 """Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others."""
 
 
-async def users_topics(client: ClientInstance) -> list[str]:
+async def users_topics(client: Client) -> list[str]:
     """Return the topics that are neither a group's own nor RocketMQ's; see ``Reader.topics``."""
     info = await client.name_servers.cluster_info()
     # Brokers make topics by the names of their cluster and of themselves.
@@ -40,7 +40,7 @@ async def users_topics(client: ClientInstance) -> list[str]:
 
 
 async def offsets_of(
-    client: ClientInstance, topics: Iterable[str], *, present: bool = False
+    client: Client, topics: Iterable[str], *, present: bool = False
 ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
     """Return of each topic the first offset and the end of each queue; see ``Reader.offsets_of``."""
     routes = await _routes_of(client, topics)
@@ -55,7 +55,7 @@ async def offsets_of(
     return {topic: {queue: bounds[queue] for queue in route.read_queues} for topic, route in routes.items()}
 
 
-async def _first_present(client: ClientInstance, queue: MessageQueue, end: int) -> int:
+async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:
     """Return the offset of the first message that can be pulled, or ``end``: a minimum may be out of date."""
     subscription = subscribe(queue.topic, version_ms=client.now_ms())
     async for message in QueueRange(client, queue, subscription, Bounds(end_offset=end)):
@@ -63,9 +63,7 @@ async def _first_present(client: ClientInstance, queue: MessageQueue, end: int) 
     return end
 
 
-async def offsets_at(
-    client: ClientInstance, topics: Iterable[str], timestamp_ms: int
-) -> dict[MessageQueue, int]:
+async def offsets_at(client: Client, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
     """Return of each queue the first offset of a time; see ``Reader.offsets_at``."""
     routes = await _routes_of(client, topics)
     return await map_over_brokers(
@@ -75,7 +73,7 @@ async def offsets_at(
 
 
 async def committed(
-    client: ClientInstance, group: str, queues: Iterable[MessageQueue]
+    client: Client, group: str, queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, int | None]:
     """Return where a group goes on in each queue; see ``Reader.committed``."""
     queues = list(queues)
@@ -84,7 +82,7 @@ async def committed(
     return await map_over_brokers(queues, ask)
 
 
-async def commit(client: ClientInstance, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]) -> None:
     """Set where a group goes on; see ``Reader.commit``."""
     await _find_brokers_of(client, offsets)
     entries: defaultdict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
@@ -108,13 +106,13 @@ async def commit(client: ClientInstance, group: str, offsets: Mapping[MessageQue
     await map_over_brokers([queue for queues in entries.values() for queue in queues[1:]], set_one)
 
 
-async def _introduce(client: ClientInstance, group: str, queue: MessageQueue, offset: int) -> None:
+async def _introduce(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
     """Have a broker (5.x) create a group: it does when somebody pulls in the group's name."""
     puller = QueuePuller(client, group, queue, batch_size=1, hold=0.0, timeout=TIMEOUT_SECONDS)
     await puller.pull_raw(offset, subscribe(queue.topic, version_ms=client.now_ms()))
 
 
-async def _find_brokers_of(client: ClientInstance, queues: Collection[MessageQueue]) -> None:
+async def _find_brokers_of(client: Client, queues: Collection[MessageQueue]) -> None:
     """Have the brokers of these queues known: a route from when one was away is asked for once more."""
     await _routes_of(client, [queue.topic for queue in queues])
     known = client.routes.brokers()
@@ -122,5 +120,5 @@ async def _find_brokers_of(client: ClientInstance, queues: Collection[MessageQue
     await map_over_brokers(out_of_date, client.routes.refresh)
 
 
-async def _routes_of(client: ClientInstance, topics: Iterable[str]) -> dict[str, Route]:
+async def _routes_of(client: Client, topics: Iterable[str]) -> dict[str, Route]:
     return await map_over_brokers(dict.fromkeys(topics), client.routes.get)

@@ -8,8 +8,8 @@ from typing import Self
 import attrs
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
-from rocketmq_py.consumer.group.subscriptions import check_condition
+from rocketmq_py.client.client import Client
+from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import LossCheck, is_filtered
 from rocketmq_py.consumer.read.stream import (
@@ -62,7 +62,7 @@ class QueueRange:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         queue: MessageQueue,
         subscription: SubscriptionData,
         bounds: Bounds,
@@ -91,7 +91,7 @@ class QueueRange:
 
         Raises:
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
-            ConditionRefusedError: the broker does not accept the SQL92 condition.
+            SqlFilterRefusedError: the broker does not accept the SQL filter.
             NameServerError, BrokerError, ProtocolError, ConnectError, ConnectionLostError,
             RequestTimeoutError: something failed. Ask again, and it goes on where it is.
 
@@ -135,7 +135,7 @@ class QueueRange:
         """Find out where the range ends, and return where it begins."""
         bounds, queue, brokers = self._bounds, self._queue, self._client.brokers
         await self._client.routes.get(queue.topic)  # tells where the broker is
-        await check_condition(self._client, self._group, self._subscription)
+        await check_sql_filter(self._client, self._group, self._subscription)
         place = await brokers.min_offset(queue)
         end = await brokers.max_offset(queue)
         if bounds.begin_ms is not None:
@@ -151,7 +151,7 @@ class QueueRange:
         return place
 
 
-async def first_at(client: ClientInstance, group: str, queue: MessageQueue, timestamp_ms: int) -> int:
+async def first_at(client: Client, group: str, queue: MessageQueue, timestamp_ms: int) -> int:
     """Return the offset of the first message stored at a time or later, else the queue's end.
 
     Unlike what a 4.x broker names, it is exact.

@@ -9,14 +9,14 @@ from typing import Self
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer.group.failure_log import FailureLog
-from rocketmq_py.consumer.group.subscriptions import check_condition, subscription_of
+from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.consumer.read.chunk_buffer import Buffer, Line
 from rocketmq_py.consumer.read.span_pull import SpanPull
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
-from rocketmq_py.errors import ClosedError, ConditionRefusedError, ConfigurationError, RocketMQError
+from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, SqlFilterRefusedError
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 __all__ = ["DEFAULT_BUFFER", "DEFAULT_PARALLEL", "DEFAULT_PATIENCE", "PulledChunk", "RawPull", "Span"]
@@ -50,7 +50,7 @@ class RawPull(Lifespan):
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         spans: Sequence[Span],
         *,
         tags: str,
@@ -85,7 +85,7 @@ class RawPull(Lifespan):
         self._in_order = in_order
         self._failure_log = FailureLog()
         self._at_work = 0
-        self._refused: ConditionRefusedError | None = None
+        self._refused: SqlFilterRefusedError | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -131,8 +131,8 @@ class RawPull(Lifespan):
     async def _check(self, subscription: SubscriptionData) -> None:
         try:
             await self._client.routes.get(subscription.topic)
-            await check_condition(self._client, self._group, subscription)
-        except ConditionRefusedError as error:
+            await check_sql_filter(self._client, self._group, subscription)
+        except SqlFilterRefusedError as error:
             self._refused = error
         except RocketMQError:
             return  # what fails now is tried again, span by span

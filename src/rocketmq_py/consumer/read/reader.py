@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Unpack
 
+from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientOptions
-from rocketmq_py.client.instance import ClientInstance, wall_clock_ms
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
@@ -55,7 +55,7 @@ class Reader(Member):
 
     def __init__(
         self,
-        client: ClientInstance | str | None = None,
+        client: str | Client | None = None,
         *,
         rng: random.Random | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
@@ -81,7 +81,7 @@ class Reader(Member):
             start: where to begin in each queue.
             stop_at_end: end when everything has been read that was there at the beginning of the
                 ``async with``; else wait for more, and for queues that appear.
-            sql: a SQL92 condition on properties instead, which brokers evaluate if their
+            sql: a SQL filter on properties instead, which brokers evaluate if their
                 ``enablePropertyFilter`` is set.
 
         Raises:
@@ -116,7 +116,7 @@ class Reader(Member):
             begin_ms: the first store time, epoch milliseconds.
             end_ms: the first store time that is too late.
             tags: with ``||`` between, or ``*`` for all messages.
-            sql: a SQL92 condition on properties instead.
+            sql: a SQL filter on properties instead.
 
         Raises:
             ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or both are given.
@@ -217,7 +217,7 @@ class Reader(Member):
         Args:
             spans: what is wanted.
             tags: with ``||`` between, or ``*`` for all messages.
-            sql: a SQL92 condition on properties instead.
+            sql: a SQL filter on properties instead.
             max_buffered_bytes: bytes of messages that may wait to be taken, or are being pulled; a larger
                 chunk waits alone.
             parallel: how many spans are pulled from at the same time; where there are fewer of them, and with
@@ -229,7 +229,7 @@ class Reader(Member):
 
         Raises:
             ConfigurationError: ``tags`` names no tag, ``sql`` is empty, or a number is not above 0.
-            ConditionRefusedError: brokers do not accept ``sql``; when it is entered.
+            SqlFilterRefusedError: brokers do not accept ``sql``; when it is entered.
             ClosedError: the reader is not open.
         """
         self._check_open()

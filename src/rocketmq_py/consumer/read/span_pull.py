@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller, RawPulled
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
@@ -44,7 +44,7 @@ class SpanPull:
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         group: str,
         span: Span,
         subscription: SubscriptionData,
@@ -67,11 +67,11 @@ class SpanPull:
             client, group, span.queue, batch_size=RAW_BATCH_SIZE, hold=0.0, timeout=TIMEOUT_SECONDS
         )
         self._ahead = ReadAhead(nursery, self._pull, buffer)
-        spoil_route = partial(client.routes.spoil, span.queue.topic)
+        invalidate_route = partial(client.routes.invalidate, span.queue.topic)
         self._retry = BoundedRetry(
             client,
             self._puller,
-            PullRetry(f"pulling {queue_name(span.queue)}", failure_log, spoil_route),
+            PullRetry(f"pulling {queue_name(span.queue)}", failure_log, invalidate_route),
             patience=patience,
             has_gaps=has_gaps,
         )

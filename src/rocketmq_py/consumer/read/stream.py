@@ -11,12 +11,12 @@ from typing import Self, TypeAlias
 import trio
 
 from rocketmq_py.client.broker_calls import BrokerCalls
-from rocketmq_py.client.instance import ClientInstance
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
-from rocketmq_py.consumer.group.subscriptions import check_condition
+from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
@@ -49,7 +49,7 @@ class MessageStream(Lifespan):
 
     Entering raises:
         TopicNotFoundError: there is no such topic. NoQueueError: it has no queue that may be read.
-        ConditionRefusedError: a broker does not accept the SQL92 condition.
+        SqlFilterRefusedError: a broker does not accept the SQL filter.
         NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError: where the
             queues begin and end could not be asked.
 
@@ -63,7 +63,7 @@ class MessageStream(Lifespan):
 
     def __init__(
         self,
-        client: ClientInstance,
+        client: Client,
         subscription: SubscriptionData,
         start: Start,
         *,
@@ -127,7 +127,7 @@ class MessageStream(Lifespan):
         client, topic = self._client, self._subscription.topic
         self._send, self._receive = trio.open_memory_channel[_Item](BUFFERED_ANSWERS)
         route = await client.routes.get(topic)
-        await check_condition(client, READER_GROUP, self._subscription)
+        await check_sql_filter(client, READER_GROUP, self._subscription)
         queues = route.read_queues
         if not queues:
             raise NoQueueError(f"topic {topic!r} has no queue that may be read")
@@ -200,8 +200,8 @@ class MessageStream(Lifespan):
             hold=HOLD_SECONDS if end is None else 0.0,
             timeout=TIMEOUT_SECONDS,
         )
-        spoil_route = partial(self._client.routes.spoil, queue.topic)
-        retry = PullRetry(f"reading {queue_name(queue)}", self._failure_log, spoil_route)
+        invalidate_route = partial(self._client.routes.invalidate, queue.topic)
+        retry = PullRetry(f"reading {queue_name(queue)}", self._failure_log, invalidate_route)
         with scope, send:
             try:
                 if end is None:

@@ -34,7 +34,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class ClientInstance(Lifespan):
+class Client(Lifespan):
     """Connections, routes and heartbeats, shared. Java: ``MQClientInstance``, which is hidden there.
 
     Nothing is dialled before it is needed: opening one cannot fail for a cluster that is away.
