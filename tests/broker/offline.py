@@ -88,7 +88,7 @@ class OfflineClient:
         self.notices: list[tuple[int, dict[str, str]]] = []
         self.noticed_bodies: list[bytes] = []
         self.asked: list[Asked] = []
-        self.has_room = True
+        self.has_space = True
 
     # What the broker calls
 

@@ -102,7 +102,7 @@ async def test_a_consumer_that_is_lost_meanwhile(client: OfflineClient, member: 
 
 
 async def test_a_consumer_that_reads_nothing(client: OfflineClient, member: OfflineClient) -> None:
-    member.has_room = False
+    member.has_space = False
     relayed = client.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, running_info_fields())
     assert relayed.code == ResponseCode.SYSTEM_ERROR
     assert member.asked == []

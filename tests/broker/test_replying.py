@@ -155,7 +155,7 @@ async def test_a_client_that_does_not_answer(
 
 
 async def test_a_client_that_does_not_read(client: OfflineClient, waiting: OfflineClient) -> None:
-    waiting.has_room = False
+    waiting.has_space = False
     reply(client)
     assert waiting.asked == []
     assert client.answers == [Answer(1, ResponseCode.SYSTEM_ERROR, FIRST, b"", NOT_TAKEN)]

@@ -194,7 +194,7 @@ async def test_members_may_be_told_instead(
     answer = reset(client, timestamp=START_MS + 4000, is_force=False)
     offsets = ResetOffsets.decode(answer.body).offset_table
     assert offsets[MessageQueue("t", "broker-a", 0)] == 3, "not forward, unless by force"
-    others[1].has_room = False
+    others[1].has_space = False
     reset(client, timestamp=time_ms)
     assert [len(each.notices) for each in others] == [3, 2], "who does not read is not told"
 

@@ -342,7 +342,7 @@ async def test_the_members_of_a_group_take_turns(
     clients = [broker.connect() for _ in range(5)]
     for number, client in enumerate(clients):
         join(client, "p" if number else "another", f"c@{number}")
-    clients[3].has_room = False
+    clients[3].has_space = False
     clients[4].close()
     send_half(clients[0])
     await trio.sleep(10.1)

@@ -8,7 +8,7 @@ import trio.testing
 from rocketmq_py.producer.admission import YIELD_EVERY, Admission
 
 
-async def test_senders_wait_for_room_and_get_it_in_turn() -> None:
+async def test_senders_wait_for_space_and_get_it_in_turn() -> None:
     admission = Admission(2, 1 << 20)
     await admission.enter(1)
     await admission.enter(1)

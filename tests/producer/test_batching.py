@@ -222,7 +222,7 @@ async def test_batches_for_any_queue_go_side_by_side_to_one_queue_each() -> None
         assert queues[::2] == queues[1::2]
 
 
-async def test_messages_wait_for_room_and_are_sent_when_nothing_else_makes_any() -> None:
+async def test_messages_wait_for_space_and_are_sent_when_nothing_else_makes_any() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
@@ -281,7 +281,7 @@ async def test_a_message_larger_than_all_room_goes_alone() -> None:
     assert sorted(store.sends) == [[b"a"], [b"b"], [large]]
 
 
-async def test_a_cancelled_wait_for_room_sends_nothing() -> None:
+async def test_a_cancelled_wait_for_space_sends_nothing() -> None:
     store = Store(holds_back=True)
     async with (
         scripted_cluster(store) as cluster,
@@ -558,7 +558,7 @@ async def test_sending_may_be_cancelled_at_each_await(broker: EmbeddedBroker) ->
 
         async def send() -> None:
             await producer.send_soon(Message("T", b"a"), queue=SelectByHash("k"))
-            await producer.send_soon(Message("T", b"b"))  # waits for the room of the first
+            await producer.send_soon(Message("T", b"b"))  # waits for the space of the first
             await producer.send(Message("T", b"c"))
             await producer.flush()
 

@@ -350,7 +350,7 @@ async def test_a_broker_that_stored_it_not_safely_enough_is_not_gone_round() -> 
         assert len(cluster.brokers["broker-a"].asked(V2)) > 1
 
 
-async def test_waiting_for_room_counts_to_the_try(jumping_clock: trio.testing.MockClock) -> None:
+async def test_waiting_for_space_counts_to_the_try(jumping_clock: trio.testing.MockClock) -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with (
         listener,  # accepts, and reads nothing

@@ -237,12 +237,12 @@ async def test_senders_wait_when_the_buffer_is_full(jumping_clock: trio.testing.
         submitted = 0
         with trio.move_on_after(1):
             while True:
-                await connection.wait_for_room()
+                await connection.wait_for_space()
                 connection.submit(
                     10, {}, body, deadline=trio.current_time() + 1000, timeout=1000, on_answer=answers.append
                 )
                 submitted += 1
-        assert not connection.has_room
+        assert not connection.has_space
         with pytest.raises(RequestTimeoutError) as caught:
             await connection.request(10, {}, timeout=2)
         assert caught.value.delivery is Delivery.NOT_SENT

@@ -62,8 +62,8 @@ async def test_what_is_given_to_a_dial_leaves_in_order_before_what_is_given_to_i
         dial = connections.channel_nowait(address)
         assert isinstance(dial, Dial)
         assert connections.channel_nowait(address) is dial, "all share it"
-        assert dial.has_room
-        await dial.wait_for_room()
+        assert dial.has_space
+        await dial.wait_for_space()
         submit(dial, b"1", done)
         dial.oneway_nowait(10, {}, b"2")
         submit(dial, b"3", done)

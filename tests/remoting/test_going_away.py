@@ -101,7 +101,7 @@ async def test_who_still_has_the_connection_may_use_it(jumping_clock: trio.testi
         connection = await connections.get(address)
         await connection.request(10, {}, b"1", timeout=3)
         assert (connection.draining, connection.is_closed) == (True, True)
-        await connection.wait_for_room()
+        await connection.wait_for_space()
         await connection.oneway(10, {}, b"2")
         assert (await connection.request(10, {}, b"3", timeout=3)).body == b"3"
     assert peer.done == [b"1", b"2", b"3"]

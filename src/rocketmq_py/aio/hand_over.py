@@ -14,7 +14,7 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.pending import PendingSend
 
 YIELD_EVERY = 64
-"""A sender that always finds room lets other tasks run after so many sends."""
+"""A sender that always finds space lets other tasks run after so many sends."""
 
 
 class LoopSend:
@@ -90,7 +90,7 @@ class LoopHandOver(HandOver[LoopSend]):
         self._few_bytes = most_bytes * 3 // 4
 
     async def add(self, message: Message, options: Mapping[str, Any]) -> asyncio.Future[SendResult]:
-        """Take a message, waiting for room, and return its future. When cancelled, nothing is taken.
+        """Take a message, waiting for space, and return its future. When cancelled, nothing is taken.
 
         Raises InvalidMessageError for what is no message, and ClosedError.
         """
@@ -102,7 +102,7 @@ class LoopHandOver(HandOver[LoopSend]):
             await asyncio.sleep(0)
         send = LoopSend(self, here, message, options, size)
         while not self._take_if_it_fits(send):
-            await self._room(here, size)
+            await self._space(here, size)
         self._hand_over()
         return send.future
 
@@ -113,7 +113,7 @@ class LoopHandOver(HandOver[LoopSend]):
                 return True
         return False
 
-    async def _room(self, here: Bridge, size: int) -> None:
+    async def _space(self, here: Bridge, size: int) -> None:
         waiter = here.loop.create_future()
         with self._lock:
             if self._fits(size):
@@ -123,7 +123,7 @@ class LoopHandOver(HandOver[LoopSend]):
 
     # In the trio thread
 
-    def _there_is_room(self) -> None:
+    def _notify_space(self) -> None:
         if self._waiting and (
             self._is_closed
             or (self._count <= self._few and self._bytes <= self._few_bytes)

@@ -102,7 +102,7 @@ class Producer(_Sends[producer.Producer]):
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
         return await self._call(self._behind.queues, topic)
 
-    def _room(self) -> tuple[int, int]:
+    def _limits(self) -> tuple[int, int]:
         return self.config.max_in_flight, self.config.max_in_flight_bytes
 
     @property
@@ -217,7 +217,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
     def _client(self) -> core.Client:
         return self._behind.producer.client
 
-    def _room(self) -> tuple[int, int]:
+    def _limits(self) -> tuple[int, int]:
         return sys.maxsize, self.config.max_buffered_bytes
 
     @property

@@ -16,7 +16,7 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.pending import PendingSend
 
 WAKE_SECONDS = 0.001
-"""How long threads that wait for room are left waiting until a quarter of it is free."""
+"""How long threads that wait for space are left waiting until a quarter of it is free."""
 
 
 class SendFuture(Future[SendResult]):
@@ -29,7 +29,7 @@ class SendFuture(Future[SendResult]):
         hand_over: what it goes through.
         message: the message; None when it has its outcome.
         options: what the producer is told beside it.
-        size: what it takes of the room.
+        size: what it takes of the space.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class ThreadHandOver(HandOver[SendFuture]):
         most_bytes: int,
     ) -> None:
         super().__init__(thread, send_soon, name_servers=name_servers, most=most, most_bytes=most_bytes)
-        self._room = threading.Condition(self._lock)
+        self._space = threading.Condition(self._lock)
         self._waiting = 0
         self._is_waking = self._wakes_later = False
         self._few = most * 3 // 4
         self._few_bytes = most_bytes * 3 // 4
 
     def add(self, message: Message, options: Mapping[str, Any]) -> SendFuture:
-        """Take a message, waiting for room; an interruption takes nothing.
+        """Take a message, waiting for space; an interruption takes nothing.
 
         Raises InvalidMessageError for what is no message, and ClosedError.
         """
@@ -116,7 +116,7 @@ class ThreadHandOver(HandOver[SendFuture]):
         future = SendFuture(self, message, options, size)
         with self._lock:
             if not self._fits(size):
-                self._wait_for_room(size)
+                self._wait_for_space(size)
             self._take(future)
         self._hand_over()
         return future
@@ -127,14 +127,14 @@ class ThreadHandOver(HandOver[SendFuture]):
         wait(list(self._under_way))
         self.thread.call(trio.lowlevel.checkpoint)  # one that left a moment ago has its outcome after this
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_space(self, size: int) -> None:
         if self.thread.is_current:
-            return  # a callback that sends: it is what makes room
+            return  # a callback that sends: it is what makes space
         self._waiting += 1
         try:
             while not (self._fits(size) or self._is_closed):
                 try:
-                    self._room.wait()
+                    self._space.wait()
                 finally:
                     self._is_waking = False
         finally:
@@ -142,9 +142,9 @@ class ThreadHandOver(HandOver[SendFuture]):
 
     # In the thread that runs trio
 
-    def _there_is_room(self) -> None:
+    def _notify_space(self) -> None:
         if self._is_closed:
-            self._room.notify_all()
+            self._space.notify_all()
         elif not self._waiting or self._is_waking:
             return
         elif self._count <= self._few and self._bytes <= self._few_bytes:
@@ -155,7 +155,7 @@ class ThreadHandOver(HandOver[SendFuture]):
 
     def _wake(self) -> None:
         self._is_waking = True
-        self._room.notify_all()
+        self._space.notify_all()
 
     async def _wake_later(self) -> None:
         # Answers come in bursts, and a thread that is woken for each takes longer than it can send.

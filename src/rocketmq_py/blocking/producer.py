@@ -79,7 +79,7 @@ class Producer(_Sends[producer.Producer]):
         shared, within = shared_client(client)
         super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), within)
 
-    def _room(self) -> tuple[int, int]:
+    def _limits(self) -> tuple[int, int]:
         return self.config.max_in_flight, self.config.max_in_flight_bytes
 
     @property
@@ -187,7 +187,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         shared, within = shared_client(client)
         super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), within)
 
-    def _room(self) -> tuple[int, int]:
+    def _limits(self) -> tuple[int, int]:
         return sys.maxsize, self.config.max_buffered_bytes
 
     @property

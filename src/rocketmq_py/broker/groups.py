@@ -197,7 +197,7 @@ class ProducerGroups:
         ready = [
             connection
             for connection in self._groups.get(name, {})
-            if not connection.is_closed and connection.has_room
+            if not connection.is_closed and connection.has_space
         ]
         if not ready:
             return None

@@ -188,7 +188,7 @@ def _ask(
     on_answer: Callable[[Command | RocketMQError], None],
 ) -> None:
     """Ask a client; ``on_answer`` gets the answer or what went wrong, once."""
-    if not to.has_room:
+    if not to.has_space:
         on_answer(ConnectionLostError(to.address, "it does not read", Delivery.NOT_SENT))
         return
     try:

@@ -153,7 +153,7 @@ def _push(
     def on_answer(answer: Answer) -> None:
         on_done(isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS)
 
-    if not waiting.has_room:  # it does not read
+    if not waiting.has_space:  # it does not read
         on_done(False)
         return
     try:

@@ -130,7 +130,7 @@ class Resetting:
         )
         body = ResetOffsets(offsets)
         for member in group.members:
-            if not member.is_closed and member.has_room:
+            if not member.is_closed and member.has_space:
                 member.oneway_nowait(
                     notice.code, notice.to_fields(), body.encode_as_list() if as_list else body.encode()
                 )

@@ -193,7 +193,7 @@ class Transactions:
                 return True
         again = self._put_again(half, properties)
         if again is not None and _is_whole(half):
-            with suppress(InvalidMessageError):  # there is no room for WAIT among its properties
+            with suppress(InvalidMessageError):  # there is no space for WAIT among its properties
                 self._ask(half, properties, stored.store_time_ms, again)
         return True
 

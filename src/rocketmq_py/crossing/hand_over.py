@@ -28,7 +28,7 @@ class Sending(Protocol):
     Attributes:
         message: the message; None when it has its outcome.
         options: what the producer is told beside it.
-        size: what it takes of the room.
+        size: what it takes of the space.
     """
 
     message: Message | None
@@ -121,14 +121,14 @@ class HandOver(ABC, Generic[Sent]):
         return len(self._under_way)
 
     def _check(self, message: Message) -> int:
-        """Return what a message takes of the room. Raises InvalidMessageError for what is none."""
+        """Return what a message takes of the space. Raises InvalidMessageError for what is none."""
         self.thread.check()
         if not isinstance(message, Message):
             raise InvalidMessageError(f"message is a Message, not {type(message).__name__}")
         return len(message.body) + OVERHEAD
 
     def _take(self, one: Sent) -> None:
-        """Take a message for which there is room (with the lock)."""
+        """Take a message for which there is space (with the lock)."""
         if self._is_closed:
             raise ClosedError("this producer is closed; open a new one")
         self._count += 1
@@ -150,8 +150,8 @@ class HandOver(ABC, Generic[Sent]):
         return not self._count or (self._count < self._most and self._bytes + size <= self._most_bytes)
 
     @abstractmethod
-    def _there_is_room(self) -> None:
-        """Wake those who wait for room, if that is worth while (with the lock, in the trio thread)."""
+    def _notify_space(self) -> None:
+        """Wake those who wait for space, if that is worth while (with the lock, in the trio thread)."""
 
     # In the thread that runs trio
 
@@ -185,14 +185,14 @@ class HandOver(ABC, Generic[Sent]):
             one.fail(error)
 
     def leave(self, one: Sent) -> None:
-        """Have the room that one took."""
+        """Have the space that one took."""
         self._under_way.pop(one, None)
         if self._all_left and not self._under_way:
             self._all_left.unpark_all()
         with self._lock:
             self._count -= 1
             self._bytes -= one.size
-            self._there_is_room()
+            self._notify_space()
 
     async def all_given(self) -> None:
         """Return when all that was taken until now has been given to the producer."""
@@ -210,7 +210,7 @@ class HandOver(ABC, Generic[Sent]):
         """Take no more."""
         with self._lock:
             self._is_closed = True
-            self._there_is_room()
+            self._notify_space()
 
     def note_failure(self, message: Message | None, error: BaseException) -> None:
         """Remember what failed after the closing began: its sender may look at no future any more."""

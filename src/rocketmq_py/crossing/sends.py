@@ -26,7 +26,7 @@ class Sends(Door[Behind], Generic[Behind, Handing]):
 
     def _prepare(self) -> None:
         behind: Any = self._behind
-        most, most_bytes = self._room()
+        most, most_bytes = self._limits()
         self._hand_over = type(self)._new_hand_over(
             self._thread,
             behind.send_soon,
@@ -36,7 +36,7 @@ class Sends(Door[Behind], Generic[Behind, Handing]):
         )
 
     @abstractmethod
-    def _room(self) -> tuple[int, int]:
+    def _limits(self) -> tuple[int, int]:
         """Return how many messages, and how many bytes of them, may be under way."""
 
     def _name_servers(self) -> str:

@@ -1,4 +1,4 @@
-"""The bound on what is under way: whoever finds no room waits in turn."""
+"""The bound on what is under way: whoever finds no space waits in turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import trio
 
 YIELD_EVERY = 64
-"""A sender that always finds room lets other tasks run after so many sends."""
+"""A sender that always finds space lets other tasks run after so many sends."""
 
 
 class Admission:
@@ -16,7 +16,7 @@ class Admission:
     Args:
         most: how many may be under way.
         most_bytes: how many bytes they may have together.
-        on_full: called when somebody begins to wait: it may make room.
+        on_full: called when somebody begins to wait: it may make space.
 
     Attributes:
         count: how many are under way.
@@ -38,7 +38,7 @@ class Admission:
         return bool(self._waiting)
 
     async def enter(self, size: int) -> None:
-        """Take room for one of so many bytes, waiting for it in turn. When cancelled, none is taken.
+        """Take space for one of so many bytes, waiting for it in turn. When cancelled, none is taken.
 
         It is a cancellation point always, and lets other tasks run when it waits or now and then.
         """
@@ -55,7 +55,7 @@ class Admission:
             self.bytes += size
 
     def leave(self, size: int, count: int = 1) -> None:
-        """Give back the room of so many that have so many bytes together."""
+        """Give back the space of so many that have so many bytes together."""
         self.count -= count
         self.bytes -= size
         if self._waiting:
@@ -78,7 +78,7 @@ class Admission:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _admit(self) -> None:
-        """Give room to those who wait, first come first served, as long as the first of them fits.
+        """Give space to those who wait, first come first served, as long as the first of them fits.
 
         It is taken here, on the waiting task's behalf: nobody can slip in before it runs.
         """

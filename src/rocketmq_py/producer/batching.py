@@ -300,7 +300,7 @@ class BatchingProducer(Lifespan):
         return queue
 
     def _relieve(self) -> None:
-        """Send what lingers, where somebody waits for room and nothing under way will make any."""
+        """Send what lingers, where somebody waits for space and nothing under way will make any."""
         if not self._accumulator.under_way:
             self._accumulator.send_due(math.inf)
 

@@ -162,7 +162,7 @@ class Sender:
     async def submit(self, request: SendRequest) -> None:
         """Write the request, and give the outcome to ``request.on_done`` when it is there.
 
-        Waits only for the route of a topic that is not known yet. Where a connection, room in its buffer, or
+        Waits only for the route of a topic that is not known yet. Where a connection, space in its buffer, or
         a heartbeat has to be waited for, that happens in the background, in the order of the requests for
         that broker. When cancelled, it is not sent, and nobody is told.
 
@@ -174,7 +174,7 @@ class Sender:
             route = self._client.routes.get_nowait(request.topic) or await self._find_route(request)
             queue = self._choose(route, request)
             connection = self._connection_nowait(request, queue)
-            if connection is None or queue.broker_name in self._lines or not connection.writer.has_room:
+            if connection is None or queue.broker_name in self._lines or not connection.writer.has_space:
                 self._line_up(request, queue)
             else:
                 hooked = self._write(request, queue, connection)
@@ -198,7 +198,7 @@ class Sender:
         while line.requests:
             request, queue = line.requests[0]
             connection = self._connection_nowait(request, queue)
-            if connection is None or not connection.has_room:
+            if connection is None or not connection.has_space:
                 await self._wait_for_broker(line)
                 continue
             line.requests.popleft()
@@ -217,7 +217,7 @@ class Sender:
             try:
                 with _nothing_sent():
                     connection = await self._connect(request, queue)
-                    await connection.wait_for_room()
+                    await connection.wait_for_space()
             except RocketMQError as error:
                 line.requests.popleft()
                 start_soon(self._nursery, self._try_again, request, error)
@@ -279,10 +279,10 @@ class Sender:
             await self.compress(request)
         request.begin_try()
         queue, connection = await self._aim(request)
-        if connection.has_room:
+        if connection.has_space:
             await trio.lowlevel.checkpoint()
         else:
-            await self._wait_for_room(request, connection)
+            await self._wait_for_space(request, connection)
         fields = request.fields_for(queue, connection.address)
         await connection.oneway(request.code, fields, request.body)
         self.counters.oneway += len(request.messages)
@@ -376,10 +376,10 @@ class Sender:
             raise RequestTimeoutError(self._client.name_servers.addresses, timeout, Delivery.NOT_SENT)
         return True
 
-    async def _wait_for_room(self, request: SendRequest, connection: Connection) -> None:
+    async def _wait_for_space(self, request: SendRequest, connection: Connection) -> None:
         end = request.end_of_try
         with trio.move_on_at(end) as waiting:
-            await connection.wait_for_room()
+            await connection.wait_for_space()
         if waiting.cancelled_caught:
             raise RequestTimeoutError(connection.address, end - request.started, Delivery.NOT_SENT)
 

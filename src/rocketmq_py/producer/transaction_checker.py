@@ -66,7 +66,7 @@ class TransactionChecker:
 
     Attributes:
         checked: how many calls have ended.
-        dropped: questions that found no room; the broker asks again.
+        dropped: questions that found no space; the broker asks again.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class TransactionChecker:
         half = HalfMessage.asked_about(message, header, connection)
         if half.key in self._questions:
             self._questions[half.key] = half
-        elif self._has_room(message) and start_soon(self._nursery, self._answer, half.key, message):
+        elif self._has_space(message) and start_soon(self._nursery, self._answer, half.key, message):
             self._questions[half.key] = half
             self._waiting += 1
             self._waiting_bytes += len(message.body)
@@ -140,7 +140,7 @@ class TransactionChecker:
                     return name
         return ""
 
-    def _has_room(self, message: ReceivedMessage) -> bool:
+    def _has_space(self, message: ReceivedMessage) -> bool:
         if self._waiting >= MOST_CHECKS:
             return False
         return not self._waiting or self._waiting_bytes + len(message.body) <= MOST_CHECK_BYTES

@@ -158,16 +158,16 @@ class Lz4:
         """Return the bytes that were compressed."""
         unpacker = self._frame.LZ4FrameDecompressor()
         pieces = []
-        room = limit + 1
+        space = limit + 1
         fed = data
         while not unpacker.eof:
             try:
-                piece = unpacker.decompress(fed, min(room, 4 * len(data) + 65_536))
+                piece = unpacker.decompress(fed, min(space, 4 * len(data) + 65_536))
             except RuntimeError as error:
                 raise _unreadable(CompressionType.LZ4, error) from error
             pieces.append(piece)
-            room -= len(piece)
-            if room <= 0:
+            space -= len(piece)
+            if space <= 0:
                 raise _too_large(CompressionType.LZ4, limit)
             if not unpacker.eof and (unpacker.needs_input or not piece):
                 raise _unreadable(CompressionType.LZ4, "it ends too early")

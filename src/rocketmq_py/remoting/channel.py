@@ -62,9 +62,9 @@ class Channel(ABC):
 
     async def _exchange(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> Command:
         deadline = trio.current_time() + timeout
-        if not self.has_room:
+        if not self.has_space:
             with trio.move_on_at(deadline) as waiting:
-                await self.wait_for_room()
+                await self.wait_for_space()
             if waiting.cancelled_caught:
                 raise RequestTimeoutError(self.address, timeout, Delivery.NOT_SENT)
         task = trio.lowlevel.current_task()
@@ -98,7 +98,7 @@ class Channel(ABC):
     ) -> PendingRequest:
         """Send a request without waiting; ``on_answer`` gets the answer or the error, once.
 
-        The caller sees to the bound: ``has_room``, or ``wait_for_room()`` before. ``on_answer`` runs in
+        The caller sees to the bound: ``has_space``, or ``wait_for_space()`` before. ``on_answer`` runs in
         another task and must neither block nor raise. Hooks are not called: where there are any,
         :meth:`submit_with_hooks` is the one to use.
 
@@ -147,12 +147,12 @@ class Channel(ABC):
 
     @property
     @abstractmethod
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether it takes another request without growing past its bound."""
 
     @abstractmethod
-    async def wait_for_room(self) -> None:
-        """Wait until there is room. Does not yield to others when there already is.
+    async def wait_for_space(self) -> None:
+        """Wait until there is space. Does not yield to others when there already is.
 
         Raises ConnectionLostError when the connection is or gets closed.
         """

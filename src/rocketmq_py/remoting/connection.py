@@ -67,7 +67,7 @@ class Connection(Channel):
             address. Without it, GO_AWAY is an answer like others.
         max_buffered: bytes that may pile up before senders wait.
         max_frame_size: a longer frame breaks the connection.
-        read_waits_for_room: read no more requests while answers pile up. For a server's end only:
+        read_waits_for_space: read no more requests while answers pile up. For a server's end only:
             if both ends did it, each could wait for the other to read.
 
     Attributes:
@@ -93,7 +93,7 @@ class Connection(Channel):
         successor: Callable[[], Channel] | None = None,
         max_buffered: int = DEFAULT_MAX_BUFFERED,
         max_frame_size: int = MAX_FRAME_SIZE,
-        read_waits_for_room: bool = False,
+        read_waits_for_space: bool = False,
     ) -> None:
         self._wire = wire = Wire(stream)
         super().__init__(address or wire.peer_address, deadlines, RpcHooks() if hooks is None else hooks)
@@ -101,7 +101,7 @@ class Connection(Channel):
         self._serialization = serialization
         self._credentials = credentials
         self._successor = successor
-        self._read_waits_for_room = read_waits_for_room
+        self._read_waits_for_space = read_waits_for_space
         self._decoder = FrameDecoder(max_frame_size)
         self.writer = Writer(wire, max_buffered)
         self.peer_address = wire.peer_address
@@ -144,9 +144,9 @@ class Connection(Channel):
         return len(self._pending)
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether the buffer takes another request without growing past its bound."""
-        return self.writer.has_room
+        return self.writer.has_space
 
     # Sending
 
@@ -176,7 +176,7 @@ class Connection(Channel):
 
         Raises as :meth:`submit`. A cancellation while waiting means: not sent.
         """
-        await self.wait_for_room()
+        await self.wait_for_space()
         if not self.hooks.all:
             self.oneway_nowait(code, fields, body)
             return
@@ -215,18 +215,18 @@ class Connection(Channel):
         """
         if request.is_oneway or self.is_closed:
             return
-        if self._read_waits_for_room or self.writer.has_room_for_answers:
+        if self._read_waits_for_space or self.writer.has_space_for_answers:
             self.writer.put(encode_response(request, code, fields, body, remark))
         elif not self._drops_answers:
             self._drops_answers = True
             logger.warning("%s asks and does not read the answers: they are dropped", self.address)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until the buffer is below its bound. Does not yield to others when it already is.
 
         Raises ConnectionLostError when the connection is or gets closed.
         """
-        await self.writer.wait_for_room()
+        await self.writer.wait_for_space()
         self._check_open()
 
     def _check_open(self) -> None:
@@ -393,12 +393,12 @@ class Connection(Channel):
                         self._answered(command)
                     else:
                         self._asked(command)
-                if self._read_waits_for_room:
-                    await self.wait_for_room()
+                if self._read_waits_for_space:
+                    await self.wait_for_space()
         except WIRE_ERRORS as error:
             self.close(reason_of(error))
         except ConnectionLostError:
-            return  # closed while waiting for room
+            return  # closed while waiting for space
         except ProtocolError as error:
             logger.warning("%s: not RocketMQ's protocol: %s", self.address, error)
             self.close(f"it sent what is not RocketMQ's protocol: {error}")

@@ -33,11 +33,11 @@ class Dial(Channel):
         self._waiting: dict[object, Callable[[Connection], None]] = {}
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Always: how much may wait is the affair of those who send, as it is in flight for each of them."""
         return True
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Return at once."""
 
     @property

@@ -43,7 +43,7 @@ async def serve(
         try:
             with trio.fail_after(HANDSHAKE_SECONDS):
                 secure = await _handshake(stream, tls)
-            connection = Connection(secure, deadlines=deadlines, handler=handler, read_waits_for_room=True)
+            connection = Connection(secure, deadlines=deadlines, handler=handler, read_waits_for_space=True)
         except (OSError, ssl.SSLError, trio.BrokenResourceError, trio.TooSlowError):
             await trio.aclose_forcefully(stream)
             return

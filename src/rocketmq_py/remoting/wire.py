@@ -60,7 +60,7 @@ class Wire:
         try:
             return os.write(self._socket.fileno(), data)
         except OSError:
-            return 0  # there is no room, or it is broken: whoever waits for it will be told
+            return 0  # there is no space, or it is broken: whoever waits for it will be told
 
     async def send(self, data: bytes) -> None:
         """Write all of it. Raises WIRE_ERRORS."""

@@ -35,17 +35,17 @@ class Writer:
         self._is_writing = False
         self._is_closed = False
         self._parked = trio.lowlevel.ParkingLot()
-        self._waiting_for_room = trio.lowlevel.ParkingLot()
+        self._waiting_for_space = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
         self.turn = 0
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether another frame may wait without growing past the bound."""
         return self._buffered < self._max_buffered
 
     @property
-    def has_room_for_answers(self) -> bool:
+    def has_space_for_answers(self) -> bool:
         """Whether an answer to the peer may wait, too: as many bytes again, whatever senders have left."""
         return self._buffered < 2 * self._max_buffered
 
@@ -92,13 +92,13 @@ class Writer:
         if turn == self.turn and not self._is_closed:
             self._buffered -= len(self._frames[place])
             self._frames[place] = b""
-            if self.has_room:
-                self._waiting_for_room.unpark_all()
+            if self.has_space:
+                self._waiting_for_space.unpark_all()
 
-    async def wait_for_room(self) -> None:
-        """Wait until there is room, or it is closed. Does not yield to others if that is so already."""
-        while not self.has_room and not self._is_closed:
-            await self._waiting_for_room.park()
+    async def wait_for_space(self) -> None:
+        """Wait until there is space, or it is closed. Does not yield to others if that is so already."""
+        while not self.has_space and not self._is_closed:
+            await self._waiting_for_space.park()
 
     async def flush(self) -> None:
         """Wait until everything has been written, or it is closed."""
@@ -108,7 +108,7 @@ class Writer:
     def close(self) -> None:
         """Drop what waits, and take nothing more."""
         self._is_closed = True
-        self._waiting_for_room.unpark_all()
+        self._waiting_for_space.unpark_all()
         self._flushed.unpark_all()
         self._frames.clear()
         self._oneways.clear()
@@ -127,7 +127,7 @@ class Writer:
             self._buffered = 0
             self.turn += 1
             self._is_writing = True
-            self._waiting_for_room.unpark_all()
+            self._waiting_for_space.unpark_all()
             await self._wire.send(frames[0] if len(frames) == 1 else b"".join(frames))
             self._is_writing = False
             if not self._frames:

@@ -50,7 +50,7 @@ async def test_rates_are_those_of_the_last_minute(jumping_clock: trio.testing.Mo
         nursery.cancel_scope.cancel()
 
 
-async def test_samples_of_an_idle_topic_take_no_room() -> None:
+async def test_samples_of_an_idle_topic_take_no_space() -> None:
     statistics = Statistics()
     statistics.of("T").done += 1
     statistics.sample()

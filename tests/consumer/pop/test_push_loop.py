@@ -51,11 +51,11 @@ def popped_message(offset: int) -> PoppedMessage:
 class Held:
     done: list[PoppedMessage] = attrs.field(factory=list)
     counts: TopicCounts = attrs.field(factory=TopicCounts)
-    room: list[int] = attrs.field(factory=list)
+    space: list[int] = attrs.field(factory=list)
 
     def queue(self, *messages: PoppedMessage, seconds: float = 60) -> PoppedQueue:
         queue = PoppedQueue(QUEUE, self.counts, self.done.append)
-        queue.on_space = lambda: self.room.append(len(queue))
+        queue.on_space = lambda: self.space.append(len(queue))
         queue.put(messages, trio.current_time() + seconds)
         return queue
 
@@ -73,7 +73,7 @@ async def test_what_is_handled_is_told_and_what_is_given_back_is_not(
     queue.release(b)
     queue.remove_all([a, b, c])
     assert held.done == [a, c], "offsets mean nothing: two messages may have the same one"
-    assert (held.counts.done, held.counts.sent_back, held.room) == (2, 1, [2, 1, 0])
+    assert (held.counts.done, held.counts.sent_back, held.space) == (2, 1, [2, 1, 0])
     queue.put([a], trio.current_time() + 1)
     assert queue.take() is a
     queue.put_back(a)

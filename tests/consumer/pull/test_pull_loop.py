@@ -165,7 +165,7 @@ async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> N
         (found(0, 11), Flow.SPAN_TOO_WIDE, [0]),
     ],
 )
-async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_room(
+async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
     looping: Looping, answer: Pulled, flow: Flow, removed: list[int], autojump_clock: trio.testing.MockClock
 ) -> None:
     looping.puller.answer(answer)
@@ -193,14 +193,14 @@ async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -
     assert len(looping.puller.pulls) == 2
 
 
-async def test_limits_that_change_make_room(looping: Looping) -> None:
+async def test_limits_that_change_make_space(looping: Looping) -> None:
     looping.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.loop.look_for_room()
+    looping.loop.look_for_space()
     await settled()
     assert len(looping.puller.pulls) == 1
     looping.limits = FlowLimits(count=5, size=100, span=10)
-    looping.loop.look_for_room()
+    looping.loop.look_for_space()
     await settled()
     assert len(looping.puller.pulls) == 2
 

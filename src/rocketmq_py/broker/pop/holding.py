@@ -113,7 +113,7 @@ class HeldPops:
         queues: tuple[ConsumeQueue, ...],
         seconds: float,
     ) -> bool:
-        """Keep a pop for ``seconds`` at the most; return whether there was room for it."""
+        """Keep a pop for ``seconds`` at the most; return whether there was space for it."""
         held = HeldPop(connection, request, header, wanted, queues, self._release)
         if len(self._waiting.get(held.waiting_for, ())) >= MAX_WAITING:
             return False

@@ -69,7 +69,7 @@ class Taken:
     taken: int = 0
 
     @property
-    def room(self) -> int:
+    def space(self) -> int:
         """How many more messages it may take."""
         return self.header.max_msg_nums - self.taken
 
@@ -137,7 +137,7 @@ class Taking:
             self._take_topic(taken, header.topic, first)
         else:
             self._take_queue(taken, header.topic, header.queue_id)
-        if not retries_first and not header.order and taken.room > 0:
+        if not retries_first and not header.order and taken.space > 0:
             self._take_topic(taken, retry_topic, first)
         return taken
 
@@ -165,14 +165,14 @@ class Taking:
         start = self._start(place, queue, header.init_mode)
         if header.order and self._ordered.free_at(place, header.attempt_id) > taken.pop_time_ms:
             return
-        if taken.room <= 0:
+        if taken.space <= 0:
             taken.rest += queue.end - start
             return
-        found = look(queue, start, taken.room, taken.wanted, self._config)
+        found = look(queue, start, taken.space, taken.wanted, self._config)
         if found.code == ResponseCode.PULL_OFFSET_MOVED:
             start = found.next_offset
             self._commit(place, start)
-            found = look(queue, start, taken.room, taken.wanted, self._config)
+            found = look(queue, start, taken.space, taken.wanted, self._config)
         if found.messages:
             self._note(taken, place, start, found)
         elif found.code == ResponseCode.PULL_RETRY_IMMEDIATELY:

@@ -114,7 +114,7 @@ class OffsetFile:
                     os.fsync(file.fileno())
             except OSError:
                 with suppress(OSError):
-                    self._new.unlink()  # what is left of it may take the last room on the disk
+                    self._new.unlink()  # what is left of it may take the last space on the disk
                 raise
             if self._is_sound:  # else the backup is better than what it would be replaced with
                 with suppress(FileNotFoundError):

@@ -100,7 +100,7 @@ class Assignment:
         after = set(self._queues.of_topic(topic))
         if before == after:
             return
-        self._look_for_room()
+        self._look_for_space()
         if self._on_assignment is not None:
             try:
                 self._on_assignment(sorted(after - before), sorted(before - after))
@@ -119,12 +119,12 @@ class Assignment:
                 loop.pause(paused)
                 if loop.held is not None:
                     self.buffer.offer(loop.held)
-        self._look_for_room()
+        self._look_for_space()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from ``offset`` in a queue. Raises NotAssignedError."""
         self._loop_of(queue).begin_again(offset)
-        self._look_for_room()
+        self._look_for_space()
 
     async def position(self, queue: MessageQueue) -> int:
         """Return where a queue goes on after what was polled. Raises NotAssignedError."""
@@ -135,7 +135,7 @@ class Assignment:
     def settle(self) -> None:
         """Be done with everything that was polled."""
         if self.buffer.settle():
-            self._look_for_room()
+            self._look_for_space()
 
     def refilter(self, topic: str) -> None:
         """Have a topic's queues, of which other messages are wanted now, go on where they are."""
@@ -188,9 +188,9 @@ class Assignment:
         self._is_crowded = True
         return FlowLimits(NO_SPACE, limits.size, limits.span)
 
-    def _look_for_room(self) -> None:
+    def _look_for_space(self) -> None:
         """Have all loops go on that wait because there was too much in all queues together."""
         if self._is_crowded and self.buffer.total <= self._config.pull_threshold_for_all:
             self._is_crowded = False
             for loop in self._queues:
-                loop.look_for_room()
+                loop.look_for_space()

@@ -76,7 +76,7 @@ class PopLoop:
 
     async def run(self) -> None:
         """Pop until the loop is dropped or this is cancelled."""
-        self.held.on_space = self._look_for_room
+        self.held.on_space = self._look_for_space
         while not self.dropped:
             if not self._may_pop:
                 await self._changed.park()
@@ -107,7 +107,7 @@ class PopLoop:
     def _may_pop(self) -> bool:
         return self.state is Flow.PULLING
 
-    def _look_for_room(self) -> None:
+    def _look_for_space(self) -> None:
         if self._may_pop:
             self._changed.unpark_all()
 

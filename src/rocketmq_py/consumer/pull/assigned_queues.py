@@ -230,7 +230,7 @@ class AssignedQueues:
             )  # fmt: skip
             loop.pull_anew()
         elif limits_change:
-            loop.look_for_room()
+            loop.look_for_space()
 
     def _limits_of(self, topic: str) -> FlowLimits:
         return self._limits(len(self._loops.get(topic, ())) or 1)

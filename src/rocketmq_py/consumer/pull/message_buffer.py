@@ -22,7 +22,7 @@ class MessageBuffer:
         paused: nothing more shall be fetched for the time being.
         offered: it stands in the line of those that have something waiting, or is being served from there.
         counts: see above.
-        on_space: called after each removal, for who waits for room; else None.
+        on_space: called after each removal, for who waits for space; else None.
     """
 
     __slots__ = ("_waiting", "counts", "dropped", "offered", "on_space", "paused", "queue")

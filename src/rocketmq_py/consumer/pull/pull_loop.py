@@ -230,13 +230,13 @@ class PullLoop:
     async def _until_changed(self, held: ProcessQueue) -> None:
         """Wait until the queue may be pulled from again."""
         logger.debug("%s: not pulled: %s", queue_name(self.queue), self.flow.value)
-        held.on_space = self.look_for_room
+        held.on_space = self.look_for_space
         try:
             await self._changed.park()
         finally:
             held.on_space = None
 
-    def look_for_room(self) -> None:
+    def look_for_space(self) -> None:
         """Go on if the queue may be pulled from again: something was removed, or the limits have changed."""
         if self.held is not None and flow_of(self.held, self._limits()) is Flow.PULLING:
             self._changed.unpark_all()

@@ -265,7 +265,7 @@ class Session:
         )
 
     async def _commit_now_and_then(self) -> None:
-        # The first commits make room on the brokers for those that the pulls carry: they come early.
+        # The first commits make space on the brokers for those that the pulls carry: they come early.
         pause = min(FIRST_COMMIT_SECONDS, self._config.commit_interval)
         while True:
             await trio.sleep(pause)
