@@ -60,9 +60,9 @@ def handling_in(
 
 
 def holding(count: int, queue: MessageQueue = QUEUE) -> ProcessQueue:
-    held = ProcessQueue(queue, 0)
-    held.put(several(range(count)), count)
-    return held
+    process_queue = ProcessQueue(queue, 0)
+    process_queue.put(several(range(count)), count)
+    return process_queue
 
 
 class Gate:

@@ -111,11 +111,11 @@ class Popped:
     offered: list[PoppedQueue] = attrs.field(factory=list)
 
     @property
-    def held(self) -> PoppedQueue:
-        return next(iter(self.queues)).held
+    def popped_queue(self) -> PoppedQueue:
+        return next(iter(self.queues)).popped_queue
 
     def take(self) -> PoppedMessage:
-        taken = self.held.take()
+        taken = self.popped_queue.take()
         assert isinstance(taken, PoppedMessage)
         return taken
 
@@ -154,8 +154,8 @@ async def test_a_pop_says_what_the_settings_say(jumping_clock: trio.testing.Mock
         assert first == second
         assert (first["queueId"], first["maxMsgNums"], first["invisibleTime"]) == ("-1", "7", "12500")
         assert (first["pollTime"], first["initMode"], first["exp"]) == ("3000", "1", "*")
-        assert popped.offered == [popped.held]
-        counts = popped.held.counts
+        assert popped.offered == [popped.popped_queue]
+        counts = popped.popped_queue.counts
         assert (counts.pulls, counts.pulled) == (1, 2)
 
 
@@ -166,7 +166,7 @@ async def test_all_that_is_handled_meanwhile_is_acknowledged_together(
         popped.broker.put(message(0), message(1), message(2))
         await until(lambda: popped.offered)
         for _ in range(3):
-            popped.held.remove(popped.take())
+            popped.popped_queue.remove(popped.take())
         await until(lambda: popped.broker.acked)
         [acks] = popped.broker.acked
         assert isinstance(acks, BatchAcks)
@@ -180,12 +180,12 @@ async def test_what_a_broker_does_not_acknowledge_comes_again(
         popped.broker.refused.add(RequestCode.ACK_MESSAGE)
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
-        popped.held.remove(popped.take())
+        popped.popped_queue.remove(popped.take())
         await until(lambda: "1 messages not acknowledged" in caplog.text)
         popped.broker.refused.clear()
         popped.broker.put(message(1))
-        await until(lambda: popped.held.waiting)
-        popped.held.remove(popped.take())
+        await until(lambda: popped.popped_queue.waiting)
+        popped.popped_queue.remove(popped.take())
         await until(lambda: popped.broker.acked)
         assert len(popped.broker.acked) == 1
 
@@ -197,8 +197,8 @@ async def test_what_was_handled_before_a_cancellation_is_acknowledged_when_it_le
         popped.broker.put(message(0), message(1))
         await until(lambda: popped.offered)
         popped.handlers.cancel_scope.cancel()
-        popped.held.remove(popped.take())
-        popped.held.remove(popped.take())
+        popped.popped_queue.remove(popped.take())
+        popped.popped_queue.remove(popped.take())
         with trio.CancelScope(shield=True):
             await settled()
             assert popped.broker.acked == []
@@ -252,7 +252,7 @@ async def test_tags_are_compared_again(jumping_clock: trio.testing.MockClock) ->
         popped.broker.put(message(0, TAGS="B"), message(1, TAGS="A"))
         await until(lambda: popped.offered and popped.broker.acked)
         assert popped.take().queue_offset == 1
-        assert popped.held.take() is None
+        assert popped.popped_queue.take() is None
 
 
 async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.testing.MockClock) -> None:
@@ -267,7 +267,7 @@ async def test_it_waits_for_room_and_while_it_is_paused(jumping_clock: trio.test
         asked = len(popped.broker.pops)
         await trio.sleep(30)
         assert len(popped.broker.pops) == asked
-        popped.held.remove(popped.take())
+        popped.popped_queue.remove(popped.take())
         await until(lambda: len(popped.broker.pops) > asked)
 
 
@@ -298,12 +298,12 @@ async def test_what_a_pop_brings_that_is_under_way_is_handled_all_the_same(
 ) -> None:
     async with popping() as popped:
         await until(lambda: popped.broker.pops)
-        held = popped.held
+        queue = popped.popped_queue
         popped.queues.assign("T", [])
         assert list(popped.queues) == []
         popped.broker.put(message(0))
         await until(lambda: popped.offered)
-        assert popped.offered == [held]
+        assert popped.offered == [queue]
         assert len(popped.broker.pops) == 1
 
 

@@ -14,13 +14,13 @@ LIMITS = FlowLimits(count=3, size=100, span=10)
 
 
 def holding(*offsets: int, size: int = 1) -> ProcessQueue:
-    held = ProcessQueue(QUEUE, 0)
-    held.put([received(offset, b"x" * size) for offset in offsets], max(offsets, default=-1) + 1)
-    return held
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.put([received(offset, b"x" * size) for offset in offsets], max(offsets, default=-1) + 1)
+    return process_queue
 
 
 @pytest.mark.parametrize(
-    ("held", "flow"),
+    ("process_queue", "flow"),
     [
         (holding(), Flow.PULLING),
         (holding(0, 1, 2), Flow.PULLING),
@@ -32,29 +32,29 @@ def holding(*offsets: int, size: int = 1) -> ProcessQueue:
         (holding(0, 1, 2, 30, size=60), Flow.FULL_BY_COUNT),
     ],
 )
-def test_a_limit_may_be_reached_and_not_passed(held: ProcessQueue, flow: Flow) -> None:
-    assert flow_of(held, LIMITS) is flow
+def test_a_limit_may_be_reached_and_not_passed(process_queue: ProcessQueue, flow: Flow) -> None:
+    assert flow_of(process_queue, LIMITS) is flow
 
 
 def test_paused_and_dropped_come_first() -> None:
-    held = holding(0, 1, 2, 3)
-    held.paused = True
-    assert flow_of(held, LIMITS) is Flow.PAUSED
-    held.dropped = True
-    assert flow_of(held, LIMITS) is Flow.DROPPED
+    process_queue = holding(0, 1, 2, 3)
+    process_queue.paused = True
+    assert flow_of(process_queue, LIMITS) is Flow.PAUSED
+    process_queue.dropped = True
+    assert flow_of(process_queue, LIMITS) is Flow.DROPPED
 
 
 def test_room_comes_back() -> None:
-    held = holding(0, 1, 2, 3)
-    held.remove(received(3))
-    assert flow_of(held, LIMITS) is Flow.PULLING
-    held.put(several([15]), 16)
-    held.remove(received(1))
-    assert flow_of(held, LIMITS) is Flow.SPAN_TOO_WIDE
-    held.remove(received(0))
-    assert flow_of(held, LIMITS) is Flow.SPAN_TOO_WIDE
-    held.remove(received(2))
-    assert flow_of(held, LIMITS) is Flow.PULLING
+    process_queue = holding(0, 1, 2, 3)
+    process_queue.remove(received(3))
+    assert flow_of(process_queue, LIMITS) is Flow.PULLING
+    process_queue.put(several([15]), 16)
+    process_queue.remove(received(1))
+    assert flow_of(process_queue, LIMITS) is Flow.SPAN_TOO_WIDE
+    process_queue.remove(received(0))
+    assert flow_of(process_queue, LIMITS) is Flow.SPAN_TOO_WIDE
+    process_queue.remove(received(2))
+    assert flow_of(process_queue, LIMITS) is Flow.PULLING
 
 
 def test_the_limits_and_waits_of_java() -> None:

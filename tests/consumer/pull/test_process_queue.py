@@ -9,106 +9,111 @@ from tests.consumer.received import QUEUE, received, several
 
 
 def test_messages_are_taken_in_their_order_and_held_until_they_are_removed() -> None:
-    held = ProcessQueue(QUEUE, 5)
-    assert held.safe_offset == held.next_offset == 5
-    assert held.take() is None
-    held.put(several([5, 6, 9]), 12)
-    assert held.next_offset == 12
-    assert (len(held), held.waiting, held.size, held.span) == (3, 3, 12, 4)
-    taken = [held.take() for _ in range(4)]
+    process_queue = ProcessQueue(QUEUE, 5)
+    assert process_queue.safe_offset == process_queue.next_offset == 5
+    assert process_queue.take() is None
+    process_queue.put(several([5, 6, 9]), 12)
+    assert process_queue.next_offset == 12
+    assert (len(process_queue), process_queue.waiting, process_queue.size, process_queue.span) == (
+        3,
+        3,
+        12,
+        4,
+    )
+    taken = [process_queue.take() for _ in range(4)]
     assert [message and message.queue_offset for message in taken] == [5, 6, 9, None]
-    assert (len(held), held.waiting, held.safe_offset) == (3, 0, 5)
-    held.remove(received(6))
-    assert held.safe_offset == 5, "there is a gap"
-    held.remove(received(5))
-    assert (held.safe_offset, held.span, held.size) == (9, 0, 4)
-    held.remove(received(9))
-    assert held.safe_offset == 12, "what the broker passed over is done with as well"
-    assert (len(held), held.span, held.size) == (0, 0, 0)
+    assert (len(process_queue), process_queue.waiting, process_queue.safe_offset) == (3, 0, 5)
+    process_queue.remove(received(6))
+    assert process_queue.safe_offset == 5, "there is a gap"
+    process_queue.remove(received(5))
+    assert (process_queue.safe_offset, process_queue.span, process_queue.size) == (9, 0, 4)
+    process_queue.remove(received(9))
+    assert process_queue.safe_offset == 12, "what the broker passed over is done with as well"
+    assert (len(process_queue), process_queue.span, process_queue.size) == (0, 0, 0)
 
 
 def test_the_span_follows_what_is_held_at_both_ends() -> None:
-    held = ProcessQueue(QUEUE, 0)
-    held.put(several([0, 10, 20, 30]), 31)
-    held.remove(received(30))
-    assert held.span == 20
-    held.remove(received(0))
-    assert held.span == 10
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.put(several([0, 10, 20, 30]), 31)
+    process_queue.remove(received(30))
+    assert process_queue.span == 20
+    process_queue.remove(received(0))
+    assert process_queue.span == 10
 
 
 def test_messages_from_before_the_pull_are_passed_over() -> None:
-    held = ProcessQueue(QUEUE, 10)
-    held.put(several([8, 9, 10, 11]), 12)
-    held.put(several([11, 12]), 13)
-    offsets = [message.queue_offset for message in iter(held.take, None)]
+    process_queue = ProcessQueue(QUEUE, 10)
+    process_queue.put(several([8, 9, 10, 11]), 12)
+    process_queue.put(several([11, 12]), 13)
+    offsets = [message.queue_offset for message in iter(process_queue.take, None)]
     assert offsets == [10, 11, 12]
 
 
 def test_an_empty_pull_moves_on() -> None:
-    held = ProcessQueue(QUEUE, 0)
-    held.put((), 800)
-    assert held.safe_offset == 800
-    held.put(several([800]), 801)
-    held.put((), 1600)
-    assert (held.next_offset, held.safe_offset) == (1600, 800)
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.put((), 800)
+    assert process_queue.safe_offset == 800
+    process_queue.put(several([800]), 801)
+    process_queue.put((), 1600)
+    assert (process_queue.next_offset, process_queue.safe_offset) == (1600, 800)
 
 
 def test_removing_twice_counts_once() -> None:
-    held = ProcessQueue(QUEUE, 0)
-    held.put(several([0, 1]), 2)
-    held.remove(received(0))
-    held.remove(received(0))
-    assert (len(held), held.size) == (1, 4)
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.put(several([0, 1]), 2)
+    process_queue.remove(received(0))
+    process_queue.remove(received(0))
+    assert (len(process_queue), process_queue.size) == (1, 4)
 
 
 def test_several_are_taken_and_removed_at_once() -> None:
-    held = ProcessQueue(QUEUE, 0)
+    process_queue = ProcessQueue(QUEUE, 0)
     heard: list[int] = []
-    held.on_space = lambda: heard.append(len(held))
-    held.put(several(range(5)), 5)
-    taken = held.take_several(3)
+    process_queue.on_space = lambda: heard.append(len(process_queue))
+    process_queue.put(several(range(5)), 5)
+    taken = process_queue.take_several(3)
     assert [message.queue_offset for message in taken] == [0, 1, 2]
-    assert held.holds(taken[1])
-    held.remove_all(taken[1:])
-    assert not held.holds(taken[1])
-    assert (len(held), held.size, held.safe_offset, heard) == (3, 12, 0, [3])
-    held.remove_all(taken)
-    assert (len(held), held.size, held.safe_offset) == (2, 8, 3)
-    assert len(held.take_several(9)) == 2
-    assert held.take_several(9) == []
+    assert process_queue.holds(taken[1])
+    process_queue.remove_all(taken[1:])
+    assert not process_queue.holds(taken[1])
+    assert (len(process_queue), process_queue.size, process_queue.safe_offset, heard) == (3, 12, 0, [3])
+    process_queue.remove_all(taken)
+    assert (len(process_queue), process_queue.size, process_queue.safe_offset) == (2, 8, 3)
+    assert len(process_queue.take_several(9)) == 2
+    assert process_queue.take_several(9) == []
 
 
 def test_a_message_put_back_is_handed_out_again_and_holds_the_offset() -> None:
-    held = ProcessQueue(QUEUE, 0)
-    held.put(several([0, 1]), 2)
-    held.take()
-    held.put_back(received(0, reconsume_times=1))
-    assert (held.waiting, len(held), held.safe_offset) == (2, 2, 0)
-    taken = [message.reconsume_times for message in iter(held.take, None)]
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.put(several([0, 1]), 2)
+    process_queue.take()
+    process_queue.put_back(received(0, reconsume_times=1))
+    assert (process_queue.waiting, len(process_queue), process_queue.safe_offset) == (2, 2, 0)
+    taken = [message.reconsume_times for message in iter(process_queue.take, None)]
     assert taken == [0, 1]
-    held.remove(received(0))
-    held.put_back(received(0))
-    assert held.take() is None, "it was done with"
+    process_queue.remove(received(0))
+    process_queue.put_back(received(0))
+    assert process_queue.take() is None, "it was done with"
 
 
 def test_a_dropped_queue_hands_out_nothing() -> None:
-    held = ProcessQueue(QUEUE, 0)
-    held.put(several([0, 1]), 2)
-    held.dropped = True
-    assert held.take() is None
-    assert held.take_several(2) == []
-    assert held.waiting == 2
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.put(several([0, 1]), 2)
+    process_queue.dropped = True
+    assert process_queue.take() is None
+    assert process_queue.take_several(2) == []
+    assert process_queue.waiting == 2
 
 
 def test_who_waits_for_room_hears_of_every_removal() -> None:
-    held = ProcessQueue(QUEUE, 0)
+    process_queue = ProcessQueue(QUEUE, 0)
     heard: list[int] = []
-    held.put(several([0, 1]), 2)
-    held.on_space = lambda: heard.append(len(held))
-    held.remove(received(1))
-    held.remove(received(1))
-    held.on_space = None
-    held.remove(received(0))
+    process_queue.put(several([0, 1]), 2)
+    process_queue.on_space = lambda: heard.append(len(process_queue))
+    process_queue.remove(received(1))
+    process_queue.remove(received(1))
+    process_queue.on_space = None
+    process_queue.remove(received(0))
     assert heard == [1]
 
 
@@ -117,7 +122,7 @@ class ComparedWithModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held = ProcessQueue(QUEUE, 100)
+        self.process_queue = ProcessQueue(QUEUE, 100)
         self.model: dict[int, int] = {}
         self.next_offset = 100
         self.taken: list[ReceivedMessage] = []
@@ -138,11 +143,11 @@ class ComparedWithModel(RuleBasedStateMachine):
                 self.waiting.append(message.queue_offset)
                 self.next_offset = message.queue_offset + 1
         self.next_offset = max(self.next_offset, end)
-        self.held.put(messages, end)
+        self.process_queue.put(messages, end)
 
     @rule()
     def take(self) -> None:
-        message = self.held.take()
+        message = self.process_queue.take()
         assert (message is None) == (not self.waiting)
         if message is not None:
             assert message.queue_offset == self.waiting.pop(0)
@@ -153,24 +158,24 @@ class ComparedWithModel(RuleBasedStateMachine):
     def remove(self, data: st.DataObject) -> None:
         message = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
         del self.model[message.queue_offset]
-        self.held.remove(message)
+        self.process_queue.remove(message)
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
     def put_back(self, data: st.DataObject) -> None:
         message = self.taken.pop(data.draw(st.integers(0, len(self.taken) - 1)))
         self.waiting.append(message.queue_offset)
-        self.held.put_back(message)
+        self.process_queue.put_back(message)
 
     @invariant()
     def same(self) -> None:
-        held, model = self.held, self.model
-        assert len(held) == len(model)
-        assert held.waiting == len(self.waiting)
-        assert held.size == sum(model.values())
-        assert held.span == (max(model) - min(model) if model else 0)
-        assert held.safe_offset == min(model, default=self.next_offset)
-        assert held.next_offset == self.next_offset
+        process_queue, model = self.process_queue, self.model
+        assert len(process_queue) == len(model)
+        assert process_queue.waiting == len(self.waiting)
+        assert process_queue.size == sum(model.values())
+        assert process_queue.span == (max(model) - min(model) if model else 0)
+        assert process_queue.safe_offset == min(model, default=self.next_offset)
+        assert process_queue.next_offset == self.next_offset
 
 
 TestComparedWithModel = ComparedWithModel.TestCase

@@ -117,9 +117,9 @@ class Looping:
         self.invalidated += 1
 
     @property
-    def held(self) -> ProcessQueue:
-        assert self.loop.held is not None
-        return self.loop.held
+    def process_queue(self) -> ProcessQueue:
+        assert self.loop.process_queue is not None
+        return self.loop.process_queue
 
 
 @pytest.fixture
@@ -137,17 +137,17 @@ async def test_it_pulls_on_from_where_the_broker_says(looping: Looping) -> None:
     looping.puller.answer(found(0, 1), found(5, next_offset=9), answered(NO_MATCHED, 800))
     await settled()
     assert looping.puller.offsets == [0, 2, 9, 800]
-    assert looping.delivered == [looping.held] * 2
-    assert [message.queue_offset for message in iter(looping.held.take, None)] == [0, 1, 5]
-    assert looping.held.next_offset == 800
+    assert looping.delivered == [looping.process_queue] * 2
+    assert [message.queue_offset for message in iter(looping.process_queue.take, None)] == [0, 1, 5]
+    assert looping.process_queue.next_offset == 800
 
 
 async def test_what_is_safe_to_commit_goes_with_each_pull(looping: Looping) -> None:
     await settled()
     looping.puller.answer(found(0, 1, 2))
     await settled()
-    looping.held.remove(received(0))
-    looping.held.remove(received(2))
+    looping.process_queue.remove(received(0))
+    looping.process_queue.remove(received(2))
     looping.puller.answer(answered(NO_MATCHED, 4))
     await settled()
     assert [pull.commit for pull in looping.puller.pulls] == [None, None, 1]
@@ -174,21 +174,21 @@ async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
     assert looping.loop.flow is flow
     start = trio.current_time()
     for offset in removed:
-        looping.held.remove(received(offset))
+        looping.process_queue.remove(received(offset))
     await settled()
     assert looping.puller.pulls[1:] == [
-        Pull(looping.held.next_offset, looping.held.safe_offset or None, start)
+        Pull(looping.process_queue.next_offset, looping.process_queue.safe_offset or None, start)
     ]
-    assert looping.held.on_space is None
+    assert looping.process_queue.on_space is None
 
 
 async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -> None:
     looping.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
-    looping.held.remove(received(2))
+    looping.process_queue.remove(received(2))
     await settled()
     assert len(looping.puller.pulls) == 1
-    looping.held.remove(received(3))
+    looping.process_queue.remove(received(3))
     await settled()
     assert len(looping.puller.pulls) == 2
 
@@ -308,11 +308,11 @@ async def test_a_correction_forwards_keeps_what_is_being_handled(looping: Loopin
     looping.puller.answer(found(0, 1), answered(MOVED, 50))
     await settled()
     assert looping.puller.offsets == [0, 2, 50]
-    assert not looping.held.dropped
-    assert looping.held.safe_offset == 0, "it is handled still"
-    looping.held.remove(received(0))
-    looping.held.remove(received(1))
-    assert looping.held.safe_offset == 50
+    assert not looping.process_queue.dropped
+    assert looping.process_queue.safe_offset == 0, "it is handled still"
+    looping.process_queue.remove(received(0))
+    looping.process_queue.remove(received(1))
+    assert looping.process_queue.safe_offset == 50
 
 
 @pytest.mark.parametrize("status", [MOVED, NO_NEW])
@@ -320,15 +320,15 @@ async def test_a_correction_backwards_begins_anew(looping: Looping, status: Pull
     looping.start = 100
     looping.puller.answer(found(100, 101))
     await settled()
-    before = looping.held
+    before = looping.process_queue
     looping.puller.answer(answered(status, 7), found(7))
     await settled()
     assert looping.puller.offsets == [100, 102, 7, 8]
     assert before.dropped
-    assert looping.held is not before
-    assert looping.held.safe_offset == 7
+    assert looping.process_queue is not before
+    assert looping.process_queue.safe_offset == 7
     before.remove(received(100))
-    assert looping.held.safe_offset == 7
+    assert looping.process_queue.safe_offset == 7
 
 
 async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_once(
@@ -356,7 +356,7 @@ async def test_messages_that_come_again_are_not_handed_out_again(
     looping.puller.answer(found(0, 1), *[found(0, 1)] * 5, found(2))
     await trio.sleep(60)
     assert looping.puller.offsets == [0, *[2] * 6, 3]
-    assert [message.queue_offset for message in iter(looping.held.take, None)] == [0, 1, 2]
+    assert [message.queue_offset for message in iter(looping.process_queue.take, None)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("offset", [None, 7])
@@ -365,14 +365,14 @@ async def test_beginning_again_forgets_what_is_held(looping: Looping, offset: in
     looping.puller.answer(found(0, 1))
     await settled()
     looping.start = 50
-    before = looping.held
+    before = looping.process_queue
     looping.loop.begin_again(offset)
     assert before.dropped
     looping.puller.answer(found(60))
     await settled()
     expected = 50 if offset is None else offset
     assert looping.puller.offsets[2:] == [expected, 61]
-    assert looping.held is not before
+    assert looping.process_queue is not before
     assert (looping.loop.safe_offset, len(before)) == (60, 2)
 
 
@@ -397,7 +397,7 @@ async def test_an_answer_to_the_pull_before_is_not_taken_for_one_to_the_pull_aft
     await settled()
     assert not looping.puller.answers
     assert looping.puller.offsets == [0, 50]
-    assert (len(looping.held), looping.delivered) == (0, [])
+    assert (len(looping.process_queue), looping.delivered) == (0, [])
 
 
 async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
@@ -423,7 +423,7 @@ async def test_a_pull_that_never_ends_is_found_and_made_anew(
     await settled()
     assert not looping.loop.has_stalled(120)
     assert looping.puller.offsets == [0, 1, 1]
-    assert len(looping.held) == 1, "what is here stays"
+    assert len(looping.process_queue) == 1, "what is here stays"
 
 
 async def test_who_waits_for_room_has_not_stalled(
@@ -441,7 +441,7 @@ async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery
     looping.puller.answer(found(5))
     await settled()
     safe = [looping.loop.safe_offset]
-    assert looping.held.lock is lock
+    assert looping.process_queue.lock is lock
     lock.got(trio.current_time())
     looping.puller.answer(answered(NO_MATCHED, 7))
     await settled()
@@ -453,10 +453,10 @@ async def test_without_the_lock_there_is_nothing_to_commit(nursery: trio.Nursery
 async def test_a_dropped_loop_ends_and_knows_what_to_commit(looping: Looping) -> None:
     looping.puller.answer(found(0, 1))
     await settled()
-    looping.held.remove(received(0))
+    looping.process_queue.remove(received(0))
     looping.loop.drop()
     assert looping.loop.safe_offset == 1
-    assert looping.held.dropped
+    assert looping.process_queue.dropped
     looping.puller.answer(found(2))
     await settled()
     assert len(looping.puller.pulls) == 2
@@ -480,8 +480,8 @@ async def test_messages_of_a_retry_topic_are_shown_under_their_own(nursery: trio
     looping.puller.answer(answered(FOUND, 2, retried))
     nursery.start_soon(looping.loop.run)
     await settled()
-    assert [message.topic for message in iter(looping.held.take, None)] == ["T", "%RETRY%g"]
-    assert looping.held.queue == queue
+    assert [message.topic for message in iter(looping.process_queue.take, None)] == ["T", "%RETRY%g"]
+    assert looping.process_queue.queue == queue
 
 
 async def test_a_retry_topic_that_fails_is_not_worth_a_warning(

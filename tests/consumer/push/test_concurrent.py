@@ -37,16 +37,16 @@ async def test_what_was_handled_is_removed(open_handling: Open) -> None:
         seen.append(message.queue_offset)
 
     handling = open_handling(handle)
-    held = holding(100)
-    handling.offer(held)
+    process_queue = holding(100)
+    handling.offer(process_queue)
     await settled()
     assert seen == list(range(100))
-    assert held.safe_offset == 100
-    held.put(several([100]), 101)
-    handling.offer(held)
-    handling.offer(held)
+    assert process_queue.safe_offset == 100
+    process_queue.put(several([100]), 101)
+    handling.offer(process_queue)
+    handling.offer(process_queue)
     await settled()
-    assert held.safe_offset == 101
+    assert process_queue.safe_offset == 101
     assert handling.handling == 0
 
 
@@ -54,14 +54,14 @@ async def test_what_was_handled_is_removed(open_handling: Open) -> None:
 async def test_so_many_run_at_once_and_no_more(open_handling: Open, concurrency: int) -> None:
     gate = Gate()
     handling = open_handling(gate, concurrency)
-    held = holding(20)
-    handling.offer(held)
+    process_queue = holding(20)
+    handling.offer(process_queue)
     await settled()
     assert sorted(gate.running) == list(range(min(concurrency, 20)))
     assert handling.handling == min(concurrency, 20)
     gate.open.set()
     await settled()
-    assert len(held) == 0
+    assert len(process_queue) == 0
     assert gate.most == min(concurrency, 20)
 
 
@@ -74,9 +74,9 @@ async def test_queues_are_served_in_turn(open_handling: Open) -> None:
 
     handling = open_handling(handle, concurrency=1)
     queues = [ProcessQueue(MessageQueue(topic, "b", 0), 0) for topic in "abc"]
-    for held in queues:
-        held.put([received(offset, topic=held.queue.topic) for offset in range(3)], 3)
-        handling.offer(held)
+    for process_queue in queues:
+        process_queue.put([received(offset, topic=process_queue.queue.topic) for offset in range(3)], 3)
+        handling.offer(process_queue)
     await settled()
     assert "".join(order) == "abcabcabc"
 
@@ -110,12 +110,12 @@ async def test_a_failure_is_logged_and_given_back(
         if message.queue_offset == 1:
             raise ValueError("not this one")
 
-    held = ProcessQueue(MessageQueue("%RETRY%g", "broker-a", 3), 0)
-    held.put([received(0), received(1, UNIQ_KEY="7F0001"), received(2)], 3)
-    open_handling(handle).offer(held)
+    process_queue = ProcessQueue(MessageQueue("%RETRY%g", "broker-a", 3), 0)
+    process_queue.put([received(0), received(1, UNIQ_KEY="7F0001"), received(2)], 3)
+    open_handling(handle).offer(process_queue)
     await settled()
     assert [message.queue_offset for message in backs.taken] == [1]
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
     [record] = caplog.records
     assert record.message == (
         "handling message 7F0001 of topic T (%RETRY%g, broker-a, queue 3, offset 1) failed"
@@ -138,16 +138,16 @@ async def test_what_cannot_be_given_back_is_handled_again_here_after_5_seconds(
             raise ValueError("no")
 
     backs.failures = 3
-    held = holding(3)
+    process_queue = holding(3)
     handling = open_handling(handle, concurrency=1)
-    handling.offer(held)
+    handling.offer(process_queue)
     await trio.sleep(1)
-    assert held.safe_offset == 0, "the offset does not pass what is kept"
-    assert len(held) == 2
+    assert process_queue.safe_offset == 0, "the offset does not pass what is kept"
+    assert len(process_queue) == 2
     await trio.sleep(100)
     assert tries == [(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0), (0, 1, 5.0), (1, 1, 5.0), (0, 2, 10.0)]
     assert [(message.queue_offset, message.reconsume_times) for message in backs.taken] == [(1, 1)]
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
     assert "not sent back: cannot connect to 127.0.0.1:1: refused; it is handled again here in 5 s" in (
         caplog.text
     )
@@ -161,27 +161,27 @@ async def test_a_body_that_cannot_be_read_never_reaches_the_handler(
     async def handle(message: ReceivedMessage) -> None:
         seen.append(message.queue_offset)
 
-    held = ProcessQueue(QUEUE, 0)
-    held.put([received(0), received(1, corruption="not zlib"), received(2)], 3)
-    open_handling(handle).offer(held)
+    process_queue = ProcessQueue(QUEUE, 0)
+    process_queue.put([received(0), received(1, corruption="not zlib"), received(2)], 3)
+    open_handling(handle).offer(process_queue)
     await settled()
     assert seen == [0, 2]
     assert [message.queue_offset for message in backs.taken] == [1]
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
     assert "its body cannot be read: not zlib" in caplog.text
 
 
 async def test_a_queue_that_is_dropped_is_handed_out_no_more(open_handling: Open, backs: Backs) -> None:
     gate = Gate()
     handling = open_handling(gate, concurrency=2)
-    held, other = holding(10), holding(1, MessageQueue("T", "broker-a", 1))
-    handling.offer(held)
+    process_queue, other = holding(10), holding(1, MessageQueue("T", "broker-a", 1))
+    handling.offer(process_queue)
     await settled()
-    held.dropped = True
+    process_queue.dropped = True
     handling.offer(other)
     gate.open.set()
     await settled()
-    assert held.waiting == 8
+    assert process_queue.waiting == 8
     assert len(other) == 0
     assert handling.handling == 0
 
@@ -196,10 +196,10 @@ async def test_a_failure_in_a_queue_that_was_dropped_is_the_next_owners_affair(
         await go_on.wait()
         raise ValueError("too late")
 
-    held = holding(1)
-    open_handling(handle).offer(held)
+    process_queue = holding(1)
+    open_handling(handle).offer(process_queue)
     await started.wait()
-    held.dropped = True
+    process_queue.dropped = True
     go_on.set()
     await settled()
     assert not backs.taken
@@ -210,8 +210,8 @@ async def test_draining_waits_for_those_that_run_and_hands_out_no_more(
 ) -> None:
     gate = Gate()
     handling = open_handling(gate)
-    held = holding(10)
-    handling.offer(held)
+    process_queue = holding(10)
+    handling.offer(process_queue)
     await settled()
     drained = trio.Event()
 
@@ -225,20 +225,20 @@ async def test_draining_waits_for_those_that_run_and_hands_out_no_more(
     handling.offer(holding(5))
     gate.open.set()
     await drained.wait()
-    assert held.safe_offset == 3
-    assert held.waiting == 7
+    assert process_queue.safe_offset == 3
+    assert process_queue.waiting == 7
     await handling.drain()
 
 
 async def test_cancelled_handlers_have_handled_nothing(backs: Backs) -> None:
-    held = holding(5)
+    process_queue = holding(5)
     async with trio.open_nursery() as nursery:
         handling = handling_in(nursery, Gate(), 2, backs=backs)
-        handling.offer(held)
+        handling.offer(process_queue)
         await settled()
         nursery.cancel_scope.cancel()
-    assert held.safe_offset == 0
-    assert len(held) == 5
+    assert process_queue.safe_offset == 0
+    assert len(process_queue) == 5
     assert not backs.taken
 
 
@@ -249,12 +249,12 @@ async def test_cancelling_while_a_message_is_given_back(backs: Backs) -> None:
     async def never(_: ReceivedMessage, __: int) -> None:
         await trio.sleep_forever()
 
-    held = holding(1)
+    process_queue = holding(1)
     async with trio.open_nursery() as nursery:
-        handling_in(nursery, fail, 2, backs=never).offer(held)
+        handling_in(nursery, fail, 2, backs=never).offer(process_queue)
         await settled()
         nursery.cancel_scope.cancel()
-    assert held.safe_offset == 0
+    assert process_queue.safe_offset == 0
 
 
 async def test_a_plain_function_runs_in_a_thread(open_handling: Open, backs: Backs) -> None:
@@ -268,9 +268,9 @@ async def test_a_plain_function_runs_in_a_thread(open_handling: Open, backs: Bac
         if message.queue_offset == 1:
             raise ValueError("no")
 
-    held = holding(2)
-    open_handling(handle).offer(held)
-    while len(held):
+    process_queue = holding(2)
+    open_handling(handle).offer(process_queue)
+    while len(process_queue):
         await trio.sleep(0.001)
     assert len(threads) == 2
     assert here not in threads
@@ -307,9 +307,9 @@ async def test_whatever_is_async_is_awaited(
     open_handling: Open, make: Callable[[list[int]], Callable[[ReceivedMessage], Awaitable[None]]]
 ) -> None:
     seen: list[int] = []
-    held = holding(3)
-    open_handling(make(seen)).offer(held)
-    while len(held):
+    process_queue = holding(3)
+    open_handling(make(seen)).offer(process_queue)
+    while len(process_queue):
         await trio.sleep(0.001)
     assert sorted(seen) == [0, 1, 2]
 
@@ -318,12 +318,12 @@ async def test_an_exit_ends_it(backs: Backs) -> None:
     async def handle(_: ReceivedMessage) -> None:
         raise SystemExit(3)
 
-    held = holding(1)
+    process_queue = holding(1)
     with pytest.raises(BaseExceptionGroup) as caught:
         async with trio.open_nursery() as nursery:
-            handling_in(nursery, handle, 1, backs=backs).offer(held)
+            handling_in(nursery, handle, 1, backs=backs).offer(process_queue)
     assert caught.group_contains(SystemExit)
-    assert held.safe_offset == 0
+    assert process_queue.safe_offset == 0
 
 
 async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
@@ -341,11 +341,11 @@ async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
             inner.start_soon(fail_when_cancelled)
 
     caplog.set_level(logging.ERROR)
-    held = holding(1)
+    process_queue = holding(1)
     async with trio.open_nursery() as nursery:
-        handling_in(nursery, handle, 1, backs=backs).offer(held)
+        handling_in(nursery, handle, 1, backs=backs).offer(process_queue)
         await settled()
         nursery.cancel_scope.cancel()
     assert "handling message" in caplog.text
     assert "while cleaning up" in caplog.text
-    assert held.safe_offset == 0
+    assert process_queue.safe_offset == 0

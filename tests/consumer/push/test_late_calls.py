@@ -30,16 +30,16 @@ async def test_a_handler_that_hangs_is_cancelled_and_its_message_given_back(
                 ended.append(trio.current_time())
         handled.append(message.queue_offset)
 
-    held = holding(3)
+    process_queue = holding(3)
     handling = handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs)
-    handling.offer(held)
+    handling.offer(process_queue)
     await trio.sleep(TIMEOUT - 1)
     assert (handled, ended) == ([], []), "the only place is taken"
     await trio.sleep(TIMEOUT * 0.2 + 1)
     assert TIMEOUT <= ended[0] <= TIMEOUT * 1.2
     assert handled == [1, 2]
     assert (backs.offsets, backs.levels) == ([0], [3])
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
     assert "offset 0) takes longer than 60 s: it is sent back" in caplog.text
 
 
@@ -51,11 +51,11 @@ async def test_a_list_that_takes_too_long_is_given_back_as_a_whole(
     async def handle(_: list[ReceivedMessage]) -> None:
         await trio.sleep_forever()
 
-    held = holding(3)
-    handling_in(nursery, handle, 1, batch_size=3, timeout=TIMEOUT, backs=backs).offer(held)
+    process_queue = holding(3)
+    handling_in(nursery, handle, 1, batch_size=3, timeout=TIMEOUT, backs=backs).offer(process_queue)
     await trio.sleep(TIMEOUT * 1.3)
     assert backs.offsets == [0, 1, 2]
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
 
 
 async def test_slow_is_not_late(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> None:
@@ -65,11 +65,11 @@ async def test_slow_is_not_late(nursery: trio.Nursery, autojump_clock: trio.test
     async def handle(_: ReceivedMessage) -> None:
         await trio.sleep(TIMEOUT * 0.95)
 
-    held = holding(20)
-    handling_in(nursery, handle, 2, timeout=TIMEOUT, backs=backs).offer(held)
+    process_queue = holding(20)
+    handling_in(nursery, handle, 2, timeout=TIMEOUT, backs=backs).offer(process_queue)
     await trio.sleep(TIMEOUT * 20)
     assert backs.offsets == []
-    assert held.safe_offset == 20
+    assert process_queue.safe_offset == 20
 
 
 async def test_an_idle_worker_is_not_late(
@@ -80,9 +80,9 @@ async def test_an_idle_worker_is_not_late(
     async def handle(_: ReceivedMessage) -> None:
         await trio.lowlevel.checkpoint()
 
-    held = holding(1)
+    process_queue = holding(1)
     handling = handling_in(nursery, handle, 2, timeout=TIMEOUT, backs=backs)
-    handling.offer(held)
+    handling.offer(process_queue)
     await trio.sleep(TIMEOUT * 10)
     assert backs.offsets == []
 
@@ -99,14 +99,14 @@ async def test_a_handler_that_will_not_be_cancelled_keeps_its_place(
                 await trio.sleep(TIMEOUT * 3)
         handled.append(message.queue_offset)
 
-    held = holding(2)
-    handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs).offer(held)
+    process_queue = holding(2)
+    handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs).offer(process_queue)
     await trio.sleep(TIMEOUT * 2)
     assert backs.offsets == [0]
     assert handled == []
     await trio.sleep(TIMEOUT * 2)
     assert handled == [0, 1]
-    assert held.safe_offset == 2
+    assert process_queue.safe_offset == 2
 
 
 async def test_a_late_failure_is_not_given_back_twice(
@@ -120,8 +120,8 @@ async def test_a_late_failure_is_not_given_back_twice(
         except trio.Cancelled:
             raise ValueError("instead of the cancellation") from None
 
-    held = holding(1)
-    handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs).offer(held)
+    process_queue = holding(1)
+    handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs).offer(process_queue)
     await trio.sleep(TIMEOUT * 3)
     assert backs.offsets == [0]
 
@@ -137,15 +137,15 @@ async def test_what_ends_in_the_last_moment_is_not_given_back(
         with trio.CancelScope(shield=True):
             await end.wait()
 
-    held = holding(1)
+    process_queue = holding(1)
     handling = handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs)
-    handling.offer(held)
+    handling.offer(process_queue)
     await settled()
     (place,) = handling._workers
     end.set()
     handling._expire(place)
     await settled()
-    assert held.safe_offset == 1
+    assert process_queue.safe_offset == 1
     assert backs.offsets == []
 
 
@@ -161,11 +161,11 @@ async def test_a_late_message_that_nobody_takes_is_handled_again_here(
         if len(tries) == 1:
             await trio.sleep_forever()
 
-    held = holding(1)
-    handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs).offer(held)
+    process_queue = holding(1)
+    handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs).offer(process_queue)
     await trio.sleep(TIMEOUT * 1.5)
     assert tries == [0, 1]
-    assert held.safe_offset == 1
+    assert process_queue.safe_offset == 1
 
 
 # Threads
@@ -197,13 +197,13 @@ async def test_a_thread_that_hangs_keeps_its_place_but_not_its_message(
 ) -> None:
     backs, stuck = Backs(), Stuck()
     stuck.fail = fail
-    held = holding(3)
+    process_queue = holding(3)
     handling = handling_in(nursery, stuck, 2, timeout=0.05, backs=backs)
-    handling.offer(held)
+    handling.offer(process_queue)
     await stuck.until(2)
     while not backs.taken:
         await trio.sleep(0.001)
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
     assert handling.handling == 1
     stuck.go.set()
     while handling.handling:
@@ -214,33 +214,33 @@ async def test_a_thread_that_hangs_keeps_its_place_but_not_its_message(
 
 async def test_a_cancellation_waits_for_threads_and_what_they_did_counts() -> None:
     backs, stuck = Backs(), Stuck()
-    held = holding(1)
+    process_queue = holding(1)
     async with trio.open_nursery() as nursery:
         handling = handling_in(nursery, stuck, 1, backs=backs)
         handling.thread_grace = 60
-        handling.offer(held)
+        handling.offer(process_queue)
         while not handling.handling:
             await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
         stuck.go.set()
     assert stuck.handled == [0]
-    assert held.safe_offset == 1
+    assert process_queue.safe_offset == 1
 
 
 async def test_threads_that_do_not_end_in_time_are_left_alone() -> None:
     backs, stuck = Backs(), Stuck()
-    held = holding(1)
+    process_queue = holding(1)
     async with trio.open_nursery() as nursery:
         handling = handling_in(nursery, stuck, 1, backs=backs)
         handling.thread_grace = 0.01
-        handling.offer(held)
+        handling.offer(process_queue)
         while not handling.handling:
             await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
-    assert held.safe_offset == 0, "it is delivered again"
+    assert process_queue.safe_offset == 0, "it is delivered again"
     stuck.go.set()
     await stuck.until(1)
-    assert held.safe_offset == 0
+    assert process_queue.safe_offset == 0
 
 
 async def test_what_a_plain_function_returns_to_be_awaited_is_cancelled_at_once() -> None:

@@ -68,9 +68,9 @@ def locked(queue: MessageQueue = QUEUE) -> Lock:
 
 def holding(count: int, lock: Lock | None = None, first: int = 0) -> ProcessQueue:
     lock = lock or locked()
-    held = ProcessQueue(lock.queue, first, lock)
-    held.put(several(range(first, first + count)), first + count)
-    return held
+    process_queue = ProcessQueue(lock.queue, first, lock)
+    process_queue.put(several(range(first, first + count)), first + count)
+    return process_queue
 
 
 class Log:
@@ -113,17 +113,17 @@ async def test_one_after_the_other_in_each_queue_and_queues_at_the_same_time(
     handling = orderly_in(nursery, log, 10)
     queues = []
     for topic in "abc":
-        held = ProcessQueue(MessageQueue(topic, "b", 0), 0, locked(MessageQueue(topic, "b", 0)))
-        held.put([received(offset, topic=topic) for offset in range(5)], 5)
-        handling.offer(held)
-        queues.append(held)
+        process_queue = ProcessQueue(MessageQueue(topic, "b", 0), 0, locked(MessageQueue(topic, "b", 0)))
+        process_queue.put([received(offset, topic=topic) for offset in range(5)], 5)
+        handling.offer(process_queue)
+        queues.append(process_queue)
     await trio.sleep(2.5)
-    for held in queues:
-        held.put([received(5, topic=held.queue.topic)], 6)
-        handling.offer(held)
+    for process_queue in queues:
+        process_queue.put([received(5, topic=process_queue.queue.topic)], 6)
+        handling.offer(process_queue)
     await trio.sleep(10)
     assert log.most == 3
-    assert [held.safe_offset for held in queues] == [6, 6, 6]
+    assert [process_queue.safe_offset for process_queue in queues] == [6, 6, 6]
     assert log.begun == sorted(log.begun)
     assert log.begun[-1][0] == 5
 
@@ -135,9 +135,9 @@ async def test_no_more_queues_at_once_than_allowed_and_all_in_turn(
     handling = orderly_in(nursery, log, 2)
     for number in range(4):
         queue = MessageQueue(f"T{number}", "b", 0)
-        held = ProcessQueue(queue, 0, locked(queue))
-        held.put([received(offset, topic=queue.topic) for offset in range(3)], 3)
-        handling.offer(held)
+        process_queue = ProcessQueue(queue, 0, locked(queue))
+        process_queue.put([received(offset, topic=queue.topic) for offset in range(3)], 3)
+        handling.offer(process_queue)
     await trio.sleep(20)
     assert log.most == 2
     assert log.offsets == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
@@ -148,16 +148,16 @@ async def test_what_fails_is_tried_again_in_place_after_a_rest(
 ) -> None:
     log = Log()
     log.results = {1: [ValueError("no"), Suspend(), Suspend(5)]}
-    held = holding(3)
+    process_queue = holding(3)
     handling = orderly_in(nursery, log)
-    handling.offer(held)
+    handling.offer(process_queue)
     await trio.sleep(0.5)
-    held.put(several([3]), 4)
-    handling.offer(held)
+    process_queue.put(several([3]), 4)
+    handling.offer(process_queue)
     await trio.sleep(100)
     assert log.begun == [(0.0, 0), (0.0, 1), (1.0, 1), (2.0, 1), (7.0, 1), (7.0, 2), (7.0, 3)]
     assert [tries for offset, tries in log.tries if offset == 1] == [0, 1, 2, 3]
-    assert held.safe_offset == 4
+    assert process_queue.safe_offset == 4
     assert [record.levelname for record in caplog.records] == ["ERROR"], "Suspend is no failure to log"
 
 
@@ -166,11 +166,11 @@ async def test_it_is_tried_for_ever_unless_there_is_a_limit(
 ) -> None:
     log = Log()
     log.results = {0: [Suspend() for _ in range(500)]}
-    held = holding(2)
-    orderly_in(nursery, log).offer(held)
+    process_queue = holding(2)
+    orderly_in(nursery, log).offer(process_queue)
     await trio.sleep(400.5)
     assert len(log.begun) == 401
-    assert held.safe_offset == 0
+    assert process_queue.safe_offset == 0
 
 
 async def test_after_the_last_try_it_is_given_up_and_the_queue_goes_on(
@@ -179,12 +179,12 @@ async def test_after_the_last_try_it_is_given_up_and_the_queue_goes_on(
     log, given_up = Log(), GivenUp()
     given_up.failures = 1
     log.results = {0: [ValueError("no") for _ in range(9)]}
-    held = holding(2)
-    orderly_in(nursery, log, max_reconsume_times=2, send_to_dead_letters=given_up).offer(held)
+    process_queue = holding(2)
+    orderly_in(nursery, log, max_reconsume_times=2, send_to_dead_letters=given_up).offer(process_queue)
     await trio.sleep(100)
     assert log.tries == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
     assert given_up.offsets == [0]
-    assert held.safe_offset == 2
+    assert process_queue.safe_offset == 2
     assert "has failed for the last time, but is no dead letter yet: cannot connect" in caplog.text
 
 
@@ -192,9 +192,9 @@ async def test_a_body_that_cannot_be_read_holds_up_its_queue_like_any_failure(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, given_up = Log(), GivenUp()
-    held = ProcessQueue(QUEUE, 0, locked())
-    held.put([received(0, corruption="not zlib"), received(1)], 2)
-    orderly_in(nursery, log, max_reconsume_times=3, send_to_dead_letters=given_up).offer(held)
+    process_queue = ProcessQueue(QUEUE, 0, locked())
+    process_queue.put([received(0, corruption="not zlib"), received(1)], 2)
+    orderly_in(nursery, log, max_reconsume_times=3, send_to_dead_letters=given_up).offer(process_queue)
     await trio.sleep(2.5)
     assert log.offsets == []
     await trio.sleep(1)
@@ -207,13 +207,13 @@ async def test_a_body_that_cannot_be_read_holds_up_its_queue_for_no_more_than_si
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     log, given_up = Log(), GivenUp()
-    held = ProcessQueue(QUEUE, 0, locked())
-    held.put([received(0, corruption="not zlib"), received(1)], 2)
-    orderly_in(nursery, log, max_reconsume_times=math.inf, send_to_dead_letters=given_up).offer(held)
+    process_queue = ProcessQueue(QUEUE, 0, locked())
+    process_queue.put([received(0, corruption="not zlib"), received(1)], 2)
+    orderly_in(nursery, log, max_reconsume_times=math.inf, send_to_dead_letters=given_up).offer(process_queue)
     await trio.sleep(30)
     assert given_up.offsets == [0]
     assert log.begun == [(16.0, 1)]
-    assert held.safe_offset == 2
+    assert process_queue.safe_offset == 2
 
 
 @pytest.mark.parametrize("result", [ConsumeLater(), Rollback()])
@@ -242,11 +242,11 @@ async def test_lists_in_order(nursery: trio.Nursery, autojump_clock: trio.testin
         messages.clear()
         return Suspend() if len(lists) == 2 else None
 
-    held = holding(5)
-    orderly_in(nursery, handle, batch_size=2).offer(held)
+    process_queue = holding(5)
+    orderly_in(nursery, handle, batch_size=2).offer(process_queue)
     await trio.sleep(10)
     assert lists == [[(0, 0), (1, 0)], [(2, 0), (3, 0)], [(2, 1), (3, 1)], [(4, 0)]]
-    assert held.safe_offset == 5
+    assert process_queue.safe_offset == 5
 
 
 async def test_of_a_list_only_what_has_failed_often_enough_is_given_up(
@@ -259,15 +259,15 @@ async def test_of_a_list_only_what_has_failed_often_enough_is_given_up(
         lists.append([message.queue_offset for message in messages])
         return Suspend() if 0 in lists[-1] or len(lists) == 4 else None
 
-    held = holding(1)
+    process_queue = holding(1)
     handling = orderly_in(nursery, handle, batch_size=2, max_reconsume_times=2, send_to_dead_letters=given_up)
-    handling.offer(held)
+    handling.offer(process_queue)
     await trio.sleep(0.5)
-    held.put(several([1, 2]), 3)
+    process_queue.put(several([1, 2]), 3)
     await trio.sleep(20)
     assert lists == [[0], [0, 1], [0, 1], [1, 2], [2]]
     assert given_up.offsets == [0, 1]
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
 
 
 # Commit and rollback
@@ -278,12 +278,12 @@ async def test_without_auto_commit_only_a_commit_moves_the_offset(
 ) -> None:
     log = Log()
     log.results = {2: [Commit()]}
-    held = holding(5)
-    orderly_in(nursery, log, auto_commit=False).offer(held)
+    process_queue = holding(5)
+    orderly_in(nursery, log, auto_commit=False).offer(process_queue)
     await settled()
     assert log.offsets == [0, 1, 2, 3, 4]
-    assert held.safe_offset == 3
-    assert len(held) == 2, "what is not committed is held"
+    assert process_queue.safe_offset == 3
+    assert len(process_queue) == 2, "what is not committed is held"
 
 
 async def test_a_rollback_hands_out_again_what_was_not_committed(
@@ -291,13 +291,13 @@ async def test_a_rollback_hands_out_again_what_was_not_committed(
 ) -> None:
     log = Log()
     log.results = {1: [Commit()], 4: [Rollback(), Rollback(7), Commit()]}
-    held = holding(6)
-    orderly_in(nursery, log, auto_commit=False).offer(held)
+    process_queue = holding(6)
+    orderly_in(nursery, log, auto_commit=False).offer(process_queue)
     await trio.sleep(100)
     assert log.offsets == [0, 1, 2, 3, 4, 2, 3, 4, 2, 3, 4, 5]
     assert [at for at, offset in log.begun if offset == 2] == [0.0, 1.0, 8.0]
     assert {tries for _, tries in log.tries} == {0}, "a rollback is no failure"
-    assert held.safe_offset == 5
+    assert process_queue.safe_offset == 5
 
 
 async def test_a_failure_between_commits_is_tried_again_alone(
@@ -305,23 +305,23 @@ async def test_a_failure_between_commits_is_tried_again_alone(
 ) -> None:
     log, given_up = Log(), GivenUp()
     log.results = {1: [ValueError("no")] * 3, 2: [Commit()]}
-    held = holding(4)
+    process_queue = holding(4)
     orderly_in(nursery, log, auto_commit=False, max_reconsume_times=2, send_to_dead_letters=given_up).offer(
-        held
+        process_queue
     )
     await trio.sleep(100)
     assert log.offsets == [0, 1, 1, 1, 2, 3]
     assert given_up.offsets == [1]
-    assert held.safe_offset == 3
+    assert process_queue.safe_offset == 3
 
 
 async def test_a_commit_is_allowed_where_it_is_not_needed(nursery: trio.Nursery) -> None:
     log = Log()
     log.results = {0: [Commit()]}
-    held = holding(2)
-    orderly_in(nursery, log).offer(held)
+    process_queue = holding(2)
+    orderly_in(nursery, log).offer(process_queue)
     await settled()
-    assert held.safe_offset == 2
+    assert process_queue.safe_offset == 2
 
 
 # Locks
@@ -332,10 +332,10 @@ async def test_nothing_is_handed_out_without_the_lock(
 ) -> None:
     log = Log(takes=1)
     lock = Lock(QUEUE)
-    held = holding(100, lock)
+    process_queue = holding(100, lock)
     handling = orderly_in(nursery, log)
-    lock.on_held = lambda: handling.offer(held)
-    handling.offer(held)
+    lock.on_held = lambda: handling.offer(process_queue)
+    handling.offer(process_queue)
     await trio.sleep(10)
     assert log.offsets == []
     lock.got(trio.current_time())
@@ -343,7 +343,7 @@ async def test_nothing_is_handed_out_without_the_lock(
     assert len(log.begun) == LOCK_LIFE
     await trio.sleep(50)
     assert len(log.begun) == LOCK_LIFE, "it has run out"
-    assert held.safe_offset == LOCK_LIFE, "what was under way is done with"
+    assert process_queue.safe_offset == LOCK_LIFE, "what was under way is done with"
     lock.got(trio.current_time())
     await trio.sleep(5.5)
     assert log.offsets == list(range(int(LOCK_LIFE) + 6))
@@ -405,9 +405,9 @@ async def test_a_queue_that_rests_when_its_lock_runs_out_goes_on_with_the_next(
     log = Log()
     log.results = {0: [Suspend(LOCK_LIFE + 5)]}
     lock = Lock(QUEUE)
-    held = holding(2, lock)
+    process_queue = holding(2, lock)
     handling = orderly_in(nursery, log)
-    lock.on_held = lambda: handling.offer(held)
+    lock.on_held = lambda: handling.offer(process_queue)
     lock.got(0.0)
     await trio.sleep(LOCK_LIFE + 20)
     assert log.begun == [(0.0, 0)]
@@ -423,34 +423,34 @@ async def test_draining_waits_for_what_runs_and_hands_out_no_more(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     log = Log(takes=10)
-    held = holding(5)
+    process_queue = holding(5)
     resting = ProcessQueue(MessageQueue("U", "b", 0), 0, locked(MessageQueue("U", "b", 0)))
     resting.put([received(7, topic="U")], 8)
     log.results = {7: [Suspend(5)]}
     handling = orderly_in(nursery, log)
-    handling.offer(held)
+    handling.offer(process_queue)
     handling.offer(resting)
     await trio.sleep(11)
     await handling.drain()
     assert trio.current_time() == 20
-    assert held.safe_offset == 2
+    assert process_queue.safe_offset == 2
     await trio.sleep(100)
     assert len(log.begun) == 3
 
 
 async def test_cancelled_in_the_middle_it_has_handled_nothing() -> None:
-    held = holding(3)
+    process_queue = holding(3)
 
     async def hang(_: ReceivedMessage) -> None:
         await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
-        orderly_in(nursery, hang).offer(held)
+        orderly_in(nursery, hang).offer(process_queue)
         await settled()
         nursery.cancel_scope.cancel()
-    assert held.safe_offset == 0
-    assert held.lock is not None
-    assert not held.lock.busy
+    assert process_queue.safe_offset == 0
+    assert process_queue.lock is not None
+    assert not process_queue.lock.busy
 
 
 async def test_a_failure_in_the_course_of_a_cancellation_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -117,8 +117,8 @@ class Assignment:
         for loop in loops:
             if loop is not None:
                 loop.pause(paused)
-                if loop.held is not None:
-                    self.buffer.offer(loop.held)
+                if loop.process_queue is not None:
+                    self.buffer.offer(loop.process_queue)
         self._look_for_space()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:

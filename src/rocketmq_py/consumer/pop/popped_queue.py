@@ -28,7 +28,7 @@ class PoppedQueue(MessageBuffer):
         done: tells the broker that a message was handled.
     """
 
-    __slots__ = ("_done", "_held")
+    __slots__ = ("_done", "_until")
 
     def __init__(
         self, queue: MessageQueue, counts: TopicCounts, done: Callable[[PoppedMessage], None]
@@ -37,19 +37,19 @@ class PoppedQueue(MessageBuffer):
         self._done = done
         # Until when each is this member's, on trio's clock. Offsets mean nothing here: they are of several
         # queues, and of the retry topic's as well.
-        self._held: dict[ReceivedMessage, float] = {}
+        self._until: dict[ReceivedMessage, float] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._until)
 
     @property
     def size(self) -> int:
         """Bytes of the bodies that are held."""
-        return sum(len(message.body) for message in self._held)
+        return sum(len(message.body) for message in self._until)
 
     def put(self, messages: Sequence[PoppedMessage], until: float) -> None:
         """Hold what a pop brought, which is this member's until then, on trio's clock."""
-        self._held.update(dict.fromkeys(messages, until))
+        self._until.update(dict.fromkeys(messages, until))
         self._waiting += messages
 
     def take(self) -> ReceivedMessage | None:
@@ -86,13 +86,13 @@ class PoppedQueue(MessageBuffer):
 
     def release(self, message: ReceivedMessage) -> None:
         """Be done with a message that was not handled: the broker sees to it."""
-        if message in self._held:
+        if message in self._until:
             self.counts.sent_back += 1
             self._forget(message)
 
     def holds(self, message: ReceivedMessage) -> bool:
         """Tell whether a message is this member's still, and not done with; forget it if its time is over."""
-        until = self._held.get(message)
+        until = self._until.get(message)
         if until is None:
             return False
         if trio.current_time() < until:
@@ -106,6 +106,6 @@ class PoppedQueue(MessageBuffer):
         return False
 
     def _forget(self, message: ReceivedMessage) -> None:
-        del self._held[message]
+        del self._until[message]
         if self.on_space is not None:
             self.on_space()

@@ -26,7 +26,7 @@ class PopLoop:
     """Pops from a queue, or from all of a broker's, while that is this member's. Java: ``PopRequest``.
 
     Args:
-        held: what has been popped.
+        popped_queue: what has been popped.
         requests: asks the broker.
         spec: gives what is wanted now.
         hold: seconds that the broker may hold a pop while there is nothing to give.
@@ -40,13 +40,13 @@ class PopLoop:
     Attributes:
         queue: the queue; with ALL_QUEUES for its number, all of the broker's.
         asked_at: when the broker was last asked, on trio's clock; -inf if it never was.
-        held: see above.
+        popped_queue: see above.
         dropped: whether nothing more is popped.
     """
 
     def __init__(
         self,
-        held: PoppedQueue,
+        popped_queue: PoppedQueue,
         requests: PopRequests,
         spec: Callable[[], PopSpec],
         *,
@@ -58,8 +58,8 @@ class PopLoop:
         invalidate_route: Callable[[], None],
         failure_log: FailureLog,
     ) -> None:
-        self.queue = held.queue
-        self.held = held
+        self.queue = popped_queue.queue
+        self.popped_queue = popped_queue
         self.asked_at = -math.inf
         self.dropped = False
         self._requests = requests
@@ -76,7 +76,7 @@ class PopLoop:
 
     async def run(self) -> None:
         """Pop until the loop is dropped or this is cancelled."""
-        self.held.on_space = self._look_for_space
+        self.popped_queue.on_space = self._look_for_space
         while not self.dropped:
             if not self._may_pop:
                 await self._changed.park()
@@ -86,8 +86,8 @@ class PopLoop:
                 await trio.sleep(pause)
 
     def pause(self, paused: bool) -> None:
-        """Pop no more until this is taken back; what is held goes on being handled."""
-        self.held.paused = paused
+        """Pop no more until this is taken back; what is here goes on being handled."""
+        self.popped_queue.paused = paused
         self._changed.unpark_all()
 
     def drop(self) -> None:
@@ -99,9 +99,9 @@ class PopLoop:
     @property
     def state(self) -> Flow:
         """What the loop does now, or will do when the pop under way is answered."""
-        if self.held.paused:
+        if self.popped_queue.paused:
             return Flow.PAUSED
-        return Flow.FULL_BY_COUNT if len(self.held) > self._threshold else Flow.PULLING
+        return Flow.FULL_BY_COUNT if len(self.popped_queue) > self._threshold else Flow.PULLING
 
     @property
     def _may_pop(self) -> bool:
@@ -129,7 +129,7 @@ class PopLoop:
         self._failure_log.succeeded(what)
         now = trio.current_time()
         if popped:
-            count_popped(self.held.counts, popped, now - self.asked_at)
+            count_popped(self.popped_queue.counts, popped, now - self.asked_at)
             self._accept(popped, spec, now + spec.invisible)
             return 0.0
         return WAIT_SECONDS[Flow.STALLED] if now - self.asked_at < WAIT_SECONDS[Flow.STALLED] else 0.0
@@ -142,5 +142,5 @@ class PopLoop:
         for message in sorted_out.exhausted:
             self._outcomes.send_to_dead_letters(message)
         if sorted_out.deliverable:
-            self.held.put(sorted_out.deliverable, until)
-            self._deliver(self.held)
+            self.popped_queue.put(sorted_out.deliverable, until)
+            self._deliver(self.popped_queue)

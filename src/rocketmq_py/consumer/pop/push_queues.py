@@ -86,9 +86,9 @@ class PoppedQueues:
                 handled_to=None,
                 pulled_to=None,
                 end=None,
-                cached=len(loop.held),
-                cached_bytes=loop.held.size,
-                in_flight=len(loop.held) - loop.held.waiting,
+                cached=len(loop.popped_queue),
+                cached_bytes=loop.popped_queue.size,
+                in_flight=len(loop.popped_queue) - loop.popped_queue.waiting,
                 locked=None,
                 pulled_ms=epoch_ms(loop.asked_at, now_ms),
                 handled_ms=None,
@@ -101,7 +101,7 @@ class PoppedQueues:
         now_ms = self._client.now_ms()
         return {
             loop.queue: PopQueueInfo(
-                wait_ack_count=len(loop.held),
+                wait_ack_count=len(loop.popped_queue),
                 dropped=loop.dropped,
                 last_pop_timestamp=epoch_ms(loop.asked_at, now_ms) or 0,
             )

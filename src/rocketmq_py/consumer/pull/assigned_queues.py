@@ -148,16 +148,16 @@ class AssignedQueues:
         }
 
     def _of_queue(self, loop: PullLoop, now_ms: int) -> QueueStatistics:
-        held, lock = loop.held, loop.lock
+        process_queue, lock = loop.process_queue, loop.lock
         return QueueStatistics(
             state=loop.state,
             committed=self._offsets.written(loop.queue),
-            handled_to=None if held is None else held.safe_offset,
-            pulled_to=None if held is None else held.next_offset,
+            handled_to=None if process_queue is None else process_queue.safe_offset,
+            pulled_to=None if process_queue is None else process_queue.next_offset,
             end=loop.end,
-            cached=0 if held is None else len(held),
-            cached_bytes=0 if held is None else held.size,
-            in_flight=0 if held is None else len(held) - held.waiting,
+            cached=0 if process_queue is None else len(process_queue),
+            cached_bytes=0 if process_queue is None else process_queue.size,
+            in_flight=0 if process_queue is None else len(process_queue) - process_queue.waiting,
             locked=None if lock is None else lock.is_held,
             pulled_ms=epoch_ms(loop.asked_at, now_ms),
             handled_ms=epoch_ms(self.consumed_at(loop), now_ms),
@@ -166,8 +166,8 @@ class AssignedQueues:
     def consumed_at(self, loop: PullLoop) -> float:
         """Return when a message of a queue was last seen to be done with, or the queue first looked at."""
         done, at = self._progress.get(loop, (-1, -math.inf))
-        if loop.held is not None:
-            now_done = loop.held.next_offset - len(loop.held)
+        if loop.process_queue is not None:
+            now_done = loop.process_queue.next_offset - len(loop.process_queue)
             if now_done != done:
                 at = trio.current_time()
                 self._progress[loop] = now_done, at
@@ -294,7 +294,7 @@ class AssignedQueues:
         )
         if lock is not None:
             lock.on_lost = partial(self._begin_again, loop)
-            lock.on_held = partial(self._deliver_held, loop)
+            lock.on_held = partial(self._deliver_process_queue, loop)
         loop.pause(self._paused)
         self._nursery.start_soon(loop.run)
         return loop
@@ -310,6 +310,6 @@ class AssignedQueues:
         self._offsets.forget(loop.queue)
         loop.begin_again()
 
-    def _deliver_held(self, loop: PullLoop) -> None:
-        if loop.held is not None:
-            self._deliver(loop.held)
+    def _deliver_process_queue(self, loop: PullLoop) -> None:
+        if loop.process_queue is not None:
+            self._deliver(loop.process_queue)

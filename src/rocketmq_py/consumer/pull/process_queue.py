@@ -30,7 +30,7 @@ class ProcessQueue(MessageBuffer):
         uncommitted: what was handed out and waits for the handler's Commit, in its order.
     """
 
-    __slots__ = ("_held", "_offsets", "lock", "next_offset", "size", "uncommitted")
+    __slots__ = ("_messages", "_offsets", "lock", "next_offset", "size", "uncommitted")
 
     def __init__(
         self,
@@ -44,27 +44,27 @@ class ProcessQueue(MessageBuffer):
         self.uncommitted: list[ReceivedMessage] = []
         self.next_offset = next_offset
         self.size = 0
-        self._held: dict[int, ReceivedMessage] = {}
-        # Ascending; what has been removed from _held leaves it only when it comes to one of the ends.
+        self._messages: dict[int, ReceivedMessage] = {}
+        # Ascending; what has been removed from _messages leaves it only when it comes to one of the ends.
         self._offsets: deque[int] = deque()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._messages)
 
     @property
     def span(self) -> int:
         """The distance between the offsets of the first and the last message held; 0 if there is none."""
-        offsets, held = self._offsets, self._held
-        if not held:
+        offsets, messages = self._offsets, self._messages
+        if not messages:
             return 0
-        while offsets[-1] not in held:
+        while offsets[-1] not in messages:
             offsets.pop()
         return offsets[-1] - self._first()
 
     @property
     def safe_offset(self) -> int:
         """The offset to commit: the first message that is not done with, else where the next pull begins."""
-        return self._first() if self._held else self.next_offset
+        return self._first() if self._messages else self.next_offset
 
     @property
     def position(self) -> int:
@@ -79,12 +79,12 @@ class ProcessQueue(MessageBuffer):
             next_offset: where the broker says that the next pull begins.
         """
         expected, size = self.next_offset, self.size
-        held, offsets, waiting = self._held, self._offsets, self._waiting
+        by_offset, offsets, waiting = self._messages, self._offsets, self._waiting
         for message in messages:
             offset = message.queue_offset
             if offset >= expected:
                 expected = offset + 1
-                held[offset] = message
+                by_offset[offset] = message
                 offsets.append(offset)
                 waiting.append(message)
                 size += len(message.body)
@@ -94,49 +94,49 @@ class ProcessQueue(MessageBuffer):
     def put_back(self, message: ReceivedMessage) -> None:
         """Have a message that was taken and not removed handed out again, behind those that wait."""
         offset = message.queue_offset
-        if offset in self._held:
-            self._held[offset] = message
+        if offset in self._messages:
+            self._messages[offset] = message
             self._waiting.append(message)
 
     def put_back_first(self, messages: Sequence[ReceivedMessage]) -> None:
         """Have messages that were taken and not removed handed out again, before those that wait."""
         for message in reversed(messages):
-            self._held[message.queue_offset] = message
+            self._messages[message.queue_offset] = message
             self._waiting.appendleft(message)
 
     def remove(self, message: ReceivedMessage) -> None:
         """Be done with a message: it was handled."""
-        held = self._held.pop(message.queue_offset, None)
-        if held is not None:
-            self.size -= len(held.body)
+        removed = self._messages.pop(message.queue_offset, None)
+        if removed is not None:
+            self.size -= len(removed.body)
             self.counts.done += 1
             if self.on_space is not None:
                 self.on_space()
 
     def release(self, message: ReceivedMessage) -> None:
         """Be done with a message that was not handled: others see to it."""
-        if message.queue_offset in self._held:
+        if message.queue_offset in self._messages:
             self.counts.done -= 1
             self.counts.sent_back += 1
             self.remove(message)
 
     def remove_all(self, messages: Iterable[ReceivedMessage]) -> None:
         """Be done with several messages: they were handled."""
-        pop, before, size = self._held.pop, len(self._held), 0
+        pop, before, size = self._messages.pop, len(self._messages), 0
         for message in messages:
             if pop(message.queue_offset, None) is not None:
                 size += len(message.body)
         self.size -= size
-        self.counts.done += before - len(self._held)
+        self.counts.done += before - len(self._messages)
         if self.on_space is not None:
             self.on_space()
 
     def holds(self, message: ReceivedMessage) -> bool:
         """Tell whether a message that was taken is not done with."""
-        return message.queue_offset in self._held
+        return message.queue_offset in self._messages
 
     def _first(self) -> int:
-        offsets, held = self._offsets, self._held
-        while offsets[0] not in held:
+        offsets, messages = self._offsets, self._messages
+        while offsets[0] not in messages:
             offsets.popleft()
         return offsets[0]

@@ -48,7 +48,7 @@ class PullLoop:
         queue: the queue.
         asked_at: when the broker was last asked, on trio's clock; -inf if it never was.
         lock: see above.
-        held: what of it is here; None until it is known where to begin.
+        process_queue: what of it is here; None until it is known where to begin.
         flow: what the loop does now.
         end: the offset that the queue's next message gets, said the last answer; None before.
         carried: the offset to commit that a pull which has no answer yet took along; None if there is none.
@@ -71,7 +71,7 @@ class PullLoop:
     ) -> None:
         self.queue = puller.queue
         self.lock = lock
-        self.held: ProcessQueue | None = None
+        self.process_queue: ProcessQueue | None = None
         self.flow = Flow.STARTING
         self.end: int | None = None
         self.carried: int | None = None
@@ -108,15 +108,15 @@ class PullLoop:
     async def _take_turn(self) -> None:
         """Look up where to begin, or pull once, or wait until there is a reason to pull."""
         try:
-            held = await self._begin() if self.held is None else self.held
-            self.flow = flow_of(held, self._limits())
+            process_queue = await self._begin() if self.process_queue is None else self.process_queue
+            self.flow = flow_of(process_queue, self._limits())
             if self.flow is Flow.PULLING:
-                pulled = await self._pull(held)
-                if held is self.held:
-                    self.flow = self._accept(held, pulled)
+                pulled = await self._pull(process_queue)
+                if process_queue is self.process_queue:
+                    self.flow = self._accept(process_queue, pulled)
                 self._retry.succeeded()
             else:
-                await self._until_changed(held)
+                await self._until_changed(process_queue)
         except RocketMQError as error:
             self.flow = self._retry.failed(error)
         pause = WAIT_SECONDS.get(self.flow)
@@ -126,20 +126,20 @@ class PullLoop:
     async def _begin(self) -> ProcessQueue:
         offset = await self._start()
         # It may have been told meanwhile where to go on: that counts.
-        if self.held is not None:
-            return self.held
+        if self.process_queue is not None:
+            return self.process_queue
         if self._begin_at is not None:
             offset = self._begin_at
-        return self._hold_from(offset)
+        return self._start_at(offset)
 
     def begin_again(self, offset: int | None = None) -> None:
-        """Forget what is held, and go on from ``offset``; None is where the group is said to have come."""
-        self._drop_held()
-        self.held = None
+        """Forget what is here, and go on from ``offset``; None is where the group is said to have come."""
+        self._drop_process_queue()
+        self.process_queue = None
         self.flow = Flow.STARTING
         self._begin_at = offset
         if offset is not None and self.lock is None:  # else it begins when it has the lock
-            self._hold_from(offset)
+            self._start_at(offset)
         self._turn.cancel()
 
     def has_stalled(self, seconds: float) -> bool:
@@ -154,55 +154,55 @@ class PullLoop:
         """Pull no more and hand out no more: the queue is another member's now."""
         self._scope.cancel()
         self.flow = Flow.DROPPED
-        self._drop_held()
+        self._drop_process_queue()
 
-    def _drop_held(self) -> None:
-        if self.held is not None:
-            self.held.dropped = True
+    def _drop_process_queue(self) -> None:
+        if self.process_queue is not None:
+            self.process_queue.dropped = True
             if self._on_dropped is not None:
-                self._on_dropped(self.held)
+                self._on_dropped(self.process_queue)
 
     @property
     def safe_offset(self) -> int | None:
         """The offset to commit; None if there is none: it has not begun, or others may consume the queue."""
-        if self.held is None or (self.lock is not None and not self.lock.is_held):
+        if self.process_queue is None or (self.lock is not None and not self.lock.is_held):
             return None
-        return self.held.safe_offset
+        return self.process_queue.safe_offset
 
     @property
     def position(self) -> int | None:
         """The offset of the next message to hand out; None if it is being looked up where to begin."""
-        return self._begin_at if self.held is None else self.held.position
+        return self._begin_at if self.process_queue is None else self.process_queue.position
 
     @property
     def state(self) -> Flow:
         """What the loop does now, or will do when the pull under way is answered."""
-        if self.held is None or self.flow in WAIT_SECONDS:
+        if self.process_queue is None or self.flow in WAIT_SECONDS:
             return self.flow
-        return flow_of(self.held, self._limits())
+        return flow_of(self.process_queue, self._limits())
 
     def pause(self, paused: bool) -> None:
-        """Pull no more until this is taken back; what is held goes on being handled."""
+        """Pull no more until this is taken back; what is here goes on being handled."""
         self._paused = paused
-        if self.held is not None:
-            self.held.paused = paused
+        if self.process_queue is not None:
+            self.process_queue.paused = paused
         self._changed.unpark_all()
 
-    def _hold_from(self, offset: int) -> ProcessQueue:
-        """Begin at ``offset`` with nothing held; what was held before counts no more."""
-        self._drop_held()
-        self.held = ProcessQueue(self.queue, offset, self.lock, self._counts)
+    def _start_at(self, offset: int) -> ProcessQueue:
+        """Begin at ``offset`` with nothing pulled; what was pulled before counts no more."""
+        self._drop_process_queue()
+        self.process_queue = ProcessQueue(self.queue, offset, self.lock, self._counts)
         self._begin_at = None
-        self.held.paused = self._paused
-        return self.held
+        self.process_queue.paused = self._paused
+        return self.process_queue
 
-    async def _pull(self, held: ProcessQueue) -> Pulled:
+    async def _pull(self, process_queue: ProcessQueue) -> Pulled:
         self.asked_at = trio.current_time()
         # As in Java, 0 is not worth committing on the way.
         commit = (self.safe_offset or None) if self._may_commit() else None
         if commit is not None:
             self.carried = commit
-        pulled = await self._puller.pull(held.next_offset, self._subscription(), commit=commit)
+        pulled = await self._puller.pull(process_queue.next_offset, self._subscription(), commit=commit)
         self.carried = None
         self.end = pulled.max_offset
         if pulled.messages:
@@ -214,31 +214,31 @@ class PullLoop:
             counts.pull_seconds += trio.current_time() - self.asked_at
         return pulled
 
-    def _accept(self, held: ProcessQueue, pulled: Pulled) -> Flow:
+    def _accept(self, process_queue: ProcessQueue, pulled: Pulled) -> Flow:
         """Take in what a pull brought and return what the loop does next."""
-        asked = held.next_offset
+        asked = process_queue.next_offset
         place, flow = self._retry.go_on(asked, self.asked_at, pulled)
         if place < asked:
-            self._hold_from(place)  # the offsets that are held here stand for other messages now
+            self._start_at(place)  # the offsets that are here stand for other messages now
         elif pulled.messages and place > asked:
-            held.put(self._as_sent(pulled.messages) if self._is_retry else pulled.messages, place)
-            self._deliver(held)
+            process_queue.put(self._as_sent(pulled.messages) if self._is_retry else pulled.messages, place)
+            self._deliver(process_queue)
         else:
-            held.put((), place)
+            process_queue.put((), place)
         return flow
 
-    async def _until_changed(self, held: ProcessQueue) -> None:
+    async def _until_changed(self, process_queue: ProcessQueue) -> None:
         """Wait until the queue may be pulled from again."""
         logger.debug("%s: not pulled: %s", queue_name(self.queue), self.flow.value)
-        held.on_space = self.look_for_space
+        process_queue.on_space = self.look_for_space
         try:
             await self._changed.park()
         finally:
-            held.on_space = None
+            process_queue.on_space = None
 
     def look_for_space(self) -> None:
         """Go on if the queue may be pulled from again: something was removed, or the limits have changed."""
-        if self.held is not None and flow_of(self.held, self._limits()) is Flow.PULLING:
+        if self.process_queue is not None and flow_of(self.process_queue, self._limits()) is Flow.PULLING:
             self._changed.unpark_all()
 
     def _as_sent(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:

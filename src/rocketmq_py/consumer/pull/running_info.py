@@ -34,22 +34,22 @@ class QueueInfos:
         return {loop.queue: self._info(loop) for loop in self._queues}
 
     def _info(self, loop: PullLoop) -> ProcessQueueInfo:
-        held, lock = loop.held, loop.lock
-        if held is None:
+        process_queue, lock = loop.process_queue, loop.lock
+        if process_queue is None:
             return ProcessQueueInfo(last_pull_timestamp=self._ms(loop.asked_at))
-        first, uncommitted = held.safe_offset, held.uncommitted
+        first, uncommitted = process_queue.safe_offset, process_queue.uncommitted
         return ProcessQueueInfo(
             commit_offset=first,
-            cached_msg_min_offset=first if len(held) else 0,
-            cached_msg_max_offset=first + held.span if len(held) else 0,
-            cached_msg_count=len(held),
-            cached_msg_size_in_mib=held.size // _MIB,
+            cached_msg_min_offset=first if len(process_queue) else 0,
+            cached_msg_max_offset=first + process_queue.span if len(process_queue) else 0,
+            cached_msg_count=len(process_queue),
+            cached_msg_size_in_mib=process_queue.size // _MIB,
             transaction_msg_min_offset=uncommitted[0].queue_offset if uncommitted else 0,
             transaction_msg_max_offset=uncommitted[-1].queue_offset if uncommitted else 0,
             transaction_msg_count=len(uncommitted),
             locked=lock is not None and lock.is_held,
             last_lock_timestamp=0 if lock is None else self._ms(lock.got_at),
-            dropped=held.dropped,
+            dropped=process_queue.dropped,
             last_pull_timestamp=self._ms(loop.asked_at),
             last_consume_timestamp=self._ms(self._queues.consumed_at(loop)),
         )
