@@ -1,7 +1,7 @@
 """What the members of a group write down together, and what RocketMQ promises about it.
 
 A member holds a queue for a stint, from its taking up on. It begins where the group's offset is; each pull
-carries the offset that is safe by then. So when a queue is taken up, the offset that its broker has is behind
+carries the offset that is safe by then. So when a queue is acquired, the offset that its broker has is behind
 what was ever handed out of the queue by no more than a member may hold of one: that is :data:`BEHIND`.
 Everything before is never handed out again. What its last owner hands out still, until it hears that the
 queue is another's, may come again; within one stint nothing does.

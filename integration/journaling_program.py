@@ -3,7 +3,7 @@
 python -m integration.journaling_program ADDRESS GROUP TOPIC JOURNAL NAME MODE
 
 MODE is ``concurrent`` or ``orderly``. All members append to the file JOURNAL, each line at once, so the lines
-stand in the order in which things happened: ``+`` a queue was taken up, ``-`` it was given up, ``(`` the
+stand in the order in which things happened: ``+`` a queue was acquired, ``-`` it was revoked, ``(`` the
 handling of a message began, ``)`` it ended.
 
     SIGN NAME BROKER QUEUE_ID OFFSET BODY

@@ -218,7 +218,7 @@ async def test_members_share_the_queues_and_a_leavers_queues_go_to_the_others(
         nursery.cancel_scope.cancel()
     arrived = Counter(m.body for m in first.messages + second.messages)
     assert set(arrived) == set(numbers(range(240)))
-    # A queue that changes hands is taken up where its offset was last committed: what the one had handled
+    # A queue that changes hands is acquired where its offset was last committed: what the one had handled
     # since then comes to the other again. Who leaves commits first, so then nothing is repeated.
     assert {m.body for m in second.messages if arrived[m.body] > 1} == {
         body for body, count in arrived.items() if count > 1

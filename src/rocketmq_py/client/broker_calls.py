@@ -175,7 +175,7 @@ class BrokerCalls:
     async def unlock(
         self, group: str, client_id: str, broker_name: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Give back the locks that a client has on queues of one broker."""
+        """Release the locks that a client has on queues of one broker."""
         address = self._routes.broker_address(broker_name)
         await self.call(address, UnlockBatchMqRequest(), self._lock(group, client_id, queues))
 

@@ -131,7 +131,7 @@ class PushConsumerConfig:
         pop_batch_nums: messages popped at once, 1 to 32 (popBatchNums).
         pop_threshold_for_queue: no more is popped from a place of which more messages than this are waiting
             or being handled (popThresholdForQueue).
-        pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is taken up
+        pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is pulled
             anew (rocketmq.client.pull.pullMaxIdleTime).
         trace: True sends a record of each message that is consumed to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
             format, in the background; a text names another topic for them (enableMsgTrace,

@@ -216,7 +216,7 @@ async def test_a_member_that_can_pop_changes_over(jumping_clock: trio.testing.Mo
         broker.body = assignment(2, 3, mode=RequestMode.POP)
         await trio.sleep(20)
         assert (member.has, member.pops) == ({"T": []}, {"T": [2, 3]})
-        # What is given up comes first.
+        # What is revoked comes first.
         assert member.log == ["pulls []", "pops [-1]", "pops []", "pulls [0, 1]", "pulls []", "pops [2, 3]"]
 
 

@@ -265,7 +265,7 @@ async def test_waiting_for_the_call_that_makes_use_of_a_lock(nursery: trio.Nurse
     lock.asking()
     lock.free()
     await trio.testing.wait_all_tasks_blocked()
-    assert not free.is_set(), "the answer to the last request could come after it has been given back"
+    assert not free.is_set(), "the answer to the last request could come after it has been released"
     lock.answered()
     await free.wait()
 

@@ -380,7 +380,7 @@ async def test_a_queue_that_is_not_pulled_from_is_taken_up_anew(
         assert kept.numbers == []
         await trio.sleep(41)
     assert kept.numbers == list(range(5))
-    assert "T/broker-a/0 has not been pulled from for 120 s: it is taken up anew" in caplog.text
+    assert "T/broker-a/0 has not been pulled from for 120 s: it is pulled anew" in caplog.text
 
 
 async def test_all_queues_share_one_connection(

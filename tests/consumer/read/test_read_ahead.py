@@ -12,7 +12,7 @@ import trio.testing
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.pull.queue_puller import RawPulled
-from rocketmq_py.consumer.read.chunk_buffer import Buffer
+from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, ReadAhead
 from rocketmq_py.consumer.read.reader import Reader
@@ -194,7 +194,7 @@ async def test_what_is_given_up_is_not_pulled_to_its_end() -> None:
             ended.append(start)
 
     async with trio.open_nursery() as nursery:
-        buffer = Buffer(100, lines=1)
+        buffer = ChunkBuffer(100, queues=1)
         ahead = ReadAhead(nursery, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)

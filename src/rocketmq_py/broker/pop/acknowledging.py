@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.pop.checkpoints import CheckpointKey, Checkpoints
-from rocketmq_py.broker.pop.ordering import ILLEGAL, OrderedDeliveries, Place
+from rocketmq_py.broker.pop.ordering import ILLEGAL, GroupQueue, OrderedDeliveries
 from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -50,7 +50,7 @@ class Acknowledging:
         checkpoints: Checkpoints,
         ordered: OrderedDeliveries,
         *,
-        wake_when_free: Callable[[Place], None],
+        wake_when_free: Callable[[GroupQueue], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
@@ -81,8 +81,8 @@ class Acknowledging:
             )
         handle = ReceiptHandle.parse(header.extra_info)
         if handle.is_ordered:
-            place = Place(header.topic, header.consumer_group, header.queue_id)
-            self._acknowledge_ordered(connection, place, header.offset, handle.pop_time_ms)
+            group_queue = GroupQueue(header.topic, header.consumer_group, header.queue_id)
+            self._acknowledge_ordered(connection, group_queue, header.offset, handle.pop_time_ms)
         else:
             self._checkpoints.acknowledge(_key(header, handle), header.offset)
         connection.respond(request, ResponseCode.SUCCESS)
@@ -99,32 +99,32 @@ class Acknowledging:
         mark = ack.mark if ack.mark in list(TopicMark) else TopicMark.NORMAL
         topic = TopicMark(mark).topic(ack.topic, ack.consumer_group)
         if ack.revive_queue_id == ORDERED_REVIVE_QUEUE:
-            place = Place(topic, ack.consumer_group, ack.queue_id)
-            for offset in self._ordered.outstanding(place):
+            group_queue = GroupQueue(topic, ack.consumer_group, ack.queue_id)
+            for offset in self._ordered.outstanding(group_queue):
                 if ack.holds(offset):
-                    self._acknowledge_ordered(connection, place, offset, ack.pop_time_ms)
+                    self._acknowledge_ordered(connection, group_queue, offset, ack.pop_time_ms)
         else:
             key = CheckpointKey(topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time_ms)
             self._checkpoints.acknowledge_batch(key, ack)
 
     def _acknowledge_ordered(
-        self, connection: Connection, place: Place, offset: int, pop_time_ms: int
+        self, connection: Connection, group_queue: GroupQueue, offset: int, pop_time_ms: int
     ) -> None:
-        committed = self._offsets.committed(place.group, place.topic, place.queue_id)
+        committed = self._offsets.committed(group_queue.group, group_queue.topic, group_queue.queue_id)
         if committed is not None and offset < committed:
             return
-        next_offset = self._ordered.acknowledge(place, offset, pop_time_ms)
+        next_offset = self._ordered.acknowledge(group_queue, offset, pop_time_ms)
         if next_offset == ILLEGAL:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"offset is illegal, key:{place.topic}@{place.group}@{place.queue_id},"
+                f"offset is illegal, key:{group_queue.topic}@{group_queue.group}@{group_queue.queue_id},"
                 f" old:{-1 if committed is None else committed}, commit:{offset}, next:{ILLEGAL},"
                 f" /{connection.address}",
             )
         if next_offset >= 0:
-            if not self._offsets.is_reset(place.group, place.topic, place.queue_id):
-                self._offsets.commit(place.group, place.topic, place.queue_id, next_offset)
-            self._wake_when_free(place)
+            if not self._offsets.is_reset(group_queue.group, group_queue.topic, group_queue.queue_id):
+                self._offsets.commit(group_queue.group, group_queue.topic, group_queue.queue_id, next_offset)
+            self._wake_when_free(group_queue)
 
     def _change(self, connection: Connection, request: Command) -> None:
         header = ChangeInvisibleTimeRequest.from_fields(request.fields)
@@ -152,13 +152,13 @@ class Acknowledging:
         ).to_fields()
 
     def _change_ordered(self, header: ChangeInvisibleTimeRequest, handle: ReceiptHandle) -> Mapping[str, str]:
-        place = Place(header.topic, header.consumer_group, header.queue_id)
-        committed = self._offsets.committed(place.group, place.topic, place.queue_id)
+        group_queue = GroupQueue(header.topic, header.consumer_group, header.queue_id)
+        committed = self._offsets.committed(group_queue.group, group_queue.topic, group_queue.queue_id)
         if committed is not None and header.offset < committed:
             return _UNCHANGED
         visible_at_ms = self._now_ms() + header.invisible_time
-        self._ordered.change(place, header.offset, handle.pop_time_ms, visible_at_ms)
-        self._wake_when_free(place)
+        self._ordered.change(group_queue, header.offset, handle.pop_time_ms, visible_at_ms)
+        self._wake_when_free(group_queue)
         return ChangeInvisibleTimeAnswer(
             pop_time=handle.pop_time_ms,
             invisible_time=visible_at_ms - handle.pop_time_ms,

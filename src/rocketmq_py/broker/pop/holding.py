@@ -8,7 +8,7 @@ from typing import TypeVar
 import trio
 
 from rocketmq_py.broker.filtering import Wanted
-from rocketmq_py.broker.pop.ordering import Place
+from rocketmq_py.broker.pop.ordering import GroupQueue
 from rocketmq_py.broker.store import ConsumeQueue, StoredMessage
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ALL_QUEUES
@@ -54,9 +54,11 @@ class HeldPop:
         self._on_expiry = on_expiry
 
     @property
-    def waiting_for(self) -> Place:
+    def waiting_for(self) -> GroupQueue:
         """What it waits for: a queue, or ALL_QUEUES of its topic."""
-        return Place(self.header.topic, self.header.consumer_group, max(ALL_QUEUES, self.header.queue_id))
+        return GroupQueue(
+            self.header.topic, self.header.consumer_group, max(ALL_QUEUES, self.header.queue_id)
+        )
 
     def expire(self) -> None:
         """Have it answered."""
@@ -73,10 +75,10 @@ class HeldPop:
 class _Alarm:
     """A time at which a queue can be popped in order again."""
 
-    __slots__ = ("_on_expiry", "place", "tick")
+    __slots__ = ("_on_expiry", "group_queue", "tick")
 
-    def __init__(self, place: Place, on_expiry: Callable[[_Alarm], None]) -> None:
-        self.place = place
+    def __init__(self, group_queue: GroupQueue, on_expiry: Callable[[_Alarm], None]) -> None:
+        self.group_queue = group_queue
         self.tick = 0
         self._on_expiry = on_expiry
 
@@ -96,12 +98,12 @@ class HeldPops:
     def __init__(self, answer: Callable[[HeldPop], None]) -> None:
         self._answer = answer
         self._deadlines = Deadlines()
-        self._waiting: dict[Place, dict[HeldPop, None]] = {}
+        self._waiting: dict[GroupQueue, dict[HeldPop, None]] = {}
         self._of_queue: dict[ConsumeQueue, dict[HeldPop, None]] = {}
         self._of_connection: dict[Connection, dict[HeldPop, None]] = {}
         self._arrived: dict[ConsumeQueue, int] = {}
-        self._to_wake: dict[Place, None] = {}
-        self._alarms: dict[Place, _Alarm] = {}
+        self._to_wake: dict[GroupQueue, None] = {}
+        self._alarms: dict[GroupQueue, _Alarm] = {}
         self._parked = trio.lowlevel.ParkingLot()
 
     def hold(
@@ -127,19 +129,19 @@ class HeldPops:
         self._deadlines.add(held, trio.current_time() + seconds)
         return True
 
-    def wake(self, place: Place) -> None:
+    def wake(self, group_queue: GroupQueue) -> None:
         """Have one pop that waits for this answered soon."""
-        self._to_wake[place] = None
+        self._to_wake[group_queue] = None
         self._parked.unpark_all()
 
-    def wake_for_queue(self, place: Place, time: float) -> None:
+    def wake_for_queue(self, group_queue: GroupQueue, time: float) -> None:
         """Do so at a time, on trio's clock, with pops that wait for this queue or all of the topic.
 
         The time that was given last for a queue counts.
         """
-        alarm = self._alarms.get(place)
+        alarm = self._alarms.get(group_queue)
         if alarm is None:
-            alarm = self._alarms[place] = _Alarm(place, self._ring)
+            alarm = self._alarms[group_queue] = _Alarm(group_queue, self._ring)
         else:
             self._deadlines.remove(alarm)
         if time > trio.current_time():
@@ -160,17 +162,17 @@ class HeldPops:
                 if not self._arrived and not self._to_wake:
                     await self._parked.park()
                 to_wake, self._to_wake = self._to_wake, {}
-                for place in to_wake:
-                    self._release_first(self._waiting.get(place, ()))
+                for group_queue in to_wake:
+                    self._release_first(self._waiting.get(group_queue, ()))
                 arrived, self._arrived = self._arrived, {}
                 for queue, offset in arrived.items():
                     self._look_at(queue, offset)
                 await trio.lowlevel.checkpoint()
 
     def _ring(self, alarm: _Alarm) -> None:
-        del self._alarms[alarm.place]
-        self.wake(alarm.place)
-        self.wake(alarm.place._replace(queue_id=ALL_QUEUES))
+        del self._alarms[alarm.group_queue]
+        self.wake(alarm.group_queue)
+        self.wake(alarm.group_queue._replace(queue_id=ALL_QUEUES))
 
     def _note_arrival(self, message: StoredMessage) -> None:
         self._arrived.setdefault(message.queue, message.queue_offset)
@@ -178,7 +180,7 @@ class HeldPops:
 
     def _look_at(self, queue: ConsumeQueue, offset: int) -> None:
         arrived = queue.slice(max(offset, queue.start), queue.end)
-        watching: dict[Place, list[HeldPop]] = {}
+        watching: dict[GroupQueue, list[HeldPop]] = {}
         for held in self._of_queue.get(queue, ()):
             watching.setdefault(held.waiting_for, []).append(held)
         for pops in watching.values():

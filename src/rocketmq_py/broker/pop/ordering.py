@@ -16,7 +16,7 @@ LATE = -2
 """It says so of one that has been popped again meanwhile."""
 
 
-class Place(NamedTuple):
+class GroupQueue(NamedTuple):
     """A queue as one group consumes it."""
 
     topic: str
@@ -66,25 +66,25 @@ class OrderedDeliveries:
     """What all groups have popped in order."""
 
     def __init__(self) -> None:
-        self._deliveries: dict[Place, Delivery] = {}
+        self._deliveries: dict[GroupQueue, Delivery] = {}
 
-    def free_at(self, place: Place, attempt_id: str | None) -> int:
+    def free_at(self, group_queue: GroupQueue, attempt_id: str | None) -> int:
         """Return when the attempt may pop, epoch milliseconds; 0 for at once."""
-        delivery = self._deliveries.get(place)
+        delivery = self._deliveries.get(group_queue)
         if delivery is None or (delivery.attempt_id is not None and delivery.attempt_id == attempt_id):
             return 0
         return delivery.free_at_ms
 
     def note(
         self,
-        place: Place,
+        group_queue: GroupQueue,
         attempt_id: str | None,
         pop_time_ms: int,
         invisible_ms: int,
         offsets: Sequence[int],
     ) -> Mapping[int, int]:
         """Note what is popped now, and return how often each of the messages was popped before."""
-        before = self._deliveries.get(place)
+        before = self._deliveries.get(group_queue)
         counts: Mapping[int, int] = {}
         if before is not None and before.attempt_id is not None and before.attempt_id == attempt_id:
             counts = before.counts
@@ -92,17 +92,19 @@ class OrderedDeliveries:
             counts = {
                 offset: before.counts.get(offset, 0) + 1 for offset in offsets if offset in before.offsets
             }
-        self._deliveries[place] = Delivery(attempt_id, pop_time_ms, invisible_ms, tuple(offsets), counts)
+        self._deliveries[group_queue] = Delivery(
+            attempt_id, pop_time_ms, invisible_ms, tuple(offsets), counts
+        )
         return counts
 
-    def outstanding(self, place: Place) -> Sequence[int]:
+    def outstanding(self, group_queue: GroupQueue) -> Sequence[int]:
         """Return the offsets that were popped last."""
-        delivery = self._deliveries.get(place)
+        delivery = self._deliveries.get(group_queue)
         return () if delivery is None else delivery.offsets
 
-    def acknowledge(self, place: Place, offset: int, pop_time_ms: int) -> int:
+    def acknowledge(self, group_queue: GroupQueue, offset: int, pop_time_ms: int) -> int:
         """Note that a message was consumed; return where the group goes on, ILLEGAL or LATE."""
-        delivery = self._deliveries.get(place)
+        delivery = self._deliveries.get(group_queue)
         if delivery is None:
             return offset + 1
         if pop_time_ms != delivery.pop_time_ms:
@@ -112,12 +114,12 @@ class OrderedDeliveries:
         delivery.acknowledged.add(offset)
         return delivery.next_offset
 
-    def change(self, place: Place, offset: int, pop_time_ms: int, visible_at_ms: int) -> None:
+    def change(self, group_queue: GroupQueue, offset: int, pop_time_ms: int, visible_at_ms: int) -> None:
         """Change when a message can be popped again; nothing happens if it was popped again meanwhile."""
-        delivery = self._deliveries.get(place)
+        delivery = self._deliveries.get(group_queue)
         if delivery is not None and pop_time_ms == delivery.pop_time_ms:
             delivery.visible_at_ms[offset] = visible_at_ms
 
-    def forget(self, place: Place) -> None:
+    def forget(self, group_queue: GroupQueue) -> None:
         """Forget what was popped from a queue: it can be popped at once."""
-        self._deliveries.pop(place, None)
+        self._deliveries.pop(group_queue, None)

@@ -10,7 +10,7 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
 from rocketmq_py.broker.filtering import Wanted, condition_of, is_tag_expression, wanted_by, wanted_by_tags
 from rocketmq_py.broker.pop.holding import HeldPop, HeldPops
-from rocketmq_py.broker.pop.ordering import OrderedDeliveries, Place
+from rocketmq_py.broker.pop.ordering import GroupQueue, OrderedDeliveries
 from rocketmq_py.broker.pop.taking import Taken, Taking
 from rocketmq_py.broker.sql92 import ConditionError
 from rocketmq_py.broker.store import ConsumeQueue, MessageStore
@@ -83,10 +83,10 @@ class Popping:
         """Return the handler of each request's code."""
         return {RequestCode.POP_MESSAGE: self._pop}
 
-    def wake_when_free(self, place: Place) -> None:
+    def wake_when_free(self, group_queue: GroupQueue) -> None:
         """Have pops that wait for a queue answered as soon as it can be popped in order again."""
-        wait_ms = self._ordered.free_at(place, None) - self._now_ms()
-        self.held.wake_for_queue(place, trio.current_time() + max(0, wait_ms) / 1000)
+        wait_ms = self._ordered.free_at(group_queue, None) - self._now_ms()
+        self.held.wake_for_queue(group_queue, trio.current_time() + max(0, wait_ms) / 1000)
 
     def _pop(self, connection: Connection, request: Command) -> None:
         header = self._read(request)
@@ -105,10 +105,10 @@ class Popping:
         topic, group = self._check(connection, header)
         taken = self._taking.take(header, wanted, priority=_goes_by_priority(header, topic, group))
         for _, queue_id in taken.starts if header.order else ():
-            self.wake_when_free(Place(header.topic, header.consumer_group, queue_id))
+            self.wake_when_free(GroupQueue(header.topic, header.consumer_group, queue_id))
         code = ResponseCode.SUCCESS if taken.taken else self._hold(connection, request, topic, taken)
         if taken.rest > 0 and header.max_msg_nums > 0:  # who wants none leaves all, however often it looks
-            self.held.wake(Place(header.topic, header.consumer_group, max(ALL_QUEUES, header.queue_id)))
+            self.held.wake(GroupQueue(header.topic, header.consumer_group, max(ALL_QUEUES, header.queue_id)))
         if code is None:
             return
         offsets = taken.offsets

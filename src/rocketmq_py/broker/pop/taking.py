@@ -14,7 +14,7 @@ from rocketmq_py.broker.draft import Draft
 from rocketmq_py.broker.filtering import Wanted
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.pop.checkpoints import CheckpointKey, Checkpoints
-from rocketmq_py.broker.pop.ordering import OrderedDeliveries, Place
+from rocketmq_py.broker.pop.ordering import GroupQueue, OrderedDeliveries
 from rocketmq_py.broker.pulling import Found, look
 from rocketmq_py.broker.store import ConsumeQueue, MessageStore, StoredMessage
 from rocketmq_py.broker.topics import TopicTable
@@ -160,10 +160,10 @@ class Taking:
 
     def _take_queue(self, taken: Taken, topic: str, queue_id: int) -> None:
         header = taken.header
-        place = Place(topic, header.consumer_group, queue_id)
+        group_queue = GroupQueue(topic, header.consumer_group, queue_id)
         queue = self._store.queue(topic, queue_id)
-        start = self._start(place, queue, header.init_mode)
-        if header.order and self._ordered.free_at(place, header.attempt_id) > taken.pop_time_ms:
+        start = self._start(group_queue, queue, header.init_mode)
+        if header.order and self._ordered.free_at(group_queue, header.attempt_id) > taken.pop_time_ms:
             return
         if taken.space <= 0:
             taken.rest += queue.end - start
@@ -171,49 +171,51 @@ class Taking:
         found = look(queue, start, taken.space, taken.wanted, self._config)
         if found.code == ResponseCode.PULL_OFFSET_MOVED:
             start = found.next_offset
-            self._commit(place, start)
+            self._commit(group_queue, start)
             found = look(queue, start, taken.space, taken.wanted, self._config)
         if found.messages:
-            self._note(taken, place, start, found)
+            self._note(taken, group_queue, start, found)
         elif found.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-            self._commit(place, found.next_offset)
+            self._commit(group_queue, found.next_offset)
         taken.rest += queue.end - found.next_offset
 
-    def _start(self, place: Place, queue: ConsumeQueue, init_mode: int) -> int:
+    def _start(self, group_queue: GroupQueue, queue: ConsumeQueue, init_mode: int) -> int:
         """Return where a group goes on, or begins."""
-        reset = self._offsets.take_reset(place.group, place.topic, place.queue_id)
+        reset = self._offsets.take_reset(group_queue.group, group_queue.topic, group_queue.queue_id)
         if reset is not None:
-            self._ordered.forget(place)
-            self._commit(place, reset)
-        offset = self._offsets.committed(place.group, place.topic, place.queue_id)
+            self._ordered.forget(group_queue)
+            self._commit(group_queue, reset)
+        offset = self._offsets.committed(group_queue.group, group_queue.topic, group_queue.queue_id)
         if offset is not None and offset >= 0:
             return offset
-        if init_mode == INIT_FROM_MIN or place.topic.startswith(RETRY_PREFIX):
+        if init_mode == INIT_FROM_MIN or group_queue.topic.startswith(RETRY_PREFIX):
             offset = queue.start
         else:
             # A queue that still has its first message in memory is read from there, whatever is asked for.
             offset = 0 if queue.start == 0 else queue.end - 1
-        self._commit(place, offset)
+        self._commit(group_queue, offset)
         return offset
 
-    def _commit(self, place: Place, offset: int) -> None:
-        self._offsets.commit(place.group, place.topic, place.queue_id, offset)
+    def _commit(self, group_queue: GroupQueue, offset: int) -> None:
+        self._offsets.commit(group_queue.group, group_queue.topic, group_queue.queue_id, offset)
 
-    def _note(self, taken: Taken, place: Place, start: int, found: Found) -> None:
+    def _note(self, taken: Taken, group_queue: GroupQueue, start: int, found: Found) -> None:
         header = taken.header
-        mark = TopicMark.of(place.topic), place.queue_id
+        mark = TopicMark.of(group_queue.topic), group_queue.queue_id
         offsets = tuple([message.queue_offset for message in found.messages])
         if header.order:
             counts = self._ordered.note(
-                place, header.attempt_id, taken.pop_time_ms, header.invisible_time, offsets
+                group_queue, header.attempt_id, taken.pop_time_ms, header.invisible_time, offsets
             )
             taken.counts.update({(mark, offset): count for offset, count in counts.items()})
             taken.queue_counts[mark] = min(counts.get(offset, 0) for offset in offsets)
-            self._commit(place, start)
+            self._commit(group_queue, start)
         else:
-            key = CheckpointKey(place.topic, place.group, place.queue_id, start, taken.pop_time_ms)
+            key = CheckpointKey(
+                group_queue.topic, group_queue.group, group_queue.queue_id, start, taken.pop_time_ms
+            )
             self._checkpoints.add(key, offsets, header.invisible_time)
-            self._commit(place, found.next_offset)
+            self._commit(group_queue, found.next_offset)
         taken.starts[mark] = start
         taken.offsets_of[mark] = offsets
         taken.taken += len(offsets)

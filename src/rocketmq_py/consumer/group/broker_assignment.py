@@ -76,7 +76,7 @@ class AllocateByBroker:
 
 
 @attrs.frozen
-class Share:
+class TopicAssignment:
     """What a member has of a topic.
 
     Attributes:
@@ -109,8 +109,8 @@ class Assignments:
         self._strategy_name = strategy_name
         self._said: set[str] = set()
 
-    async def of(self, route: Route) -> Share:
-        """Return the member's share of a topic, on all brokers; nothing also if it is not known as a member.
+    async def of(self, route: Route) -> TopicAssignment:
+        """Return what the member has of a topic, on all brokers; nothing also if it is not known as a member.
 
         The brokers are asked in turn until one tells.
 
@@ -128,7 +128,7 @@ class Assignments:
                 failure = failure or error
         raise failure or NoQueueError(f"topic {route.topic!r} has no broker")
 
-    async def _ask(self, route: Route, broker_name: str) -> Share:
+    async def _ask(self, route: Route, broker_name: str) -> TopicAssignment:
         address = self._client.routes.broker_address(broker_name, any_id=True)
         namespace = self._client.namespace
         query = AssignmentQuery(
@@ -147,15 +147,17 @@ class Assignments:
         assigned = QueueAssignments.decode(answer.body).message_queue_assignments
         if assigned is None:
             raise NoQueueError(f"{address} cannot tell yet who has which queues of topic {route.topic!r}")
-        share = Share(_of_mode(RequestMode.PULL, assigned, route), _of_mode(RequestMode.POP, assigned, route))
-        if share.popped and not self._pops:
+        assignment = TopicAssignment(
+            _of_mode(RequestMode.PULL, assigned, route), _of_mode(RequestMode.POP, assigned, route)
+        )
+        if assignment.popped and not self._pops:
             self._say(
                 f"topic {route.topic}",
                 "%s is set to be popped by this group, which only a PopConsumer and a PushConsumer out of "
                 "order do: nothing of it is consumed here",
             )
-            return Share(share.pulled, ())
-        return share
+            return TopicAssignment(assignment.pulled, ())
+        return assignment
 
     def _say(self, whom: str, text: str) -> None:
         if whom not in self._said:

@@ -17,7 +17,7 @@ from rocketmq_py.names import RETRY_PREFIX
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
-Place: TypeAlias = tuple[str, int]
+BrokerOffset: TypeAlias = tuple[str, int]
 """The address of a broker, and the offset that it was told, or said."""
 
 
@@ -73,8 +73,8 @@ class RemoteOffsetStore:
         self._client = client
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
-        self._written: dict[MessageQueue, Place] = {}
-        self._confirmed: dict[MessageQueue, Place] = {}
+        self._written: dict[MessageQueue, BrokerOffset] = {}
+        self._confirmed: dict[MessageQueue, BrokerOffset] = {}
         self._entries: set[tuple[str, str]] = set()  # address and topic
         self._first_commits: defaultdict[tuple[str, str], trio.Lock] = defaultdict(trio.Lock)
 
@@ -202,7 +202,7 @@ class RemoteOffsetStore:
         self._written[queue] = self._confirmed[queue] = address, offset
         self._entries.add((address, queue.topic))
 
-    def _is_in(self, table: Mapping[MessageQueue, Place], queue: MessageQueue) -> bool:
+    def _is_in(self, table: Mapping[MessageQueue, BrokerOffset], queue: MessageQueue) -> bool:
         """Whether a table has the queue's offset, from or for the broker that keeps it now."""
         if queue not in table:
             return queue not in self._offsets

@@ -17,11 +17,11 @@ logger = logging.getLogger("rocketmq_py.consumer")
 
 BROKER_LOCK_LIFE = 2 * LOCK_LIFE
 REFUSED_SECONDS = 0.5
-"""Until a lock is asked for again that another member has: that one gives it back when it has heard of it."""
+"""Until a lock is asked for again that another member has: that one releases it when it has heard of it."""
 FAILED_SECONDS = 3.0
 """Until it is asked for again when the broker did not answer."""
 GATHER_SECONDS = 0.01
-"""Queues are taken up many at a time: what is wanted within this time is asked for together."""
+"""Queues are acquired many at a time: what is wanted within this time is asked for together."""
 
 
 def _nothing() -> None:
@@ -89,7 +89,7 @@ class Lock:
             await self._changed.park()
 
     async def until_free(self) -> None:
-        """Wait until it may be given back: no message is being handled, and no request for it under way."""
+        """Wait until it may be released: no message is being handled, and no request for it under way."""
         while self.busy or self.asked:
             await self._changed.park()
 
@@ -154,7 +154,7 @@ class QueueLocks:
 
     async def acquire(self, lock: Lock) -> None:
         """Wait until the lock is held. From then on it is kept, until it is released."""
-        # Whose queue was given up before this ran shall not ask: nobody would release what it gets.
+        # Whose queue was revoked before this ran shall not ask: nobody would release what it gets.
         await trio.lowlevel.checkpoint_if_cancelled()
         self._locks[lock.queue] = lock
         if not lock.is_held:
@@ -163,12 +163,12 @@ class QueueLocks:
         await lock.until_held()
 
     async def until_free(self, lock: Lock) -> None:
-        """Wait until a lock may be given back; from then on it is not renewed any more."""
+        """Wait until a lock may be released; from then on it is not renewed any more."""
         await lock.until_free()
         self._locks.pop(lock.queue, None)
 
     async def release(self, locks: Collection[Lock]) -> None:
-        """Give locks back. Failures are logged: the broker then keeps them for a minute at the most."""
+        """Release locks. Failures are logged: the broker then keeps them for a minute at the most."""
         kept = [lock for lock in locks if lock.may_be_kept]
         for lock in locks:
             self._locks.pop(lock.queue, None)

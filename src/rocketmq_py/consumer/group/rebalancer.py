@@ -10,7 +10,7 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy
-from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker, Assignments, Share
+from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker, Assignments, TopicAssignment
 from rocketmq_py.errors import (
     NameServerError,
     RocketMQError,
@@ -40,7 +40,7 @@ class Rebalancer:
         interval: seconds between two rounds.
         topics: gives the topics that are subscribed now.
         assigned: topics of which it has queues now.
-        assign: takes up and gives up queues so that it has those that it is called with.
+        assign: acquires and revokes queues so that it has those that it is called with.
         assign_popped: the same for those that the member pops from; called only for topics that brokers share
             out. None for a member that cannot pop.
     """
@@ -157,20 +157,22 @@ class Rebalancer:
         if self._allocate is None:
             await self._assign(topic, route.read_queues)
             return True
-        share = await self._choose(route, members, self._allocate)
-        if share is None:
+        assignment = await self._choose(route, members, self._allocate)
+        if assignment is None:
             return False
-        # What changes over from one to the other is first given up, then taken up.
-        if self._assign_popped is not None and share.popped is not None and not share.popped:
+        # What changes over from one to the other is first revoked, then acquired.
+        if self._assign_popped is not None and assignment.popped is not None and not assignment.popped:
             self._assign_popped(topic, ())
-        await self._assign(topic, share.pulled)
-        if self._assign_popped is not None and share.popped:
-            self._assign_popped(topic, share.popped)
+        await self._assign(topic, assignment.pulled)
+        if self._assign_popped is not None and assignment.popped:
+            self._assign_popped(topic, assignment.popped)
         return True
 
-    async def _choose(self, route: Route, members: _Members, allocate: AllocateStrategy) -> Share | None:
-        """Return this member's share; None if nobody can tell now, and it keeps what it has."""
-        assigned: Share | None = None
+    async def _choose(
+        self, route: Route, members: _Members, allocate: AllocateStrategy
+    ) -> TopicAssignment | None:
+        """Return this member's queues; None if nobody can tell now, and it keeps what it has."""
+        assigned: TopicAssignment | None = None
         if self._assignments is not None:
             try:
                 assigned = await self._assignments.of(route)
@@ -189,7 +191,7 @@ class Rebalancer:
             return None
         if assigned is not None:
             return assigned
-        return Share(allocate(self._group, self._client.client_id, route.read_queues, client_ids))
+        return TopicAssignment(allocate(self._group, self._client.client_id, route.read_queues, client_ids))
 
 
 class _Members:

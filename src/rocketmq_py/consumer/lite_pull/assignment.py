@@ -164,7 +164,7 @@ class Assignment:
         return await ask_lag(self._client, self.assignment(), self._offsets.committed)
 
     async def leave(self) -> None:
-        """Give up all queues; what is done with is committed, unless that is left to the user."""
+        """Leave all queues; what is done with is committed, unless that is left to the user."""
         await self._queues.leave()
 
     def _loop_of(self, queue: MessageQueue) -> PullLoop:

@@ -37,7 +37,7 @@ class LitePullConsumerConfig:
         pull_hold: seconds that a broker may keep a pull while there is nothing to give
             (brokerSuspendMaxTimeMillis).
         pull_timeout: seconds until a pull without an answer has failed (consumerTimeoutMillisWhenSuspend).
-        pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is taken up
+        pull_max_idle_time: seconds after which a queue that should be pulled from, and is not, is pulled
             anew (rocketmq.client.pull.pullMaxIdleTime).
         trace: True sends a record of each message that is polled to RMQ_SYS_TRACE_TOPIC, in RocketMQ's own
             format, in the background; a text names another topic for them (enableMsgTrace,

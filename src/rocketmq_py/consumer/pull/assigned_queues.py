@@ -1,4 +1,4 @@
-"""The queues that a member of a group has: taken up, consumed, and given up again."""
+"""The queues that a member of a group has: acquired, consumed, and revoked."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class AssignedQueues:
         self.keep_locks = self._locks.run
         """Keeps the locks of queues that are consumed in order, until cancelled."""
         # Those of queues that are another member's already, while their last call is under way here.
-        self._leaving: dict[MessageQueue, PullLoop] = {}
-        self._left = trio.lowlevel.ParkingLot()
+        self._releasing: dict[MessageQueue, PullLoop] = {}
+        self._released = trio.lowlevel.ParkingLot()
         self.topics = self._loops.keys
         """Gives the topics of which there are queues now."""
 
@@ -105,7 +105,7 @@ class AssignedQueues:
 
     def note_offsets(self) -> None:
         """Have the offset store know how far all queues have been handled."""
-        for loop in [*self, *self._leaving.values()]:
+        for loop in [*self, *self._releasing.values()]:
             offset = loop.safe_offset
             if offset is not None:
                 self._offsets.update(loop.queue, offset)
@@ -178,25 +178,25 @@ class AssignedQueues:
         loops = self._loops.setdefault(topic, {})
         # The topic may have been unsubscribed while the round was under way.
         wanted = set(queues) if topic in self._subscriptions else set()
-        given_up = [loops.pop(queue) for queue in list(loops) if queue not in wanted]
-        taken_up = sorted(wanted.difference(loops))
+        revoked = [loops.pop(queue) for queue in list(loops) if queue not in wanted]
+        acquired = sorted(wanted.difference(loops))
         for loop in loops.values():
-            self._look_after(loop, limits_change=bool(given_up or taken_up))
-        for queue in taken_up:
+            self._look_after(loop, limits_change=bool(revoked or acquired))
+        for queue in acquired:
             loops[queue] = self._start_loop(queue)
         if not loops:
             del self._loops[topic]
-        if given_up or taken_up:
+        if revoked or acquired:
             logger.info(
-                "group %s: topic %s: %d queues, of which %d are new; %d given up",
-                self._config.group, topic, len(loops), len(taken_up), len(given_up),
+                "group %s: topic %s: %d queues, of which %d are new; %d revoked",
+                self._config.group, topic, len(loops), len(acquired), len(revoked),
             )  # fmt: skip
-        await self._give_up(given_up)
+        await self._revoke(revoked)
 
     async def leave(self) -> None:
-        """Give up all queues: what was handled is committed, and then others may lock them."""
+        """Leave all queues: what was handled is committed, and then others may lock them."""
         self.note_offsets()
-        loops = [*self, *self._leaving.values()]
+        loops = [*self, *self._releasing.values()]
         overtaking = [
             loop.asked_at for loop in loops if loop.carried is not None and loop.carried != loop.safe_offset
         ]
@@ -225,7 +225,7 @@ class AssignedQueues:
     def _look_after(self, loop: PullLoop, *, limits_change: bool) -> None:
         if loop.has_stalled(self._config.pull_max_idle_time):
             logger.error(
-                "%s has not been pulled from for %g s: it is taken up anew",
+                "%s has not been pulled from for %g s: it is pulled anew",
                 queue_name(loop.queue), self._config.pull_max_idle_time,
             )  # fmt: skip
             loop.pull_anew()
@@ -235,14 +235,14 @@ class AssignedQueues:
     def _limits_of(self, topic: str) -> FlowLimits:
         return self._limits(len(self._loops.get(topic, ())) or 1)
 
-    async def _give_up(self, loops: Collection[PullLoop]) -> None:
+    async def _revoke(self, loops: Collection[PullLoop]) -> None:
         for loop in loops:
             loop.drop()
             if loop.lock is not None:
                 # One that came back, and has waited since for the call that is under way, never was here.
-                if loop.queue not in self._leaving:
-                    self._leaving[loop.queue] = loop
-                    self._nursery.start_soon(self._give_up_in_order, loop, loop.lock)
+                if loop.queue not in self._releasing:
+                    self._releasing[loop.queue] = loop
+                    self._nursery.start_soon(self._release_in_order, loop, loop.lock)
             elif (offset := loop.safe_offset) is not None:
                 self._offsets.update(loop.queue, offset)
         out_of_order = [loop.queue for loop in loops if loop.lock is None]
@@ -250,8 +250,8 @@ class AssignedQueues:
         for queue in out_of_order:
             self._offsets.forget(queue)
 
-    async def _give_up_in_order(self, loop: PullLoop, lock: Lock) -> None:
-        """Let another member have a queue when what is being handled of it is done with, and committed."""
+    async def _release_in_order(self, loop: PullLoop, lock: Lock) -> None:
+        """Release the lock of a queue when what is being handled of it is done with, and committed."""
         await self._locks.until_free(lock)
         offset = loop.safe_offset
         if offset is not None:
@@ -259,8 +259,8 @@ class AssignedQueues:
             await self._offsets.confirm([loop.queue])
         await self._locks.release([lock])
         self._offsets.forget(loop.queue)
-        del self._leaving[loop.queue]
-        self._left.unpark_all()
+        del self._releasing[loop.queue]
+        self._released.unpark_all()
 
     def _start_loop(self, queue: MessageQueue) -> PullLoop:
         config, client = self._config, self._client
@@ -300,8 +300,8 @@ class AssignedQueues:
         return loop
 
     async def _begin_in_order(self, lock: Lock) -> int:
-        while lock.queue in self._leaving:
-            await self._left.park()
+        while lock.queue in self._releasing:
+            await self._released.park()
         await self._locks.acquire(lock)
         return await self._begin_at(lock.queue)
 

@@ -14,52 +14,52 @@ _Item = PulledChunk | RocketMQError
 
 
 @attrs.define(eq=False)
-class Line:
+class ChunkQueue:
     """Chunks that wait one behind the other, and whether more of them come."""
 
     items: deque[_Item] = attrs.field(factory=deque)
     ended: bool = False
 
 
-class Buffer:
+class ChunkBuffer:
     """Chunks that wait to be taken, and the bytes that they, and those that are being pulled, may have.
 
     Args:
         size: the bytes.
-        lines: the chunks of the first line are taken, and when it has ended, those of the next.
+        queues: the chunks of the first queue are taken, and when it has ended, those of the next.
     """
 
-    def __init__(self, size: int, *, lines: int) -> None:
+    def __init__(self, size: int, *, queues: int) -> None:
         self._size = size
         self._used = 0
-        self._lines = deque([Line() for _ in range(lines)])
-        self._untouched = deque(self._lines)
+        self._queues = deque([ChunkQueue() for _ in range(queues)])
+        self._untouched = deque(self._queues)
         self._ended = False
         self._taken = 0
         self._more = trio.lowlevel.ParkingLot()
         self._space = trio.lowlevel.ParkingLot()
 
-    def first_line(self) -> Line:
-        """Return the line that is being taken from."""
-        return self._lines[0]
+    def first_queue(self) -> ChunkQueue:
+        """Return the queue that is being taken from."""
+        return self._queues[0]
 
-    def next_line(self) -> Line:
-        """Return the first line that was not returned yet."""
+    def next_queue(self) -> ChunkQueue:
+        """Return the first queue that was not returned yet."""
         return self._untouched.popleft()
 
-    async def reserve(self, size: int, line: Line) -> int:
+    async def reserve(self, size: int, chunk_queue: ChunkQueue) -> int:
         """Wait until so many bytes, or all that there are, are free; return how many were reserved.
 
-        Lines behind the first leave half of all bytes to those before them.
+        Queues behind the first leave half of all bytes to those before them.
         """
         size = min(size, self._size)
-        while not self._has_space_for(size, line) and not self._is_wanted(line):
+        while not self._has_space_for(size, chunk_queue) and not self._is_wanted(chunk_queue):
             await self._space.park()
         self._used += size
         return size
 
     def reserve_nowait(self, size: int) -> int:
-        """Reserve so many bytes for the first line; return how many were reserved, 0 if they are not free."""
+        """Reserve so many bytes for the first queue; return how many were, 0 if they are not free."""
         if not self.has_space(size):
             return 0
         size = min(size, self._size)
@@ -67,38 +67,38 @@ class Buffer:
         return size
 
     def has_space(self, size: int) -> bool:
-        """Tell whether so many bytes, or all that there are, are free for the first line."""
+        """Tell whether so many bytes, or all that there are, are free for the first queue."""
         return not self._used or self._used + size <= self._size
 
-    def is_first(self, line: Line) -> bool:
-        """Tell whether nothing comes before what is in this line."""
-        return self._lines[0] is line
+    def is_first(self, chunk_queue: ChunkQueue) -> bool:
+        """Tell whether nothing comes before what is in this queue."""
+        return self._queues[0] is chunk_queue
 
-    def _has_space_for(self, size: int, line: Line) -> bool:
-        if self.is_first(line):
+    def _has_space_for(self, size: int, chunk_queue: ChunkQueue) -> bool:
+        if self.is_first(chunk_queue):
             return self.has_space(size)
         return not self._used or self._used + size <= self._size // 2
 
-    def _is_wanted(self, line: Line) -> bool:
-        """Whether nothing else can be taken before what comes next in a line."""
-        return len(self._lines) > 1 and line is self._lines[0] and not line.items
+    def _is_wanted(self, chunk_queue: ChunkQueue) -> bool:
+        """Whether nothing else can be taken before what comes next in a queue."""
+        return len(self._queues) > 1 and chunk_queue is self._queues[0] and not chunk_queue.items
 
-    def put(self, item: _Item, reserved: int, line: Line) -> None:
+    def put(self, item: _Item, reserved: int, chunk_queue: ChunkQueue) -> None:
         """Have something taken, in place of what was reserved for it."""
         self.release(reserved)
         if isinstance(item, PulledChunk):
             self._used += len(item.body)
-        line.items.append(item)
+        chunk_queue.items.append(item)
         self._more.unpark_all()
 
     def release(self, reserved: int) -> None:
-        """Give back what was reserved."""
+        """Release what was reserved."""
         self._used -= reserved
         self._space.unpark_all()
 
-    def end_line(self, line: Line) -> None:
-        """Say that nothing more comes in a line."""
-        line.ended = True
+    def end_queue(self, chunk_queue: ChunkQueue) -> None:
+        """Say that nothing more comes in a queue."""
+        chunk_queue.ended = True
         self._more.unpark_all()
 
     def end(self) -> None:
@@ -130,8 +130,8 @@ class Buffer:
         return taken
 
     def _next_items(self) -> deque[_Item]:
-        """Return what waits in the first line that has not come to its end."""
-        while len(self._lines) > 1 and self._lines[0].ended and not self._lines[0].items:
-            del self._lines[0]
+        """Return what waits in the first queue that has not come to its end."""
+        while len(self._queues) > 1 and self._queues[0].ended and not self._queues[0].items:
+            del self._queues[0]
             self._space.unpark_all()
-        return self._lines[0].items if self._lines else deque()
+        return self._queues[0].items if self._queues else deque()

@@ -13,7 +13,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
-from rocketmq_py.consumer.read.chunk_buffer import Buffer, Line
+from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
 from rocketmq_py.consumer.read.span_pull import SpanPull
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, SqlFilterRefusedError
@@ -81,7 +81,7 @@ class RawPull(Lifespan):
         self._has_gaps = sql is not None or any(one.tags_set for one in self._subscriptions.values())
         self._spans = deque([span for span in spans if span.start < span.end])
         self._parallel = parallel
-        self._buffer = Buffer(max_buffered_bytes, lines=len(self._spans) if in_order else 1)
+        self._buffer = ChunkBuffer(max_buffered_bytes, queues=len(self._spans) if in_order else 1)
         self._in_order = in_order
         self._failure_log = FailureLog()
         self._at_work = 0
@@ -139,35 +139,35 @@ class RawPull(Lifespan):
 
     async def _work(self) -> None:
         while self._spans:
-            line = self._buffer.next_line() if self._in_order else self._buffer.first_line()
+            chunk_queue = self._buffer.next_queue() if self._in_order else self._buffer.first_queue()
             try:
-                await self._pull_of(self._spans.popleft(), line).run()
+                await self._pull_of(self._spans.popleft(), chunk_queue).run()
             except RocketMQError as error:
                 self._spans.clear()
-                self._buffer.put(error, 0, line)
+                self._buffer.put(error, 0, chunk_queue)
             if self._in_order:
-                self._buffer.end_line(line)
+                self._buffer.end_queue(chunk_queue)
         self._at_work -= 1
         if not self._at_work:
             self._buffer.end()
 
-    def _pull_of(self, span: Span, line: Line) -> SpanPull:
+    def _pull_of(self, span: Span, chunk_queue: ChunkQueue) -> SpanPull:
         return SpanPull(
             self._client,
             self._group,
             span,
             self._subscriptions[span.queue.topic],
             buffer=self._buffer,
-            line=line,
+            chunk_queue=chunk_queue,
             nursery=self.nursery,
-            depth=partial(self._depth, line),
+            depth=partial(self._depth, chunk_queue),
             failure_log=self._failure_log,
             patience=self._patience,
             has_gaps=self._has_gaps,
         )
 
-    def _depth(self, line: Line) -> int:
+    def _depth(self, chunk_queue: ChunkQueue) -> int:
         """Return how many pulls of one span may be under way now."""
         if self._in_order:
-            return self._parallel if self._buffer.is_first(line) else 1
+            return self._parallel if self._buffer.is_first(chunk_queue) else 1
         return self._parallel // self._at_work

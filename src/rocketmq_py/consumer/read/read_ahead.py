@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from rocketmq_py.consumer.pull.queue_puller import RawPulled
-from rocketmq_py.consumer.read.chunk_buffer import Buffer
+from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
 from rocketmq_py.errors import RocketMQError
 
 RELEARN_AFTER = 256
@@ -44,7 +44,7 @@ class ReadAhead:
         self,
         nursery: trio.Nursery,
         pull: Callable[[int, int], Awaitable[RawPulled]],
-        buffer: Buffer,
+        buffer: ChunkBuffer,
     ) -> None:
         self._nursery = nursery
         self._pull = pull
@@ -110,12 +110,12 @@ class ReadAhead:
         return ahead.pulled, ahead.end, ahead.reserved
 
     def make_space(self, size: int) -> None:
-        """Give up what comes last, until so many bytes are free: what comes before it is wanted first."""
+        """Drop what comes last, until so many bytes are free: what comes before it is wanted first."""
         while self._pulls and not self._buffer.has_space(size):
             self._release(self._pulls.pop())
 
     def stop(self) -> None:
-        """Give up all; their pulls are cancelled."""
+        """Drop all; their pulls are cancelled."""
         while self._pulls:
             self._release(self._pulls.pop())
 

@@ -11,7 +11,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller, RawPulled
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
-from rocketmq_py.consumer.read.chunk_buffer import Buffer, Line
+from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
 from rocketmq_py.consumer.read.read_ahead import ReadAhead
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import RocketMQError
@@ -34,7 +34,7 @@ class SpanPull:
         span: what is wanted.
         subscription: which messages of it.
         buffer: where its chunks wait.
-        line: where there.
+        chunk_queue: where there.
         nursery: where pulls ahead run.
         depth: says how many pulls may be under way now, the one that comes next included.
         failure_log: who logs failures.
@@ -49,8 +49,8 @@ class SpanPull:
         span: Span,
         subscription: SubscriptionData,
         *,
-        buffer: Buffer,
-        line: Line,
+        buffer: ChunkBuffer,
+        chunk_queue: ChunkQueue,
         nursery: trio.Nursery,
         depth: Callable[[], int],
         failure_log: FailureLog,
@@ -60,7 +60,7 @@ class SpanPull:
         self._span = span
         self._subscription = subscription
         self._buffer = buffer
-        self._line = line
+        self._chunk_queue = chunk_queue
         self._depth = depth
         self._has_gaps = has_gaps
         self._puller = QueuePuller(
@@ -79,7 +79,7 @@ class SpanPull:
         self._size = FIRST_CHUNK_SIZE
 
     async def run(self) -> None:
-        """Put the span's chunks into the line.
+        """Put the span's chunks into the queue.
 
         Raises:
             RocketMQError: it cannot be read; see RawPull.
@@ -110,7 +110,7 @@ class SpanPull:
         limit = self._ahead.limit(self._span.end)
         asked = min(limit - self._offset, RAW_BATCH_SIZE)
         self._ahead.make_space(self._size)
-        reserved = await self._buffer.reserve(self._size, self._line)
+        reserved = await self._buffer.reserve(self._size, self._chunk_queue)
         try:
             chunk = await self._next(limit, asked)
         except BaseException:
@@ -127,7 +127,7 @@ class SpanPull:
             self._ahead.learn(asked, chunk.next - chunk.first, is_limited=is_limited)
         self._offset = chunk.next
         self._size = len(chunk.body) or self._size
-        self._buffer.put(chunk, reserved, self._line)
+        self._buffer.put(chunk, reserved, self._chunk_queue)
 
     async def _pull(self, offset: int, end: int) -> RawPulled:
         return await self._puller.pull_raw(offset, self._subscription, batch_size=end - offset)
