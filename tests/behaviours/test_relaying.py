@@ -22,7 +22,7 @@ from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.relay import MESSAGE_ID, Relay, RelayOptions, cancel, wait_in
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
-from tests.behaviours.reading import PATIENCE
+from tests.behaviours.reading import PATIENCE, read_all
 
 
 @pytest.fixture
@@ -32,11 +32,13 @@ async def buffer(client: Client, unique: str) -> str:
 
 
 @asynccontextmanager
-async def relay_of(client: Client, buffer: str, store: Path, **options: float) -> AsyncIterator[Relay]:
+async def relay_of(
+    client: Client, buffer: str, store: Path, queues: int = 2, **options: float
+) -> AsyncIterator[Relay]:
     settings = RelayOptions(**{"progress_interval": 0.5, "retry_interval": 0.5, **options})  # type: ignore[typeddict-item]
     async with Relay(client, topic=buffer, store=store, **settings) as relay:
         with trio.fail_after(PATIENCE):
-            while len(relay.queues) < 2:
+            while len(relay.queues) < queues:
                 await trio.sleep(0.02)
         yield relay
 
@@ -76,6 +78,43 @@ async def test_messages_come_when_they_are_due_whole_and_in_order(
         assert {*message.user_properties} == {"user", MESSAGE_ID}
     with Store(tmp_path) as store:
         assert [*store.queue(MessageQueue(buffer, store.queues()[0].broker_name, 0)).waiting()] == []
+
+
+async def test_what_is_overdue_comes_oldest_first_into_each_queue(
+    client: Client, topic: str, unique: str, tmp_path: Path
+) -> None:
+    await create_topic(client, f"B-{unique}", queues=1)
+    buffer, month_ms, count = f"B-{unique}", 30 * 24 * 3_600_000, 2000
+    ages = [(number * 7919) % month_ms for number in range(count)]
+    async with client.producer("senders") as producer:
+        now = client.now_ms()
+        due = [now - age for age in ages]
+        for start in range(0, count, 500):
+            messages = [wait_in(buffer, Message(topic, b"%d" % at), at) for at in due[start : start + 500]]
+            await producer.send_batch(messages)
+    began = client.now_ms()
+    async with relay_of(client, buffer, tmp_path, queues=1, max_rate=1000.0):
+        received = await read_all(client, topic, count=count)
+    assert client.now_ms() - began >= 1000, "1000 a second at the most"
+    assert sorted(int(message.body) for message in received) == sorted(due)
+    for queue in {message.queue for message in received}:
+        times = [int(message.body) for message in received if message.queue == queue]
+        assert times == sorted(times)
+
+
+async def test_messages_with_a_sharding_key_keep_it_and_come_into_its_queue(
+    client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
+) -> None:
+    async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:
+        now = client.now_ms()
+        direct = await producer.send(Message(topic, b"now", sharding_key="order-7"))
+        for after in range(3):
+            message = Message(topic, b"%d" % after, sharding_key="order-7")
+            await producer.send(wait_in(buffer, message, now + after))
+        received = [message for message, _ in await receive(client, unique, topic, 4)]
+    assert [message.body for message in received] == [b"now", b"0", b"1", b"2"]
+    assert {message.queue for message in received} == {direct.queue}
+    assert {message.properties["__SHARDINGKEY"] for message in received} == {"order-7"}
 
 
 async def test_another_relay_takes_over_what_waits_and_repeats_nothing_that_was_announced(

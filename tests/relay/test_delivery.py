@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -10,15 +10,14 @@ from typing import cast
 import pytest
 import trio
 
-from rocketmq_py import Message, MessageQueue, Producer
+from rocketmq_py import Message, MessageQueue, Producer, SendResult
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, InvalidMessageError, NoQueueError, RocketMQError
-from rocketmq_py.producer import PendingSend
+from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, NoQueueError, RocketMQError
 from rocketmq_py.relay import MESSAGE_ID
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.delivery import Delivery, Rate
 from rocketmq_py.relay.entries import Progress, Waiting
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, Stored
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 
@@ -43,19 +42,23 @@ class Target:
         self.taken: list[tuple[str, int]] = []
         self.fails: dict[str, RocketMQError] = {}
         self.tried: list[str] = []
+        self.batches: list[list[str]] = []
+        self.gates: dict[str, trio.Event] = {}
 
-    async def send_soon(self, message: Message) -> PendingSend:
+    async def send(self, message: Message) -> None:
+        await self.send_batch([message])
+
+    async def send_batch(self, messages: Sequence[Message]) -> None:
         await trio.lowlevel.checkpoint()
-        message_id = message.properties[MESSAGE_ID]
-        self.tried.append(message_id)
-        pending = PendingSend()
-        error = self.fails.get(message.topic) or self.fails.get(message_id)
-        if isinstance(error, InvalidMessageError):
-            raise error
-        if error is None:
-            self.taken.append((message_id, self._now_ms()))
-        pending.resolve(error or cast("None", object()))  # type: ignore[arg-type]  # nobody looks at it
-        return pending
+        batch = [message.properties[MESSAGE_ID] for message in messages]
+        self.batches.append(batch)
+        for message_id, message in zip(batch, messages, strict=True):
+            self.tried.append(message_id)
+            if (gate := self.gates.get(message_id)) is not None:
+                await gate.wait()
+            if error := self.fails.get(message.topic) or self.fails.get(message_id):
+                raise error
+        self.taken += [(message_id, self._now_ms()) for message_id in batch]
 
     @property
     def ids(self) -> list[str]:
@@ -82,10 +85,10 @@ class World:
     async def announce(self, progress: Progress) -> None:
         self.announced.append(progress)
 
-    def add(self, message_id: str, in_ms: int, topic: str = "T") -> int:
+    def add(self, message_id: str, in_ms: int, topic: str = "T", sharding_key: str = "") -> int:
         """Have a message wait; return when it is due."""
         due_ms = self.now_ms() + in_ms
-        entry = Waiting(message_id, due_ms, topic, b"x", "", "", 0, {})
+        entry = Waiting(message_id, due_ms, topic, b"x", "", "", 0, {}, sharding_key)
         self.offset += 1
         self.delivery.added(self.store.write([(self.offset, entry)], self.offset + 1))
         return due_ms
@@ -157,6 +160,71 @@ async def test_a_topic_that_cannot_be_sent_to_holds_up_no_other_and_comes_in_ord
     assert list(store.waiting()) == []
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "messages for topic Away wait: topic 'Away' has no queue" in caplog.text
+
+
+async def test_what_is_put_aside_while_its_topic_comes_back_is_not_forgotten(store: QueueStore) -> None:
+    world = World(store, retry_interval=5.0)
+    world.target.fails["Away"] = NoQueueError("none")
+    slow = world.target.gates["slow"] = trio.Event()
+    async with at_work(world):
+        world.add("first", 0, "Away")
+        await trio.sleep(1)
+        # While what is due together is on its way, the topic comes back and all that was aside is delivered.
+        world.add("slow", 0)
+        world.add("second", 0, "Away")
+        await trio.sleep(1)
+        del world.target.fails["Away"]
+        await trio.sleep(5)
+        assert world.target.ids == ["first"]
+        slow.set()
+        await trio.sleep(6)
+    assert world.target.ids == ["first", "slow", "second"]
+
+
+async def test_what_is_due_together_goes_in_one_request_for_each_topic_and_sharding_key(
+    store: QueueStore,
+) -> None:
+    world = World(store)
+    for number in range(3):
+        world.add(f"T-{number}", number - 10)
+        world.add(f"U-{number}", number - 10, "U")
+        world.add(f"k-{number}", number - 10, sharding_key="k")
+    async with at_work(world):
+        await trio.sleep(1)
+    assert sorted(world.target.batches) == [[f"{name}-{number}" for number in range(3)] for name in "TUk"]
+
+
+async def test_of_a_list_that_was_stored_in_part_only_the_rest_goes_again(store: QueueStore) -> None:
+    world = World(store, retry_interval=5.0)
+    results = [cast(SendResult, object())] * 2
+    world.target.fails["2"] = BatchError(results, 4, NoQueueError("away"))
+    async with at_work(world):
+        for number in range(4):
+            world.add(str(number), 0)
+        await trio.sleep(1)
+        assert [message.message_id for message in store.waiting()] == ["2", "3"]
+        del world.target.fails["2"]
+        await trio.sleep(5)
+    assert world.target.batches == [["0", "1", "2", "3"], ["2"], ["3"]]
+
+
+async def test_the_store_is_not_looked_into_while_nothing_is_due(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def due(after: bytes, now_ms: int, limit: int) -> list[Stored]:
+        looks.append(trio.current_time())
+        return QueueStore.due(store, after, now_ms, limit)
+
+    monkeypatch.setattr(store, "due", due)
+    world = World(store)
+    async with at_work(world):
+        world.add("a", 60_000)
+        world.add("b", 120_000)
+        await trio.sleep(100)
+        assert world.target.ids == ["a"]
+        assert len(looks) <= 3
 
 
 async def test_what_was_put_aside_is_tried_again_after_a_restart(store: QueueStore) -> None:

@@ -116,6 +116,30 @@ def test_one_relay_at_a_time_has_a_store_and_anybody_may_look(tmp_path: Path) ->
         Store(tmp_path / "file" / "store")
 
 
+def test_one_that_is_cancelled_while_it_is_under_way_is_not_put_aside(store: Store) -> None:
+    queue = store.queue(QUEUE)
+    queue.write([(0, waiting(1)), (1, waiting(1, "other"))], 2)
+    due = queue.due(b"", 1, 10)
+    queue.write([(2, Cancellation("id"))], 3)
+    queue.hold(due)
+    assert [message.message_id for message in queue.waiting()] == ["other"]
+
+
+def test_progress_says_nothing_of_what_comes_while_it_is_looked_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = store.queue(QUEUE)
+    queue.write([(0, waiting(5))], 1)
+
+    def next_due_ms(after: bytes = b"") -> int:
+        found = QueueStore.next_due_ms(queue, after)
+        queue.write([(1, waiting(3, "new"))], 2)
+        return found
+
+    monkeypatch.setattr(queue, "next_due_ms", next_due_ms)
+    assert queue.progress() == Progress(1, 5)
+
+
 def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"

@@ -41,6 +41,7 @@ def wait_in(buffer_topic: str, message: Message, due_ms: int) -> Message:
         {**message.properties, TARGET: message.topic, DUE: str(due_ms)},
         flag=message.flag,
         wait_store_ok=message.wait_store_ok,
+        sharding_key=message.sharding_key,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.errors import BrokerError, InvalidMessageError, RocketMQError
-from rocketmq_py.producer import PendingSend, Producer
+from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
+from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.entries import Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Stored
@@ -32,11 +33,16 @@ class Rate:
         self._seconds_each = 1 / per_second
         self._next_at = trio.current_time()
 
-    async def wait(self) -> None:
-        """Return when one more may go."""
+    @property
+    def at_once(self) -> int:
+        """How many may go together: those of a tenth of a second."""
+        return max(1, int(UNUSED_SECONDS / self._seconds_each))
+
+    async def wait(self, count: int) -> None:
+        """Return when so many more may go."""
         now = trio.current_time()
         at = max(self._next_at, now - UNUSED_SECONDS)
-        self._next_at = at + self._seconds_each
+        self._next_at = at + count * self._seconds_each
         if at > now:
             await trio.sleep_until(at)
 
@@ -73,7 +79,10 @@ class Delivery:
         self._rate = rate
         self._now_ms = now_ms
         self._announce = announce
+        self._batch_size = min(config.batch_size, rate.at_once)
+        # What comes after this key is not looked at yet, and nothing of it is due before that time.
         self._after = b""
+        self._next_due_ms = 0
         self._changed = trio.Event()
         self._failing: set[str] = set()
         self._has_progressed = False
@@ -85,17 +94,23 @@ class Delivery:
             nursery.start_soon(self._try_again)
             nursery.start_soon(self._tell_progress)
             while True:
-                if due := self._store.due(self._after, self._now_ms(), self._config.batch_size):
+                if (now_ms := self._now_ms()) < self._next_due_ms:
+                    await self._wait(self._next_due_ms - now_ms)
+                    continue
+                due = self._store.due(self._after, now_ms, self._batch_size)
+                if due:
                     self._after = due[-1].key
-                    await self._deliver(due)
-                else:
-                    await self._wait()
+                if len(due) < self._batch_size:
+                    self._next_due_ms = self._store.next_due_ms(self._after)
+                await self._deliver(due)
 
     def added(self, due_ms: int) -> None:
-        """Look at the store again: messages have come, the earliest of which is due at ``due_ms``."""
+        """Take into account that messages have come, the earliest of which is due at ``due_ms``."""
         if due_ms < NEVER_MS:
             self._after = min(self._after, self._store.before(due_ms))
-        self._changed.set()
+        if due_ms < self._next_due_ms:
+            self._next_due_ms = due_ms
+            self._changed.set()
 
     async def tell_progress(self) -> None:
         """Write down how far the queue is delivered, if that has changed."""
@@ -107,18 +122,23 @@ class Delivery:
                 self._has_progressed = True
                 logger.debug("progress not written down: %s", error)
 
-    async def _wait(self) -> None:
+    async def _wait(self, milliseconds: int) -> None:
         self._changed = trio.Event()
-        seconds = (self._store.next_due_ms(self._after) - self._now_ms()) / 1000
-        with trio.move_on_after(min(max(seconds, 0), LOOK_SECONDS)):
+        with trio.move_on_after(min(milliseconds / 1000, LOOK_SECONDS)):
             await self._changed.wait()
 
     async def _deliver(self, due: Sequence[Stored]) -> None:
         aside = [stored for stored in due if stored.message.topic in self._failing]
-        failed = await self._send([stored for stored in due if stored.message.topic not in self._failing])
-        for stored, error in failed:
+        refused: list[Stored] = []
+        for stored, error in await self._send(
+            [stored for stored in due if stored.message.topic not in self._failing]
+        ):
             topic = stored.message.topic
-            if topic not in self._failing and not _is_refused(error):
+            if _is_refused(error):
+                refused.append(stored)
+                continue
+            aside.append(stored)
+            if topic not in self._failing:
                 self._failing.add(topic)
                 logger.warning(
                     "messages for topic %s wait: %s; trying again every %g s",
@@ -126,41 +146,63 @@ class Delivery:
                     error,
                     self._config.retry_interval,
                 )
-        aside += [stored for stored, _ in failed]
-        if aside:
-            await trio.to_thread.run_sync(self._store.hold, aside)
+        if aside or refused:
+            await trio.to_thread.run_sync(self._store.hold, aside + refused)
+            # A topic may have been sent to again meanwhile; these were too late for that.
+            self._failing.update(stored.message.topic for stored in aside)
 
-    async def _send(self, messages: Iterable[Stored]) -> list[tuple[Stored, RocketMQError]]:
+    async def _send(self, messages: Sequence[Stored]) -> list[tuple[Stored, RocketMQError]]:
         """Send them, and forget those that brokers have acknowledged. Return the others, and why."""
-        sent: list[Stored] = []
         failed: list[tuple[Stored, RocketMQError]] = []
-        under_way: list[tuple[Stored, PendingSend]] = []
+        alike: defaultdict[tuple[str, str], list[Stored]] = defaultdict(list)
         for stored in messages:
-            await self._rate.wait()
-            try:
-                under_way.append((stored, await self._producer.send_soon(stored.message.message())))
-            except InvalidMessageError as error:
-                failed.append((stored, error))
-        for stored, pending in under_way:
-            try:
-                await pending
-            except RocketMQError as error:
-                failed.append((stored, error))
-            else:
-                sent.append(stored)
-        for stored, reason in failed:
-            if _is_refused(reason):
-                message = stored.message
-                logger.error(
-                    "message %s for topic %s is kept, and not delivered: %s",
-                    message.message_id,
-                    message.topic,
-                    reason,
-                )
-        if sent:
-            self._store.remove(sent)  # in memory, as it is not synced: a thread would take longer
-            self._has_progressed = True
+            alike[stored.message.topic, stored.message.sharding_key].append(stored)
+        async with trio.open_nursery() as nursery:
+            for together in alike.values():
+                nursery.start_soon(self._send_together, together, failed)
         return failed
+
+    async def _send_together(
+        self, messages: list[Stored], failed: list[tuple[Stored, RocketMQError]]
+    ) -> None:
+        """Send messages into one queue in their order, which the threads of brokers keep only in a batch."""
+        await self._rate.wait(len(messages))
+        count, error = await self._send_in_one_request(messages)
+        if count:
+            self._store.remove(messages[:count])  # in memory, as it is not synced: a thread would take longer
+            self._has_progressed = True
+        rest = messages[count:]
+        if error is None:
+            return
+        if not _is_refused(error):
+            failed += [(stored, error) for stored in rest]
+        elif len(messages) > 1:
+            # It is the fault of one of them, or of their being together.
+            for stored in rest:
+                await self._send_together([stored], failed)
+        else:
+            failed.append((messages[0], error))
+            refused = messages[0].message
+            logger.error(
+                "message %s for topic %s is kept, and not delivered: %s",
+                refused.message_id,
+                refused.topic,
+                error,
+            )
+
+    async def _send_in_one_request(self, messages: Sequence[Stored]) -> tuple[int, RocketMQError | None]:
+        """Return how many were acknowledged, the first ones, and what became of the others."""
+        try:
+            to_send = [stored.message.message() for stored in messages]
+            if len(to_send) == 1:
+                await self._producer.send(to_send[0])
+            else:
+                await self._producer.send_batch(to_send)
+        except BatchError as error:
+            return len(error.results), error
+        except RocketMQError as error:
+            return 0, error
+        return len(messages), None
 
     async def _try_again(self) -> None:
         while True:
@@ -174,7 +216,7 @@ class Delivery:
         """Deliver what was put aside for a topic. Return whether it can be sent to."""
         after, count = b"", 1  # the first one tells whether more are worth while
         while held := self._store.held(topic, after, count):
-            after, count = held[-1].key, self._config.batch_size
+            after, count = held[-1].key, self._batch_size
             if not all(_is_refused(error) for _, error in await self._send(held)):
                 return False
         return True

@@ -18,6 +18,9 @@ from rocketmq_py.producer.delay_relay import (
     RELAY_PROPERTIES,
     TARGET,
 )
+from rocketmq_py.properties import SHARDING_KEY
+
+_NOT_USERS = RELAY_PROPERTIES | {SHARDING_KEY}
 
 
 @attrs.frozen
@@ -33,6 +36,7 @@ class Waiting:
         keys: its keys, with blanks between.
         flag: its flag.
         properties: the user's own.
+        sharding_key: its sharding key.
     """
 
     message_id: str
@@ -43,11 +47,20 @@ class Waiting:
     keys: str
     flag: int
     properties: dict[str, str]
+    sharding_key: str = ""
 
     def message(self) -> Message:
         """Return what is sent when it is due."""
         properties = {**self.properties, MESSAGE_ID: self.message_id}
-        return Message(self.topic, self.body, self.tags, self.keys, properties, flag=self.flag)
+        return Message(
+            self.topic,
+            self.body,
+            self.tags,
+            self.keys,
+            properties,
+            flag=self.flag,
+            sharding_key=self.sharding_key,
+        )
 
     def encode(self) -> bytes:
         """Return it as bytes, for a store."""
@@ -60,7 +73,7 @@ class Waiting:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[str, int, str, bytes, str, str, int, dict[str, str]])
+_decoder = msgspec.msgpack.Decoder(tuple[str, int, str, bytes, str, str, int, dict[str, str], str])
 
 
 @attrs.frozen
@@ -121,7 +134,8 @@ def read_entry(message: ReceivedMessage) -> Entry:
             message.tags,
             " ".join(message.keys),
             message.flag,
-            {name: value for name, value in message.user_properties.items() if name not in RELAY_PROPERTIES},
+            {name: value for name, value in message.user_properties.items() if name not in _NOT_USERS},
+            properties.get(SHARDING_KEY, ""),
         )
     except (KeyError, ValueError, ConfigurationError) as error:
         raise ProtocolError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -169,7 +168,9 @@ class Relay(Member):
                     await self._read(nursery)
         except* StoreError as group:
             # Nothing is read or delivered any more; what the store has is safe, and all else is read again.
-            error = next(_leaves(group))
+            error: BaseException = group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
             self._failure = StoreError(f"{self.config.store}: {error}")
             if not self._is_run:  # else who runs it is told
                 logger.error("%s", self._failure)
@@ -302,11 +303,3 @@ def _entry(message: ReceivedMessage) -> Entry | None:
     except ProtocolError as error:
         logger.warning("passed over: %s", error)
         return None
-
-
-def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -62,6 +63,7 @@ class Store:
     def __init__(self, folder: Path | str, *, read_only: bool = False) -> None:
         self.folder = Path(folder)
         self._database = _open(self.folder, read_only=read_only)
+        self._moving = Lock()
 
     def queue(self, queue: MessageQueue) -> QueueStore:
         """Return what is kept of one buffer queue."""
@@ -72,7 +74,7 @@ class Store:
             record = (1 + max(taken, default=0)).to_bytes(4, "big")
             self._database.put(name, record)
         next_offset = _number(record[4:]) if len(record) > 4 else None
-        return QueueStore(self._database, name, record[:4], next_offset)
+        return QueueStore(self._database, self._moving, name, record[:4], next_offset)
 
     def queues(self) -> list[MessageQueue]:
         """Return the buffer queues of which anything is kept."""
@@ -106,8 +108,12 @@ class QueueStore:
         next_offset: the offset to read next, as it is on the disk; None if nothing was ever read.
     """
 
-    def __init__(self, database: Rdict, name: bytes, number: bytes, next_offset: int | None) -> None:
+    def __init__(
+        self, database: Rdict, moving: Lock, name: bytes, number: bytes, next_offset: int | None
+    ) -> None:
         self._database = database
+        # Whoever puts messages aside must not bring back one that another thread cancels.
+        self._moving = moving
         self._name = name
         self._number = number
         self._waiting = _WAITING + self._number
@@ -124,6 +130,10 @@ class QueueStore:
         Returns:
             The earliest time at which one of the new messages is due; NEVER_MS if there are none.
         """
+        with self._moving:
+            return self._write_entries(entries, next_offset)
+
+    def _write_entries(self, entries: Iterable[tuple[int, Entry]], next_offset: int) -> int:
         earliest = NEVER_MS
         batch = _batch()
         for offset, entry in entries:
@@ -193,15 +203,21 @@ class QueueStore:
         return found
 
     def hold(self, messages: Iterable[Stored]) -> None:
-        """Put messages aside that could not be sent, so that those for other topics need not wait."""
+        """Put messages aside that could not be sent, so that those for other topics need not wait.
+
+        One that has been cancelled since it was read stays so.
+        """
         batch = _batch()
-        for stored in messages:
-            message = stored.message
-            key = self._held + message.topic.encode() + b"\0" + stored.key[-16:]
-            batch.delete(stored.key)
-            batch.put(key, message.encode())
-            batch.put(self._id_key(message.message_id), key)
-        self._write(batch, synced=True)
+        with self._moving:
+            for stored in messages:
+                message = stored.message
+                if stored.key not in self._database:
+                    continue
+                key = self._held + message.topic.encode() + b"\0" + stored.key[-16:]
+                batch.delete(stored.key)
+                batch.put(key, message.encode())
+                batch.put(self._id_key(message.message_id), key)
+            self._write(batch, synced=True)
 
     def remove(self, messages: Iterable[Stored]) -> None:
         """Forget messages that a broker has acknowledged."""
@@ -214,10 +230,11 @@ class QueueStore:
 
     def progress(self) -> Progress:
         """Return how far this queue is delivered."""
+        offset = self.next_offset or 0  # first: what another thread writes from now on is not looked at
         due_ms = self.next_due_ms()
         for topic in self.held_topics():
             due_ms = min(due_ms, *(stored.message.due_ms for stored in self.held(topic, b"", 1)))
-        return Progress(self.next_offset or 0, due_ms)
+        return Progress(offset, due_ms)
 
     def waiting(self) -> Iterator[Waiting]:
         """Return all messages that wait, those that could not be sent first."""
