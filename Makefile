@@ -9,7 +9,7 @@ BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
 .PHONY: help demo test check check-spark lint types unit pythons other-pythons containers in-containers real \
-	interoperation behaviours million spark-matrix java bench format clean
+	interoperation behaviours million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -85,6 +85,9 @@ in-containers: .venv/installed
 
 million: java  ## A million messages through Spark and back, each once: by batch and stream, on each version
 	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py
+
+relay-kills: .venv/installed  ## Kill relays a hundred times, where make test has ten: 8 minutes
+	RELAY_KILLS=100 $(REAL) integration/test_relay_kills.py
 
 spark-matrix: java  ## The tests of Spark, with the older versions that work too
 	$(BIN)/python -m integration.spark_matrix

@@ -5,31 +5,21 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue
+from rocketmq_py import Client, Message, MessageQueue
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError
-from rocketmq_py.relay import MESSAGE_ID, Relay, wait_in
+from rocketmq_py.relay import Relay
 from rocketmq_py.relay.store import Store
+from tests.behaviours.conftest import create_topic
+from tests.relay.kills import BUFFER, TARGET, Kills
 
 KILLS = 4
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
-
-
-async def kill_process(process: trio.Process) -> None:
-    process.kill()
-
-
-async def create_topic(client: Client, topic: str, queues: int) -> None:
-    info = await client.name_servers.cluster_info()
-    for broker in info.broker_addr_table.values():
-        await client.brokers.create_topic(broker.broker_addrs[0], topic, queues=queues)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +68,7 @@ async def test_what_has_expired_before_it_was_read_is_told(
     with Store(tmp_path) as store:
         store.queue(QUEUE).write([], 3)
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
-        await create_topic(client, "Buffer", 1)
+        await create_topic(client, "Buffer", queues=1)
         async with client.producer("senders") as producer:
             for _ in range(5):
                 await producer.send(Message("Buffer", b"x"))
@@ -90,49 +80,12 @@ async def test_what_has_expired_before_it_was_read_is_told(
     assert "messages 3 to 3 of buffer queue" in caplog.text
 
 
-async def test_kills_at_any_moment_lose_nothing(tmp_path: Path) -> None:
-    rng = random.Random(20261122)
+@pytest.mark.parametrize("members", [1, 2])
+async def test_kills_at_any_moment_lose_nothing(members: int, tmp_path: Path) -> None:
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
-        await create_topic(client, "Buffer", 2)
-        await create_topic(client, "T", 4)
-        program = [
-            sys.executable,
-            "-m",
-            "tests.relay.relay_program",
-            broker.name_server_address,
-            str(tmp_path),
-        ]
-        sent: dict[str, int] = {}
-        received: Counter[str] = Counter()
-
-        async def send() -> None:
-            async with client.producer("senders") as producer:
-                for _ in range(40 * (KILLS + 1)):
-                    due_ms = client.now_ms() + rng.randrange(4000)
-                    result = await producer.send(wait_in("Buffer", Message("T", b"%d" % due_ms), due_ms))
-                    sent[result.message_id] = due_ms
-                    await trio.sleep(0.01)
-
-        async def kill() -> None:
-            for _ in range(KILLS):
-                with trio.move_on_after(0.6 + 2 * rng.random()):
-                    await trio.run_process(program, deliver_cancel=kill_process)
-            nursery.start_soon(partial(trio.run_process, program, deliver_cancel=kill_process))
-
-        async def receive() -> None:
-            async with LitePullConsumer(client, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
-                consumer.subscribe("T")
-                async for message in consumer:
-                    assert message.store_time_ms >= int(message.body), "it came before it was due"
-                    received[message.user_properties[MESSAGE_ID]] += 1
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(receive)
-            async with trio.open_nursery() as work:
-                work.start_soon(send)
-                work.start_soon(kill)
-            with trio.fail_after(60):
-                while received.keys() != sent.keys():
-                    await trio.sleep(0.05)
-            nursery.cancel_scope.cancel()
-    assert received.keys() == sent.keys()
+        await create_topic(client, BUFFER, queues=4)
+        await create_topic(client, TARGET, queues=4)
+        rng = random.Random(20261122)
+        killing = Kills(broker.name_server_address, client, tmp_path, KILLS, members, rng)
+        await killing.run()
+    killing.check()
