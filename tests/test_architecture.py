@@ -37,6 +37,7 @@ ALLOWED = {
     | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
     "aio": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
+    "testing": BOTTOM | {"protocol", "remoting", "client", "broker"},
     "relay": BOTTOM | {"client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM

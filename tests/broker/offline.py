@@ -60,12 +60,14 @@ class OfflineBroker:
     """A broker and a name server, and the wall clock as trio's clock plus START_MS."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.name_server = NameServer(config)
-        self.name_server.broker_address = BROKER_ADDRESS
+        self.name_server = NameServer()
         self.name_server_dispatch = Dispatch()
         self.name_server_dispatch.add(self.name_server.handlers())
         self.broker = Broker(
-            config, self.name_server, lambda: START_MS + int(trio.current_time() * 1000), random.Random(1)
+            config,
+            lambda: [self.name_server],
+            lambda: START_MS + int(trio.current_time() * 1000),
+            random.Random(1),
         )
         self.broker.open(BROKER_ADDRESS)
         self._ports = count(50_001)

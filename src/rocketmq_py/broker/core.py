@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -51,7 +51,7 @@ class Broker:
 
     Args:
         config: its settings.
-        name_server: is told of its topics.
+        name_servers: returns those that are told of its topics.
         now_ms: the time for messages, epoch milliseconds.
         rng: chooses a queue where a sender leaves that to the broker.
 
@@ -59,22 +59,38 @@ class Broker:
         dispatch: answers requests, once :meth:`open` has been called.
         tasks: must be under way for held pulls, delayed messages, open transactions and silent clients to
             be looked after.
+        store: what is stored, once :meth:`open` has been called; so are the next three.
+        topics: the topics.
+        offsets: the offsets of groups.
+        locks: who consumes which queue in order.
     """
 
+    store: MessageStore
+    topics: TopicTable
+    offsets: OffsetTable
+    locks: QueueLocks
+
     def __init__(
-        self, config: BrokerConfig, name_server: NameServer, now_ms: Callable[[], int], rng: random.Random
+        self,
+        config: BrokerConfig,
+        name_servers: Callable[[], Sequence[NameServer]],
+        now_ms: Callable[[], int],
+        rng: random.Random,
     ) -> None:
         self._config = config
-        self._name_server = name_server
+        self._name_servers = name_servers
+        self._address = ""
         self._now_ms = now_ms
         self._rng = rng
         self._born_hosts: dict[Connection, bytes] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
+        self._on_jump: list[Callable[[float], None]] = []
         self.dispatch = Dispatch(Authentication(config.access_keys).check if config.access_keys else None)
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 
     def open(self, address: str) -> None:
         """Make everything ready, now that the broker's own address is known."""
+        self._address = address
         config, packed = self._config, pack_address(address)
         store = MessageStore(
             packed,
@@ -88,6 +104,7 @@ class Broker:
         offsets = OffsetTable()
         locks = QueueLocks()
         conditions = Conditions()
+        self.store, self.topics, self.offsets, self.locks = store, topics, offsets, locks
         timers = Timers(config, store, now_ms=self._now_ms)
         schedule = Schedule(config, store, timers)
         producers = ProducerGroups()
@@ -179,12 +196,13 @@ class Broker:
             administration.handlers(),
         ):
             self.dispatch.add(handlers)
+        self._on_jump = [locks.jump, consumers.jump, producers.jump]
         self._on_closed += [clients.forget, pulling.held.drop, pop.forget]
 
         async def register_topics() -> None:
             while True:
                 await trio.sleep(REGISTER_SECONDS)
-                self._name_server.register_missing(topics)
+                self.register()
 
         self.tasks += [
             schedule.run,
@@ -202,8 +220,19 @@ class Broker:
         for forget in self._on_closed:
             forget(connection)
 
+    def jump(self, seconds: float) -> None:
+        """Note that trio's clock was put forward, for messages alone: no client has been silent meanwhile."""
+        for jump in self._on_jump:
+            jump(seconds)
+
+    def register(self) -> None:
+        """Tell the name servers of the topics that they do not know."""
+        for name_server in self._name_servers():
+            name_server.register_missing(self._config, self._address, self.topics)
+
     def _register_topic(self, topic: TopicConfig) -> None:
-        self._name_server.register([topic])
+        for name_server in self._name_servers():
+            name_server.register(self._config, self._address, [topic])
 
     def _born_host(self, connection: Connection) -> bytes:
         packed = self._born_hosts.get(connection)

@@ -120,10 +120,10 @@ class EmbeddedBroker:
         await self._nursery_manager.__aexit__(None, None, None)
 
     async def _start(self, nursery: trio.Nursery) -> None:
-        name_server = NameServer(self.config)
+        name_server = NameServer()
         name_server_dispatch = Dispatch()
         name_server_dispatch.add(name_server.handlers())
-        broker = Broker(self.config, name_server, self._now_ms or _wall_clock(), self._rng)
+        broker = Broker(self.config, lambda: [name_server], self._now_ms or _wall_clock(), self._rng)
         if self._port:
             # Clients that wait for this port may be there at once: everything is ready before it listens.
             broker.open(self._address_on(self._port))
@@ -133,7 +133,6 @@ class EmbeddedBroker:
             broker.open(self._broker_address)
         for task in broker.tasks:
             nursery.start_soon(task)
-        name_server.broker_address = self._broker_address
         bound = await nursery.start(self._serve, name_server_dispatch, self._namesrv_port, _ignore)
         self._name_server_address = self._address_on(split_address(bound)[1])
 

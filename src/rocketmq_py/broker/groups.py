@@ -144,6 +144,11 @@ class ConsumerGroups:
             if member.heard_at < time
         }
 
+    def jump(self, seconds: float) -> None:
+        """Note that the clock was put forward: the members were heard as recently as before."""
+        for group in self._groups.values():
+            _jump(group.members, seconds)
+
     def _notify(self, name: str, group: ConsumerGroup) -> None:
         if group.is_broadcasting:
             return
@@ -217,6 +222,16 @@ class ProducerGroups:
             for connection, member in members.items()
             if member.heard_at < time
         }
+
+    def jump(self, seconds: float) -> None:
+        """Note that the clock was put forward: the members were heard as recently as before."""
+        for members in self._groups.values():
+            _jump(members, seconds)
+
+
+def _jump(members: dict[Connection, Member], seconds: float) -> None:
+    for connection, member in members.items():
+        members[connection] = attrs.evolve(member, heard_at=member.heard_at + seconds)
 
 
 class Clients:

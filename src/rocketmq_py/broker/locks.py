@@ -48,6 +48,16 @@ class QueueLocks:
             if held is not None and held.client_id == client_id:
                 del locks[queue]
 
+    def clear(self) -> None:
+        """Forget all locks, as a broker does that ends."""
+        self._locks.clear()
+
+    def jump(self, seconds: float) -> None:
+        """Note that the clock was put forward: the locks are as old as before."""
+        for locks in self._locks.values():
+            for queue, lock in locks.items():
+                locks[queue] = attrs.evolve(lock, taken_at=lock.taken_at + seconds)
+
     def holds_any(self, group: str) -> bool:
         """Tell whether any client of the group holds a lock: then the group consumes in order."""
         return any(not lock.is_expired for lock in self._locks.get(group, {}).values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import attrs
 import msgspec
 
 from rocketmq_py.broker.config import BrokerConfig
@@ -36,45 +37,67 @@ VERSION_OF_STANDARD_JSON = 401
 """The ordinal of Java's ``MQVersion.V4_9_4``: older clients are answered in fastjson's dialect."""
 
 
+@attrs.frozen
+class _Registered:
+    """What is known of a broker."""
+
+    config: BrokerConfig
+    address: str
+    queues: dict[str, QueueData]
+
+    @property
+    def data(self) -> BrokerData:
+        return BrokerData(
+            cluster=self.config.cluster_name,
+            broker_name=self.config.broker_name,
+            broker_addrs={MASTER_ID: self.address},
+        )
+
+
 class NameServer:
-    """Knows the topics of one broker, as that broker has registered them.
+    """Knows the topics of brokers, all masters, as they have registered them.
 
-    As in a real cluster, a topic that is deleted on the broker keeps its route until it is deleted here
+    As in a real cluster, a topic that is deleted on its broker keeps its route until it is deleted here
     too, and one that is deleted only here comes back with the broker's next registration.
-
-    Attributes:
-        broker_address: where clients are sent; set once the broker listens.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._queues: dict[str, QueueData] = {}
+    def __init__(self) -> None:
+        self._brokers: dict[str, _Registered] = {}
         self._values: dict[str, dict[str, str]] = {}
-        self.broker_address = ""
 
-    def register(self, topics: Iterable[TopicConfig]) -> None:
-        """Note the broker's topics: new ones, and changes."""
+    def register(self, config: BrokerConfig, address: str, topics: Iterable[TopicConfig]) -> None:
+        """Note a broker's topics: new ones, and changes.
+
+        Args:
+            config: the broker's settings.
+            address: where clients are sent to.
+            topics: some or all that it has.
+        """
+        broker = self._brokers.get(config.broker_name)
+        if broker is None or broker.address != address:
+            queues = {} if broker is None else broker.queues
+            broker = self._brokers[config.broker_name] = _Registered(config, address, queues)
         for topic in topics:
-            self._queues[topic.topic_name] = QueueData(
-                broker_name=self._config.broker_name,
+            broker.queues[topic.topic_name] = QueueData(
+                broker_name=config.broker_name,
                 read_queue_nums=topic.read_queue_nums,
                 write_queue_nums=topic.write_queue_nums,
-                perm=self._perm(topic.perm),
+                perm=_perm(config, topic.perm),
                 topic_sys_flag=topic.topic_sys_flag,
             )
 
-    def register_missing(self, topics: Iterable[TopicConfig]) -> None:
-        """Note those of the broker's topics that are not known (any more): what the broker does at times.
+    def register_missing(self, config: BrokerConfig, address: str, topics: Iterable[TopicConfig]) -> None:
+        """Note those of a broker's topics that are not known (any more): what it does at times.
 
         What is known is not written over: an operator may have changed its permissions here.
         """
-        self.register([topic for topic in topics if topic.topic_name not in self._queues])
+        broker = self._brokers.get(config.broker_name)
+        known = {} if broker is None else broker.queues
+        self.register(config, address, [topic for topic in topics if topic.topic_name not in known])
 
-    def _perm(self, perm: int) -> int:
-        # As in Java, only a broker that may not do everything takes the inherited bit away.
-        everything = PERM_READ | PERM_WRITE
-        allowed = self._config.broker_permission
-        return perm if allowed & everything == everything else perm & allowed
+    def forget_broker(self, name: str) -> None:
+        """Forget a broker that is gone (Java: ``RouteInfoManager.onChannelDestroy``)."""
+        self._brokers.pop(name, None)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""
@@ -94,32 +117,33 @@ class NameServer:
 
     def _route(self, connection: Connection, request: Command) -> None:
         topic = request.fields.get("topic", "null")
-        queues = self._queues.get(topic)
-        if queues is None:
+        having = [broker for broker in self._brokers.values() if topic in broker.queues]
+        if not having:
             raise Refusal(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}{FAQ}",
             )
-        body = TopicRoute(queue_datas=(queues,), broker_datas=(self._broker(),)).encode()
+        queues = tuple([broker.queues[topic] for broker in having])
+        body = TopicRoute(queue_datas=queues, broker_datas=tuple([one.data for one in having])).encode()
         wants_standard = request.fields.get("acceptStandardJsonOnly", "").lower() == "true"
         if request.version < VERSION_OF_STANDARD_JSON and not wants_standard:
             body = _in_dialect(body)
         connection.respond(request, ResponseCode.SUCCESS, body=body)
 
     def _cluster_info(self, connection: Connection, request: Command) -> None:
-        name = self._config.broker_name
-        info = ClusterInfo(
-            broker_addr_table={name: self._broker()}, cluster_addr_table={self._config.cluster_name: (name,)}
-        )
+        clusters: dict[str, tuple[str, ...]] = {}
+        for name, broker in self._brokers.items():
+            clusters[broker.config.cluster_name] = (*clusters.get(broker.config.cluster_name, ()), name)
+        brokers = {name: broker.data for name, broker in self._brokers.items()}
+        info = ClusterInfo(broker_addr_table=brokers, cluster_addr_table=clusters)
         connection.respond(request, ResponseCode.SUCCESS, body=_in_dialect(info.encode()))
 
     def _all_topics(self, connection: Connection, request: Command) -> None:
-        body = TopicList(topic_list=tuple(self._queues)).encode()
+        body = TopicList(topic_list=_topics_of(self._brokers.values())).encode()
         connection.respond(request, ResponseCode.SUCCESS, body=body)
 
     def _topics_of_cluster(self, connection: Connection, request: Command) -> None:
-        known = request.fields.get("cluster") == self._config.cluster_name
-        body = TopicList(topic_list=tuple(self._queues) if known else ()).encode()
+        body = TopicList(topic_list=_topics_of(self._of_cluster(request.fields.get("cluster", "")))).encode()
         connection.respond(request, ResponseCode.SUCCESS, body=body)
 
     # Values that clients and tools keep here
@@ -168,26 +192,34 @@ class NameServer:
 
     def _change_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
         """Return how many topics it was changed for: all that this broker has."""
-        if broker_name != self._config.broker_name:
+        broker = self._brokers.get(broker_name)
+        if broker is None:
             return 0
-        for topic, queues in self._queues.items():
-            self._queues[topic] = msgspec.structs.replace(queues, perm=change(queues.perm))
-        return len(self._queues)
+        for topic, queues in broker.queues.items():
+            broker.queues[topic] = msgspec.structs.replace(queues, perm=change(queues.perm))
+        return len(broker.queues)
 
     def _delete(self, connection: Connection, request: Command) -> None:
-        cluster = request.fields.get("clusterName")
-        if not cluster or cluster == self._config.cluster_name:
-            self._queues.pop(request.fields.get("topic", ""), None)
+        for broker in self._of_cluster(request.fields.get("clusterName") or None):
+            broker.queues.pop(request.fields.get("topic", ""), None)
         connection.respond(request, ResponseCode.SUCCESS)
 
-    def _broker(self) -> BrokerData:
-        return BrokerData(
-            cluster=self._config.cluster_name,
-            broker_name=self._config.broker_name,
-            broker_addrs={MASTER_ID: self.broker_address},
-        )
+    def _of_cluster(self, name: str | None) -> list[_Registered]:
+        """Return the brokers of a cluster; of all without a name."""
+        return [broker for broker in self._brokers.values() if name in (None, broker.config.cluster_name)]
+
+
+def _topics_of(brokers: Iterable[_Registered]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([topic for broker in brokers for topic in broker.queues]))
+
+
+def _perm(config: BrokerConfig, perm: int) -> int:
+    # As in Java, only a broker that may not do everything takes the inherited bit away.
+    everything = PERM_READ | PERM_WRITE
+    allowed = config.broker_permission
+    return perm if allowed & everything == everything else perm & allowed
 
 
 def _in_dialect(body: bytes) -> bytes:
-    # fastjson does not quote keys that are numbers; here that is the one broker's id.
+    # fastjson does not quote keys that are numbers; here that is the id of a master.
     return body.replace(b'"brokerAddrs":{"0":', b'"brokerAddrs":{0:')

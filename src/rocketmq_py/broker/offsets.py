@@ -41,6 +41,15 @@ class OffsetTable:
         offsets = self._committed.get((topic, group))
         return None if offsets is None else offsets.get(queue_id)
 
+    def of_group(self, group: str) -> dict[tuple[str, int], int]:
+        """Return all offsets that the group has committed, by topic and queue id."""
+        return {
+            (topic, queue_id): offset
+            for (topic, committing), offsets in self._committed.items()
+            if committing == group
+            for queue_id, offset in offsets.items()
+        }
+
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Have the group go on from ``offset``: its next pull or pop is told so."""
         self._reset.setdefault((topic, group), {})[queue_id] = offset

@@ -143,6 +143,8 @@ class MessageStore:
         """How many messages were stored."""
         self.handed_out = Meter(now_ms)
         """How many messages were given to consumers."""
+        self.watchers: list[Callable[[StoredMessage], None]] = []
+        """Called for each message that is stored."""
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, made if nobody asked for it before."""
@@ -206,6 +208,8 @@ class MessageStore:
             self._drop_oldest()
         for watcher in queue.watchers:
             watcher(stored)
+        for watcher in self.watchers:
+            watcher(stored)
         return stored
 
     def at(self, commit_log_offset: int) -> StoredMessage | None:
@@ -224,6 +228,20 @@ class MessageStore:
     def message_id(self, commit_log_offset: int) -> str:
         """Return the broker's id for the message at this place in the log."""
         return f"{self._id_prefix}{commit_log_offset:016X}"
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """Return the messages of a topic, in the order in which they were stored."""
+        queues = self._queues.get(topic, {}).values()
+        found = [message for queue in queues for message in queue.slice(queue.start, queue.end)]
+        return sorted(found, key=lambda message: message.commit_log_offset)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many messages each topic has that has any."""
+        counts = {
+            topic: sum(queue.end - queue.start for queue in queues.values())
+            for topic, queues in self._queues.items()
+        }
+        return {topic: count for topic, count in counts.items() if count}
 
     def forget_topic(self, topic: str) -> None:
         """Forget a topic's queues. Its messages stay in the log until they are the oldest."""

@@ -1,0 +1,253 @@
+"""The broker in a thread of its own: looking at it, waiting for it, and putting its clock forward."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import threading
+
+import pytest
+import trio
+
+from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage, TransactionProducer, blocking
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.producer import TransactionState
+from rocketmq_py.testing import run_broker, run_cluster
+from rocketmq_py.testing.clock import seconds_of
+
+pytestmark = pytest.mark.sockets
+
+
+def test_what_was_sent_is_seen() -> None:
+    with run_broker(topics={"T": 2}) as broker:
+        with blocking.Producer(broker.name_server_address, group="p") as producer:
+            for number in range(3):
+                producer.send(Message("T", b"%d" % number, tags="A"))
+        assert [(message.body, message.tags) for message in broker.messages("T")] == [
+            (b"0", "A"),
+            (b"1", "A"),
+            (b"2", "A"),
+        ]
+        assert {message.queue_id for message in broker.messages("T")} == {0, 1}
+        assert broker.messages("Other") == []
+        [*sends] = broker.requests("SEND_MESSAGE")
+        assert [(request.name, request.topic) for request in sends] == [("SEND_MESSAGE_V2", "T")] * 3
+        assert broker.requests("SEND_MESSAGE", topic="Other") == []
+        assert [request.topic for request in broker.requests("GET_ROUTEINFO_BY_TOPIC")] == ["T"]
+
+
+def test_waiting_ends_when_enough_is_there() -> None:
+    with (
+        run_broker(topics=["T"]) as broker,
+        blocking.Producer(broker.name_server_address, group="p") as producer,
+    ):
+        sender = threading.Thread(
+            target=lambda: [producer.send(Message("T", b"%d" % number)) for number in range(3)]
+        )
+        sender.start()
+        assert len(broker.wait_for("T", 3)) == 3
+        sender.join()
+
+
+def test_a_wait_in_vain_says_what_is_there() -> None:
+    with run_broker() as broker:
+        with blocking.Producer(broker.name_server_address, group="p") as producer:
+            producer.send(Message("T", b"x"))
+        with pytest.raises(AssertionError) as failed:
+            broker.wait_for("T", 2, timeout=0)
+        text = str(failed.value)
+        assert text.startswith("T has 1 messages, not 2, after 0 s")
+        assert "  T: 1 messages" in text
+        assert "  SEND_MESSAGE_V2 T from 127.0.0.1:" in text
+        with pytest.raises(AssertionError, match=r"^what was waited for has not come, after 0 s"):
+            broker.wait_until(lambda: False, timeout=0)
+
+
+def test_what_a_group_did_is_seen() -> None:
+    def handle(message: ReceivedMessage) -> None:
+        if message.body == b"bad":
+            raise ValueError("bad")
+
+    with run_broker(topics={"T": 1}) as broker:
+        address = broker.name_server_address
+        with blocking.Producer(address, group="p") as producer:
+            producer.send(Message("T", b"good"))
+            producer.send(Message("T", b"bad"))
+        with blocking.PushConsumer(address, group="g", max_reconsume_times=0) as consumer:
+            consumer.subscribe("T")
+            consumer.start(handle)
+            assert [message.body for message in broker.wait_for("%DLQ%g")] == [b"bad"]
+        assert [message.body for message in broker.dead_letters("g")] == [b"bad"]
+        assert broker.offsets("g")[MessageQueue("T", "broker-a", 0)] == 2
+        assert broker.offsets("nobody") == {}
+
+
+def test_a_reset_makes_a_clean_world_at_the_same_address() -> None:
+    with run_broker(topics=["T"]) as broker:
+        address = broker.name_server_address
+        with blocking.Producer(address, group="p") as producer:
+            producer.send(Message("Other", b"x"))
+            broker.reset()
+            assert (broker.messages("Other"), broker.requests()) == ([], [])
+            assert broker.name_server_address == address
+            producer.send(Message("T", b"y"))
+            assert [message.body for message in broker.messages("T")] == [b"y"]
+
+
+def test_several_brokers_share_topics() -> None:
+    with run_cluster(2, 2, topics={"T": 1}) as cluster:
+        assert cluster.broker_names == ("broker-a", "broker-b")
+        assert len(cluster.name_server_address.split(";")) == 2
+        with blocking.Producer(cluster.name_server_address, group="p") as producer:
+            results = [producer.send(Message("T", b"x")) for _ in range(4)]
+        assert sorted(result.queue.broker_name for result in results) == [
+            "broker-a",
+            "broker-a",
+            "broker-b",
+            "broker-b",
+        ]
+        assert len(cluster.wait_for("T", 4)) == 4
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Message("T", b"x", delay=3000), Message("T", b"x", delay_level=17)],
+    ids=["timed", "delayed"],
+)
+def test_delays_pass_when_the_clock_is_put_forward(message: Message) -> None:
+    with (
+        run_broker(topics=["T"]) as broker,
+        blocking.Producer(broker.name_server_address, group="p") as producer,
+    ):
+        producer.send(message)
+        broker.advance("40m")
+        assert broker.messages("T") == []
+        broker.advance("20m")
+        assert [message.body for message in broker.messages("T")] == [b"x"]
+
+
+def test_invisible_times_pass_and_nobody_is_taken_for_silent() -> None:
+    with run_broker(topics={"T": 1}) as broker:
+        address = broker.name_server_address
+        with blocking.Producer(address, group="p") as producer:
+            producer.send(Message("T", b"x"))
+        with blocking.PopConsumer(address, group="g") as consumer:
+            consumer.subscribe("T")
+            [first] = consumer.receive(invisible=3600.0, wait=10.0)
+            assert consumer.receive(invisible=60.0, wait=0.0) == []
+            broker.advance("61m")
+            [again] = consumer.receive(invisible=60.0, wait=10.0)
+            assert (again.body, again.reconsume_times) == (first.body, 1)
+        assert len({request.client for request in broker.requests("POP_MESSAGE")}) == 1
+
+
+async def test_transactions_are_asked_about_when_the_clock_is_put_forward() -> None:
+    with run_broker(topics=["T"]) as broker:
+        asked = trio.Event()
+
+        async def check(_: ReceivedMessage) -> TransactionState:
+            asked.set()
+            return TransactionState.COMMIT
+
+        async with TransactionProducer(
+            broker.name_server_address, group="p", check=check, topics="T"
+        ) as producer:
+            await producer.send_in_transaction(Message("T", b"x"), lambda *_: TransactionState.UNKNOWN)
+            assert broker.messages("T") == []
+            broker.advance("1h")
+            await asked.wait()
+            assert [message.body for message in await broker.arrived("T")] == [b"x"]
+
+
+async def test_retries_come_when_the_clock_is_put_forward() -> None:
+    with run_broker(topics=["T"]) as broker:
+        times: list[int] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            times.append(message.reconsume_times)
+            if len(times) < 3:
+                raise ValueError("not yet")
+
+        address = broker.name_server_address
+        async with (
+            Producer(address, group="p") as producer,
+            PushConsumer(address, group="g") as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe("T")
+            nursery.start_soon(consumer.run, handle)
+            await producer.send(Message("T", b"x"))
+            for count in (1, 2):
+                await broker.held(lambda count=count: len(broker.requests("CONSUMER_SEND_MSG_BACK")) == count)  # type: ignore[misc]
+                broker.advance("1m")
+            await broker.held(lambda: broker.offsets("g").get(MessageQueue("%RETRY%g", "broker-a", 0)) == 2)
+            assert times == [0, 1, 2]
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_blocks_is_refused_where_it_would_hold_up_a_loop() -> None:
+    with run_broker() as broker:
+        with pytest.raises(RuntimeError, match=r"wait_for would hold up .* await arrived"):
+            broker.wait_for("T")
+        with pytest.raises(AssertionError, match="T has 0 messages, not 1"):
+            await broker.arrived("T", timeout=0)
+
+
+def test_on_asyncio() -> None:
+    from rocketmq_py import aio
+
+    async def main() -> None:
+        with run_broker() as broker:
+            with pytest.raises(RuntimeError, match=r"wait_until would hold up .* await held"):
+                broker.wait_until(lambda: True)
+            async with aio.Producer(broker.name_server_address, group="p") as producer:
+                await producer.send(Message("T", b"x"))
+                [message] = await broker.arrived("T")
+                assert message.body == b"x"
+
+    asyncio.run(main())
+
+
+def test_a_closed_broker_says_so() -> None:
+    with run_broker() as broker:
+        address = broker.name_server_address
+    broker.close()
+    with pytest.raises(ClosedError, match="the broker is closed"):
+        broker.messages("T")
+    with run_broker() as other:
+        assert other.name_server_address != address or other.messages("T") == []
+
+
+def test_settings_are_the_embedded_brokers() -> None:
+    with run_broker(access_keys={"alice": "secret"}, broker_name="mine") as broker:
+        assert broker.broker_names == ("mine",)
+        assert broker.broker_addresses == {"mine": broker.broker_address}
+    with (
+        pytest.raises(ConfigurationError, match="default_topic_queue_nums is 0"),
+        run_broker(default_topic_queue_nums=0),
+    ):
+        pass
+    with pytest.raises(ConfigurationError, match="one of each is the least"), run_cluster(0):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [
+        (1.5, 1.5),
+        (0, 0),
+        ("1h", 3600),
+        ("1h 30m", 5400),
+        ("250ms", 0.25),
+        (datetime.timedelta(days=1), 86400),
+    ],
+)
+def test_durations(duration: float | str | datetime.timedelta, seconds: float) -> None:
+    assert seconds_of(duration) == seconds
+
+
+@pytest.mark.parametrize("duration", ["", "1", "1y", "h", "-1s", -1, float("nan"), float("inf")])
+def test_what_is_no_duration(duration: float | str) -> None:
+    with pytest.raises(ConfigurationError, match="duration"):
+        seconds_of(duration)
