@@ -37,7 +37,8 @@ ALLOWED = {
     | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
     "aio": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
-    "testing": BOTTOM | {"protocol", "remoting", "client", "broker"},
+    "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
+    "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM

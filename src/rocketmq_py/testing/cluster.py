@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import attrs
 import trio
@@ -20,20 +18,16 @@ import trio.testing
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.names import dead_letter_topic
 from rocketmq_py.testing.clock import seconds_of
 from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, Process
 from rocketmq_py.testing.requests import Request, codes_of
 from rocketmq_py.testing.thread import KitThread
+from rocketmq_py.testing.watching import Watched
 
-DEFAULT_TIMEOUT = 10.0
-"""Seconds that a test waits for what it expects."""
 _SHOWN = 10
 
-_Result = TypeVar("_Result")
 
-
-class TestCluster:
+class TestCluster(Watched):
     """Name servers and brokers in a thread of their own: for tests of programs, however these run.
 
     Everything may be called from any thread. What looks returns at once, also where the test runs on trio or
@@ -112,6 +106,10 @@ class TestCluster:
         """The address of each broker, by its name."""
         return {broker.config.broker_name: broker.address for broker in self._brokers}
 
+    def name(self, name: str) -> str:
+        """Return ``name``: on a real cluster it is one that no other test uses (``--rocketmq-namesrv``)."""
+        return name
+
     def create_topic(self, topic: str, *, queues: int = 4) -> None:
         """Create a topic on each broker, or change how many queues it has there."""
 
@@ -133,10 +131,6 @@ class TestCluster:
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return what is stored in a topic, in the order in which each broker stored it."""
         return self._thread.call_sync(lambda: self._messages(topic))
-
-    def dead_letters(self, group: str) -> list[ReceivedMessage]:
-        """Return the dead letters of a group: what failed for the last time."""
-        return self.messages(dead_letter_topic(group))
 
     def offsets(self, group: str) -> dict[MessageQueue, int]:
         """Return what a group has committed: where it goes on in each queue."""
@@ -163,48 +157,6 @@ class TestCluster:
             for request in sorted(found, key=lambda request: request.time_ms)
             if (codes is None or request.code in codes) and (topic is None or request.topic == topic)
         ]
-
-    # Waiting
-
-    def wait_for(
-        self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
-    ) -> list[ReceivedMessage]:
-        """Wait until a topic has ``count`` messages or more, and return all that it has.
-
-        Args:
-            topic: of which topic; ``%DLQ%group`` for dead letters.
-            count: how many.
-            timeout: real seconds.
-
-        Raises:
-            AssertionError: it has fewer after ``timeout``; it says what is there.
-            RuntimeError: a loop runs in this thread, which this would hold up: await :meth:`arrived`.
-        """
-        self._wait(
-            lambda: self._has(topic, count),
-            lambda: f"{topic} has {len(self.messages(topic))} messages, not {count},",
-            "wait_for",
-            "arrived",
-            timeout,
-        )
-        return self.messages(topic)
-
-    async def arrived(
-        self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
-    ) -> list[ReceivedMessage]:
-        """As :meth:`wait_for`, to be awaited on trio or asyncio."""
-        return await _in_thread(partial(self.wait_for, topic, count, timeout=timeout))
-
-    def wait_until(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until ``condition()`` is true: it is asked whenever something was asked or stored.
-
-        Raises as :meth:`wait_for`.
-        """
-        self._wait(condition, lambda: "what was waited for has not come,", "wait_until", "held", timeout)
-
-    async def held(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """As :meth:`wait_until`, to be awaited on trio or asyncio; another thread calls ``condition``."""
-        await _in_thread(partial(self.wait_until, condition, timeout=timeout))
 
     # Time
 
@@ -275,31 +227,17 @@ class TestCluster:
     def _messages(self, topic: str) -> list[ReceivedMessage]:
         return [message for broker in self._brokers for message in broker.messages(topic)]
 
-    def _has(self, topic: str, count: int) -> bool:
+    def _count(self, topic: str) -> int:
         def look() -> int:
             return sum([broker.broker.store.counts().get(topic, 0) for broker in self._brokers])
 
-        return self._thread.call_sync(look) >= count
+        return self._thread.call_sync(look)
 
-    def _wait(
-        self,
-        condition: Callable[[], object],
-        lacking: Callable[[], str],
-        name: str,
-        awaited: str,
-        timeout: float,
-    ) -> None:
-        if _is_in_loop():
-            raise RuntimeError(
-                f"{name} would hold up the loop that runs in this thread: use await {awaited}(...)"
-            )
-        deadline = time.monotonic() + timeout
-        while True:
-            seen = self._changes.count
-            if condition():
-                return
-            if not self._changes.wait_past(seen, deadline - time.monotonic()):
-                raise AssertionError(f"{lacking()} after {timeout:g} s\n{self.describe()}")
+    def _seen(self) -> int:
+        return self._changes.count
+
+    def _changed(self, seen: int, seconds: float) -> bool:
+        return self._changes.wait_past(seen, seconds)
 
 
 class TestBroker(TestCluster):
@@ -339,22 +277,6 @@ def _named(config: BrokerConfig, count: int) -> list[BrokerConfig]:
         attrs.evolve(config, broker_name=f"{stem}-{chr(ord('a') + number) if number < 26 else number}")
         for number in range(count)
     ]
-
-
-def _is_in_loop() -> bool:
-    if trio.lowlevel.in_trio_run():
-        return True
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-async def _in_thread(function: Callable[[], _Result]) -> _Result:
-    if trio.lowlevel.in_trio_run():
-        return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
-    return await asyncio.to_thread(function)
 
 
 @contextmanager

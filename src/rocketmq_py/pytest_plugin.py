@@ -1,0 +1,126 @@
+"""The fixtures of :mod:`rocketmq_py.testing` for pytest: off until they are used.
+
+``rocketmq_broker`` and ``rocketmq_cluster`` are started once a session, in a thread of their own, and each
+test finds them empty. They serve plain tests, and those that run on trio or asyncio by any plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from rocketmq_py.testing import RealCluster, TestBroker, TestCluster
+
+MARKER = "rocketmq_embedded"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--rocketmq-namesrv``."""
+    parser.getgroup("rocketmq").addoption(
+        "--rocketmq-namesrv",
+        metavar="ADDRESSES",
+        help="name servers of a real cluster (host:port;host:port) for rocketmq_broker and rocketmq_cluster",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the marker of tests that no real cluster can run."""
+    config.addinivalue_line(
+        "markers", f"{MARKER}: needs an embedded broker: is skipped with --rocketmq-namesrv"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs an embedded broker where there is a real cluster."""
+    if item.config.getoption("--rocketmq-namesrv") and item.get_closest_marker(MARKER):
+        pytest.skip("needs an embedded broker, and --rocketmq-namesrv names a real cluster")
+
+
+@pytest.fixture(scope="session")
+def rocketmq_broker_settings() -> dict[str, Any]:
+    """What ``rocketmq_broker`` is started with: fields of BrokerConfig, and ``topics``.
+
+    A project that wants others defines a fixture of this name, for the session.
+    """
+    return {}
+
+
+@pytest.fixture(scope="session")
+def rocketmq_cluster_settings() -> dict[str, Any]:
+    """What ``rocketmq_cluster`` is started with: ``brokers`` and ``name_servers`` (2 each), and as above."""
+    return {"name_servers": 2}
+
+
+@pytest.fixture(scope="session")
+def _rocketmq_real(request: pytest.FixtureRequest) -> Iterator[RealCluster | None]:
+    address = request.config.getoption("--rocketmq-namesrv")
+    if not address:
+        yield None
+        return
+    from rocketmq_py.testing import RealCluster
+
+    cluster = RealCluster(address)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def _rocketmq_session_broker(
+    _rocketmq_real: RealCluster | None, rocketmq_broker_settings: dict[str, Any]
+) -> Iterator[TestBroker | RealCluster]:
+    if _rocketmq_real is not None:
+        yield _rocketmq_real
+        return
+    from rocketmq_py.testing import run_broker
+
+    with run_broker(**rocketmq_broker_settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def _rocketmq_session_cluster(
+    _rocketmq_real: RealCluster | None, rocketmq_cluster_settings: dict[str, Any]
+) -> Iterator[TestCluster | RealCluster]:
+    if _rocketmq_real is not None:
+        yield _rocketmq_real
+        return
+    from rocketmq_py.testing import run_cluster
+
+    with run_cluster(**rocketmq_cluster_settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def rocketmq_broker(_rocketmq_session_broker: TestBroker | RealCluster) -> TestBroker | RealCluster:
+    """A name server and a broker, empty: see :class:`rocketmq_py.testing.TestBroker`."""
+    _rocketmq_session_broker.reset()
+    return _rocketmq_session_broker
+
+
+@pytest.fixture
+def rocketmq_cluster(_rocketmq_session_cluster: TestCluster | RealCluster) -> TestCluster | RealCluster:
+    """Two name servers and two brokers, empty: see :class:`rocketmq_py.testing.TestCluster`."""
+    _rocketmq_session_cluster.reset()
+    return _rocketmq_session_cluster
+
+
+@pytest.fixture
+def rocketmq_broker_factory() -> Iterator[Callable[..., TestBroker]]:
+    """Starts brokers with settings of the test's own, as ``run_broker`` does, and ends them with the test."""
+    from rocketmq_py.testing import run_broker
+
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(run_broker(**settings))
+
+
+@pytest.fixture
+def rocketmq_cluster_factory() -> Iterator[Callable[..., TestCluster]]:
+    """Starts clusters, as ``run_cluster`` does, and ends them with the test."""
+    from rocketmq_py.testing import run_cluster
+
+    with ExitStack() as stack:
+        yield lambda *counts, **settings: stack.enter_context(run_cluster(*counts, **settings))

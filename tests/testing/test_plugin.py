@@ -1,0 +1,160 @@
+"""The plugin for pytest, in runs of their own: plain tests, and tests on trio and asyncio."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rocketmq_py.testing import run_broker
+
+pytestmark = pytest.mark.sockets
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_inprocess("-p", "rocketmq_py.pytest_plugin", "-p", "no:xdist", *arguments)
+
+
+TESTS = """
+import asyncio
+import pytest
+import trio
+from rocketmq_py import Message, Producer, aio, blocking
+
+seen = []
+
+@pytest.mark.parametrize("number", range(2))
+def test_plain(rocketmq_broker, number):
+    seen.append(rocketmq_broker)
+    topic = rocketmq_broker.name("T")
+    assert rocketmq_broker.messages(topic) == []
+    with blocking.Producer(rocketmq_broker.name_server_address, group=rocketmq_broker.name("p")) as producer:
+        producer.send(Message(topic, b"x"))
+    [message] = rocketmq_broker.wait_for(topic)
+    assert message.body == b"x"
+    assert rocketmq_broker.offsets(rocketmq_broker.name("g")) == {}
+    assert seen[0] is rocketmq_broker
+
+@pytest.mark.trio
+async def test_on_trio(rocketmq_broker):
+    topic = rocketmq_broker.name("T")
+    async with Producer(rocketmq_broker.name_server_address, group=rocketmq_broker.name("p")) as producer:
+        await producer.send(Message(topic, b"x"))
+    assert len(await rocketmq_broker.arrived(topic)) == 1
+
+def test_on_asyncio(rocketmq_broker):
+    async def main():
+        topic, group = rocketmq_broker.name("T"), rocketmq_broker.name("p")
+        async with aio.Producer(rocketmq_broker.name_server_address, group=group) as producer:
+            await producer.send(Message(topic, b"x"))
+        assert len(await rocketmq_broker.arrived(topic)) == 1
+
+    asyncio.run(main())
+
+@pytest.mark.rocketmq_embedded
+def test_that_no_real_cluster_runs(rocketmq_broker):
+    rocketmq_broker.advance("1h")
+    assert rocketmq_broker.requests() == []
+"""
+
+
+def test_tests_of_each_kind_find_an_empty_broker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TESTS)
+    run(pytester, "--strict-markers").assert_outcomes(passed=5)
+
+
+def test_the_same_tests_run_on_a_real_cluster(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TESTS)
+    with run_broker() as broker:
+        address = broker.name_server_address
+        run(pytester, f"--rocketmq-namesrv={address}").assert_outcomes(passed=4, skipped=1)
+        topics = {request.topic or "" for request in broker.requests("SEND_MESSAGE")}
+    assert len(topics) == 4
+    assert all(topic.startswith("T-") for topic in topics)
+
+
+def test_on_a_real_cluster_a_test_without_the_marker_is_told_of_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(rocketmq_broker): rocketmq_broker.advance(1)")
+    with run_broker() as broker:
+        result = run(pytester, f"--rocketmq-namesrv={broker.name_server_address}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*advance needs an embedded broker, and 127.0.0.1:* is a real cluster: *"])
+
+
+def test_a_wait_in_vain_on_a_real_cluster_says_what_is_there(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from rocketmq_py import Message, blocking
+
+        def test_it(rocketmq_broker):
+            topic = rocketmq_broker.name("T")
+            rocketmq_broker.create_topic(topic, queues=1)
+            with blocking.Producer(rocketmq_broker.name_server_address, group="p") as producer:
+                producer.send(Message(topic, b"x"))
+            rocketmq_broker.wait_for(topic, 2, timeout=0.01)
+        """
+    )
+    with run_broker() as broker:
+        result = run(pytester, f"--rocketmq-namesrv={broker.name_server_address}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*T-* has 1 messages, not 2, after 0.01 s", "*  T-*: 1 messages"])
+
+
+def test_a_cluster_and_factories_with_settings(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from rocketmq_py import Message, blocking
+
+        @pytest.fixture(scope="session")
+        def rocketmq_broker_settings():
+            return {"broker_name": "mine", "topics": {"T": 2}}
+
+        def test_settings(rocketmq_broker):
+            assert rocketmq_broker.broker_names == ("mine",)
+
+        def test_a_cluster(rocketmq_cluster):
+            assert len(rocketmq_cluster.broker_names) == 2
+            assert len(rocketmq_cluster.name_server_address.split(";")) == 2
+
+        def test_factories(rocketmq_broker_factory, rocketmq_cluster_factory):
+            one, two = rocketmq_broker_factory(broker_name="one"), rocketmq_broker_factory(broker_name="two")
+            assert one.broker_names + two.broker_names == ("one", "two")
+            assert len(rocketmq_cluster_factory(3).broker_names) == 3
+        """
+    )
+    run(pytester).assert_outcomes(passed=3)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("pytest_asyncio") is None, reason="pytest-asyncio is not installed"
+)
+def test_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from rocketmq_py import Message, aio
+
+        @pytest.mark.asyncio
+        async def test_it(rocketmq_broker):
+            async with aio.Producer(rocketmq_broker.name_server_address, group="p") as producer:
+                await producer.send(Message("T", b"x"))
+            assert len(await rocketmq_broker.arrived("T")) == 1
+        """
+    )
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_the_plugin_is_registered_and_loads_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert list(project["entry-points"]["pytest11"].values()) == ["rocketmq_py.pytest_plugin"]
+    program = "import sys, rocketmq_py.pytest_plugin; print('trio' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ran.stdout == "False\n"
