@@ -9,9 +9,21 @@ import sys
 
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue
+from rocketmq_py import AssignmentListener, Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue
 
 TOPIC = "LitePullTest"
+
+
+class Changes(AssignmentListener):
+    """Says which queues come and go: where a program would load and save what it knows of each."""
+
+    async def on_assigned(self, queues: list[MessageQueue]) -> None:
+        """Hear of queues before the first message of them comes."""
+        print(f"got {len(queues)} queues")
+
+    async def on_revoked(self, queues: list[MessageQueue]) -> None:
+        """Hear of queues that are lost, before their offsets are committed and others go on there."""
+        print(f"lost {len(queues)} queues")
 
 
 async def send(client: Client) -> str:
@@ -24,12 +36,8 @@ async def send(client: Client) -> str:
 
 async def poll_everything(client: Client) -> None:
     """Share the topic's queues with the group; what was polled is committed when the next poll begins."""
-
-    def on_assignment(got: list[MessageQueue], lost: list[MessageQueue]) -> None:
-        print(f"got {len(got)} queues, lost {len(lost)}")
-
     async with client.lite_pull_consumer(
-        "examples-lite-pull", consume_from=ConsumeFrom.FIRST, on_assignment=on_assignment
+        "examples-lite-pull", consume_from=ConsumeFrom.FIRST, assignment_listener=Changes()
     ) as consumer:
         consumer.subscribe(TOPIC)
         count = 0

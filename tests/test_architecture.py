@@ -32,7 +32,7 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
-    "crossing": BOTTOM | {"client", "producer"},
+    "crossing": BOTTOM | {"client", "producer", "consumer"},
     "blocking": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
     "aio": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},

@@ -22,7 +22,7 @@ NAMES = [
     "Client", "Producer", "BatchingProducer", "TransactionProducer",
     "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader",
 ]  # fmt: skip
-NOT_THERE = {"Client": (CLIENT_INSIDE - {"add_rpc_hook"}) | {"admin"}}
+NOT_THERE = {"Client": (CLIENT_INSIDE - {"add_rpc_hook"}) | {"admin"}, "LitePullConsumer": {"is_leaving"}}
 
 
 def public(kind: type[Any]) -> dict[str, Any]:

@@ -67,10 +67,14 @@ class Client(core.Client):
         return TransactionProducer(self, *configs, group=group, check=check, **options)
 
     def push_consumer(
-        self, group: str, *configs: PushConsumerConfig, **options: Unpack[PushConsumerOptions]
+        self,
+        group: str,
+        *configs: PushConsumerConfig,
+        assignment_listener: AssignmentListener | None = None,
+        **options: Unpack[PushConsumerOptions],
     ) -> PushConsumer:
         """Return a push consumer of this client, to be used inside ``async with``; see PushConsumer."""
-        return PushConsumer(self, *configs, group=group, **options)
+        return PushConsumer(self, *configs, group=group, assignment_listener=assignment_listener, **options)
 
     def pop_consumer(
         self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
@@ -82,11 +86,13 @@ class Client(core.Client):
         self,
         group: str,
         *configs: LitePullConsumerConfig,
-        on_assignment: AssignmentListener | None = None,
+        assignment_listener: AssignmentListener | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> LitePullConsumer:
         """Return one of this client, to be used inside ``async with``; see LitePullConsumer."""
-        return LitePullConsumer(self, *configs, group=group, on_assignment=on_assignment, **options)
+        return LitePullConsumer(
+            self, *configs, group=group, assignment_listener=assignment_listener, **options
+        )
 
     def reader(self) -> Reader:
         """Return a reader of this client, to be used inside ``async with``; see Reader."""

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, MessageQueue, PoppedMessage, ReceivedMessage, Start
+from rocketmq_py import (
+    AssignmentListener,
+    ConsumeFrom,
+    Message,
+    MessageQueue,
+    PoppedMessage,
+    ReceivedMessage,
+    Start,
+)
 from rocketmq_py.aio import Client, LitePullConsumer, PopConsumer, Producer, PushConsumer, Reader
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from tests.aio.conftest import run
@@ -120,13 +128,19 @@ def test_wrong_handlers_and_uses(address: str) -> None:
 def test_polls(address: str) -> None:
     async def main() -> None:
         await send(address)
-        assigned: list[tuple[int, int]] = []
+        changes: list[tuple[int, int]] = []
 
-        def on_assignment(got: Sequence[MessageQueue], lost: Sequence[MessageQueue]) -> None:
-            assigned.append((threading.get_ident(), len(got)))
+        class Listener(AssignmentListener):
+            def on_assigned(self, queues: list[MessageQueue]) -> None:
+                changes.append((threading.get_ident(), len(queues)))
+
+            async def on_revoked(self, queues: list[MessageQueue]) -> None:
+                await asyncio.sleep(0)
+                await consumer.commit()
+                changes.append((threading.get_ident(), -len(queues)))
 
         async with LitePullConsumer(
-            address, group="g", consume_from=ConsumeFrom.FIRST, on_assignment=on_assignment
+            address, group="g", consume_from=ConsumeFrom.FIRST, assignment_listener=Listener()
         ) as consumer:
             consumer.subscribe("T")
             seen = [message.body for message in await consumer.poll(max_messages=7, timeout=60)]
@@ -135,8 +149,10 @@ def test_polls(address: str) -> None:
                 if len(seen) == len(NUMBERS):
                     break
             await consumer.commit()
-            assert assigned == [(threading.get_ident(), len(consumer.assignment))]
+            count = len(consumer.assignment)
+            assert changes == [(threading.get_ident(), count)]
             assert not await consumer.poll(timeout=0)
+        assert changes == [(threading.get_ident(), count), (threading.get_ident(), -count)]
         assert sorted(seen) == sorted(NUMBERS)
 
     run(main())

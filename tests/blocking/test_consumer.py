@@ -8,7 +8,15 @@ import threading
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, PoppedMessage, ReceivedMessage, TransactionState
+from rocketmq_py import (
+    AssignmentListener,
+    ConsumeFrom,
+    Message,
+    MessageQueue,
+    PoppedMessage,
+    ReceivedMessage,
+    TransactionState,
+)
 from rocketmq_py.blocking import Client
 from rocketmq_py.errors import ConfigurationError
 from tests.blocking.conftest import count
@@ -99,6 +107,39 @@ def test_polls(sent: Client) -> None:
                 break
         consumer.commit()
     assert sorted(seen) == sorted(NUMBERS)
+
+
+def test_a_listener_has_a_thread_of_its_own(sent: Client) -> None:
+    threads: list[int] = []
+
+    class Listener(AssignmentListener):
+        def on_assigned(self, queues: list[MessageQueue]) -> None:
+            threads.append(threading.get_ident())
+            for queue in queues:
+                consumer.seek_to_end(queue)
+
+        def on_revoked(self, queues: list[MessageQueue]) -> None:
+            consumer.commit()
+            threads.append(threading.get_ident())
+
+    class Async(AssignmentListener):
+        async def on_revoked(self, queues: list[MessageQueue]) -> None:
+            pass
+
+    with sent.lite_pull_consumer(
+        "g", consume_from=FIRST, auto_commit=False, assignment_listener=Listener()
+    ) as consumer:
+        consumer.subscribe("T")
+        assert consumer.poll(timeout=0.2) == []
+        queues = consumer.assignment
+    with sent.lite_pull_consumer("h", assignment_listener=Listener()) as consumer:
+        consumer.assign(queues[:1])
+    assert len(threads) == 4
+    assert threading.get_ident() not in threads
+    with sent.lite_pull_consumer("g") as consumer:
+        assert {consumer.committed(queue) for queue in queues} == set(consumer.end_offsets(queues).values())
+    with pytest.raises(ConfigurationError, match="plain methods"):
+        sent.push_consumer("g", assignment_listener=Async())
 
 
 def test_what_came_for_an_interrupted_poll_is_the_next_ones(sent: Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -31,6 +31,7 @@ from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.crossing.declaring import plain
 from rocketmq_py.crossing.door import Behind
 from rocketmq_py.crossing.kept import Kept
+from rocketmq_py.crossing.listener import CrossingListener
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class _Consumer(Door[Behind]):
         behind: Any = self._behind
         remove: Callable[[], None] = self._call_sync(behind.add_hook, self._hook_on_loop(hook))
         return remove
+
+    def _crossing(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+        """Return what has a listener called on the loop that this is opened on."""
+        if listener is None:
+            return None
+        return CrossingListener(listener, lambda function, queues: self._at_home(function)(queues))
 
     @property
     def statistics(self) -> ConsumerStatistics:
@@ -77,6 +84,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
             as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
+        assignment_listener: hears which queues this consumer gets and loses, on the loop, and awaited.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
 
@@ -89,11 +97,16 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         client: str | Client | None = None,
         *configs: PushConsumerConfig | ClientConfig,
         group: str | None = None,
+        assignment_listener: AssignmentListener | None = None,
         rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, within = shared_client(client)
-        super().__init__(consumer.PushConsumer(shared, *configs, group=group, rng=rng, **options), within)
+        listener = self._crossing(assignment_listener)
+        behind = consumer.PushConsumer(
+            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
+        )
+        super().__init__(behind, within)
 
     @property
     def config(self) -> PushConsumerConfig:
@@ -145,7 +158,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
                 ...
 
     Options, errors and promises are those of the trio LitePullConsumer. What came for a poll that was
-    cancelled is what the next one returns. ``on_assignment`` is called on the loop.
+    cancelled is what the next one returns.
 
     Args:
         client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
@@ -153,7 +166,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
             fields as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
-        on_assignment: called with the queues that it has got, and with those that it has lost.
+        assignment_listener: hears which queues this consumer gets and loses, on the loop, and awaited.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
 
@@ -166,22 +179,17 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         client: str | Client | None = None,
         *configs: LitePullConsumerConfig | ClientConfig,
         group: str | None = None,
-        on_assignment: AssignmentListener | None = None,
+        assignment_listener: AssignmentListener | None = None,
         rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, within = shared_client(client)
-        listener = None if on_assignment is None else partial(self._tell, on_assignment)
+        listener = self._crossing(assignment_listener)
         behind = consumer.LitePullConsumer(
-            shared, *configs, group=group, on_assignment=listener, rng=rng, **options
+            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
         super().__init__(behind, within)
         self._kept: Kept[ReceivedMessage] = Kept()
-
-    def _tell(
-        self, listener: AssignmentListener, got: Sequence[MessageQueue], lost: Sequence[MessageQueue]
-    ) -> None:
-        self._bridge.deliver(self._context.copy().run, listener, got, lost)
 
     @property
     def config(self) -> LitePullConsumerConfig:
@@ -235,6 +243,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     def _is_undone(self) -> bool:
         return bool(self._kept)
+
+    def _check_open(self) -> None:
+        if not self._behind.is_leaving:  # its listener may commit until the end
+            super()._check_open()
 
     @property
     def assignment(self) -> list[MessageQueue]:

@@ -78,10 +78,14 @@ class Client(Door[shared_client.Client]):
         return TransactionProducer(self, *configs, group=group, check=check, **options)
 
     def push_consumer(
-        self, group: str, *configs: PushConsumerConfig, **options: Unpack[PushConsumerOptions]
+        self,
+        group: str,
+        *configs: PushConsumerConfig,
+        assignment_listener: AssignmentListener | None = None,
+        **options: Unpack[PushConsumerOptions],
     ) -> PushConsumer:
         """Open a push consumer of this client; see PushConsumer."""
-        return PushConsumer(self, *configs, group=group, **options)
+        return PushConsumer(self, *configs, group=group, assignment_listener=assignment_listener, **options)
 
     def pop_consumer(
         self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
@@ -93,11 +97,13 @@ class Client(Door[shared_client.Client]):
         self,
         group: str,
         *configs: LitePullConsumerConfig,
-        on_assignment: AssignmentListener | None = None,
+        assignment_listener: AssignmentListener | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> LitePullConsumer:
         """Open a lite pull consumer of this client; see LitePullConsumer."""
-        return LitePullConsumer(self, *configs, group=group, on_assignment=on_assignment, **options)
+        return LitePullConsumer(
+            self, *configs, group=group, assignment_listener=assignment_listener, **options
+        )
 
     def reader(self) -> Reader:
         """Open a reader of this client; see Reader."""

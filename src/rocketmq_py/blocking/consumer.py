@@ -18,7 +18,7 @@ from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.door import Door, shared_client
 from rocketmq_py.blocking.handlers import HandlerThreads
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.user_calls import is_async
+from rocketmq_py.client.user_calls import call_in_thread, is_async
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,
@@ -38,6 +38,7 @@ from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.declaring import plain
 from rocketmq_py.crossing.door import Behind
 from rocketmq_py.crossing.kept import Kept
+from rocketmq_py.crossing.listener import CrossingListener
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
@@ -65,6 +66,14 @@ class _Consumer(Door[Behind]):
         remove: Callable[[], None] = self._call_sync(behind.add_hook, hook)
         return remove
 
+    def _crossing(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+        """Return what has a listener, whose methods are plain here, called in a thread of its own."""
+        if listener is None:
+            return None
+        if is_async(listener.on_assigned) or is_async(listener.on_revoked):
+            raise ConfigurationError("assignment_listener has plain methods here, no async ones")
+        return CrossingListener(listener, partial(call_in_thread, abandon_on_cancel=True))
+
     @property
     def statistics(self) -> ConsumerStatistics:
         """What it has done until now, and how far it is."""
@@ -90,6 +99,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their
             fields as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
+        assignment_listener: hears which queues this consumer gets and loses, in a thread of its own.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
 
@@ -102,11 +112,16 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         client: str | Client | None = None,
         *configs: PushConsumerConfig | ClientConfig,
         group: str | None = None,
+        assignment_listener: AssignmentListener | None = None,
         rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
         shared, within = shared_client(client)
-        super().__init__(consumer.PushConsumer(shared, *configs, group=group, rng=rng, **options), within)
+        listener = self._crossing(assignment_listener)
+        behind = consumer.PushConsumer(
+            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
+        )
+        super().__init__(behind, within)
 
     @property
     def config(self) -> PushConsumerConfig:
@@ -199,7 +214,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
                 ...
 
     Options, errors and promises are those of the trio LitePullConsumer. What came for a poll that was
-    interrupted is what the next one returns. ``on_assignment`` is called in the trio thread. One thread polls
+    interrupted is what the next one returns. One thread polls
     at a time.
 
     Args:
@@ -208,7 +223,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
             fields as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
-        on_assignment: called with the queues that it has got, and with those that it has lost.
+        assignment_listener: hears which queues this consumer gets and loses, in a thread of its own.
         rng: the source of randomness, for tests that replay a run.
         **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
 
@@ -221,13 +236,14 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         client: str | Client | None = None,
         *configs: LitePullConsumerConfig | ClientConfig,
         group: str | None = None,
-        on_assignment: AssignmentListener | None = None,
+        assignment_listener: AssignmentListener | None = None,
         rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
         shared, within = shared_client(client)
+        listener = self._crossing(assignment_listener)
         behind = consumer.LitePullConsumer(
-            shared, *configs, group=group, on_assignment=on_assignment, rng=rng, **options
+            shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
         self._kept: Kept[ReceivedMessage] = Kept()
         super().__init__(behind, within)
@@ -284,6 +300,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     def _is_undone(self) -> bool:
         return bool(self._kept)
+
+    def _check_open(self) -> None:
+        if not self._behind.is_leaving:  # its listener may commit until the end
+            super()._check_open()
 
     @property
     def assignment(self) -> list[MessageQueue]:

@@ -9,11 +9,11 @@ from rocketmq_py.consumer.allocation.strategies import (
     allocate_averagely_by_circle,
 )
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
 from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
 from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.consumer.group.statistics import ConsumerStatistics, Flow, QueueStatistics, TopicStatistics
-from rocketmq_py.consumer.lite_pull.assignment import AssignmentListener
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions

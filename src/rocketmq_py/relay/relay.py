@@ -14,7 +14,7 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
-from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
+from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
@@ -129,7 +129,7 @@ class Relay(Member):
             group=self.config.group,
             auto_commit=False,
             consume_from=ConsumeFrom.FIRST,
-            on_assignment=lambda gained, lost: self._changes.append((gained, lost)),
+            assignment_listener=_NotedChanges(self._changes),
         )
         self._consumer.subscribe(self.config.topic)
         await self._producer.start(self.nursery)
@@ -295,6 +295,19 @@ async def cancel(client: Client, topic: str, message_id: str) -> None:
         # Whoever cancels does not know in which queue the message is.
         for queue in route.write_queues:
             await producer.send(cancel_in(topic, message_id), queue=queue)
+
+
+class _NotedChanges(AssignmentListener):
+    """Notes which queues were gained and lost, in that order, for who reads them."""
+
+    def __init__(self, changes: list[tuple[list[MessageQueue], list[MessageQueue]]]) -> None:
+        self._changes = changes
+
+    def on_assigned(self, queues: list[MessageQueue]) -> None:
+        self._changes.append((queues, []))
+
+    def on_revoked(self, queues: list[MessageQueue]) -> None:
+        self._changes.append(([], queues))
 
 
 def _entry(message: ReceivedMessage) -> Entry | None:

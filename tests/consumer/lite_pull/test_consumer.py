@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client
+from rocketmq_py import AssignmentListener, Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import ClosedError, ConfigurationError, NoQueueError, NotAssignedError
@@ -41,6 +41,24 @@ async def poll_all(consumer: LitePullConsumer, count: int) -> list[int]:
         while len(polled) < count:
             polled += numbers(await consumer.poll(max_messages=count - len(polled)))
     return polled
+
+
+class Listener(AssignmentListener):
+    """Notes what it hears."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, list[MessageQueue]]] = []
+        self.changed = trio.lowlevel.ParkingLot()
+
+    def on_assigned(self, queues: list[MessageQueue]) -> Awaitable[None] | None:
+        self.changes.append(("+", queues))
+        self.changed.unpark_all()
+        return None
+
+    def on_revoked(self, queues: list[MessageQueue]) -> Awaitable[None] | None:
+        self.changes.append(("-", queues))
+        self.changed.unpark_all()
+        return None
 
 
 async def committed(client: Client, group: str = "g", queue: MessageQueue = QUEUE) -> int | None:
@@ -209,40 +227,101 @@ async def test_tags(client: Client, fill: Fill) -> None:
 async def test_subscribing_and_unsubscribing_while_it_is_open(client: Client, fill: Fill) -> None:
     await fill("T", 5)
     await fill("U", 5, first=5)
-    changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
-    changed = trio.lowlevel.ParkingLot()
-
-    def on_assignment(got: list[MessageQueue], lost: list[MessageQueue]) -> None:
-        changes.append((got, lost))
-        changed.unpark_all()
-
-    async with consumer_of(client, on_assignment=on_assignment) as consumer:
+    listener = Listener()
+    async with consumer_of(client, assignment_listener=listener) as consumer:
         consumer.subscribe("T")
         assert await poll_all(consumer, 5) == list(range(5))
         consumer.subscribe("U")
         assert await poll_all(consumer, 5) == list(range(5, 10))
         assert [queue.topic for queue in consumer.assignment] == ["T", "U"]
         consumer.unsubscribe("T")
-        while len(changes) < 3:
-            await changed.park()
+        while len(listener.changes) < 3:
+            await listener.changed.park()
+        await trio.testing.wait_all_tasks_blocked()
         assert [queue.topic for queue in consumer.assignment] == ["U"]
     u = MessageQueue("U", "broker-a", 0)
-    assert changes == [([QUEUE], []), ([u], []), ([], [QUEUE])]
+    assert listener.changes == [("+", [QUEUE]), ("+", [u]), ("-", [QUEUE]), ("-", [u])]
     assert await committed(client) == 5
 
 
 async def test_a_listener_that_fails_is_logged(
     client: Client, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: object, __: object) -> None:
-        raise ValueError("not today")
+    class Failing(AssignmentListener):
+        def on_assigned(self, queues: list[MessageQueue]) -> None:
+            raise ValueError("not today")
+
+        async def on_revoked(self, queues: list[MessageQueue]) -> None:
+            raise ValueError("not now")
 
     await fill("T", 5)
-    async with consumer_of(client, on_assignment=fail) as consumer:
+    async with consumer_of(client, assignment_listener=Failing()) as consumer:
         consumer.subscribe("T")
         assert await poll_all(consumer, 5) == list(range(5))
-    (record,) = caplog.records
-    assert record.getMessage() == "group g: on_assignment failed"
+    assert [record.getMessage() for record in caplog.records] == [
+        "group g: on_assigned failed", "group g: on_revoked failed",
+    ]  # fmt: skip
+    assert await committed(client) == 5
+
+
+async def test_a_listener_that_hangs_at_the_end_leaves_time_for_the_commits(
+    client: Client, fill: Fill, caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
+) -> None:
+    class Hanging(AssignmentListener):
+        async def on_revoked(self, queues: list[MessageQueue]) -> None:
+            await trio.sleep_forever()
+
+    await fill("T", 5)
+    async with consumer_of(client, assignment_listener=Hanging()) as consumer:
+        consumer.subscribe("T")
+        assert await poll_all(consumer, 5) == list(range(5))
+    assert [record.getMessage() for record in caplog.records] == [
+        "group g: on_revoked was cancelled: it took too long"
+    ]
+    assert await committed(client) == 5
+
+
+async def test_a_listener_that_is_cancelled_by_the_end_is_called_again(client: Client, fill: Fill) -> None:
+    class Slow(Listener):
+        async def on_revoked(self, queues: list[MessageQueue]) -> None:
+            super().on_revoked(queues)
+            if len(self.changes) == 2:
+                await trio.sleep_forever()
+
+    await fill("T", 5)
+    listener = Slow()
+    async with consumer_of(client, assignment_listener=listener) as consumer:
+        consumer.subscribe("T")
+        assert await poll_all(consumer, 5) == list(range(5))
+        consumer.unsubscribe("T")
+        while len(listener.changes) < 2:
+            await listener.changed.park()
+    assert listener.changes == [("+", [QUEUE]), ("-", [QUEUE]), ("-", [QUEUE])]
+    assert await committed(client) == 5
+
+
+async def test_nothing_is_handed_out_while_a_listener_is_told(client: Client, fill: Fill) -> None:
+    class Revoking(Listener):
+        async def on_revoked(self, queues: list[MessageQueue]) -> None:
+            super().on_revoked(queues)
+            if queues == [OTHER]:
+                return
+            assert consumer.assignment == [QUEUE]
+            assert await consumer.poll(timeout=0) == []
+            with pytest.raises(ConfigurationError, match="queues are being assigned"):
+                await consumer.assign([QUEUE])
+            await consumer.commit()
+            assert await committed(client) == 3
+
+    await fill("T", 10, queues=2)
+    listener = Revoking()
+    async with consumer_of(client, assignment_listener=listener, auto_commit=False) as consumer:
+        await consumer.assign([QUEUE])
+        assert len(await consumer.poll(max_messages=3)) == 3
+        await consumer.assign([OTHER])
+        assert consumer.assignment == [OTHER]
+        assert await committed(client) == 3
+    assert listener.changes == [("+", [QUEUE]), ("-", [QUEUE]), ("+", [OTHER]), ("-", [OTHER])]
 
 
 # Assigned queues

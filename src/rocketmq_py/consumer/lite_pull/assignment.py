@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Mapping
 
 import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.lag import ask_lag
 from rocketmq_py.consumer.group.offset_store import starting_offset
@@ -23,11 +22,6 @@ from rocketmq_py.errors import NotAssignedError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
-logger = logging.getLogger("rocketmq_py.consumer")
-
-AssignmentListener: TypeAlias = Callable[[list[MessageQueue], list[MessageQueue]], object]
-"""Called with the queues that a consumer has got, and with those that it has lost."""
-
 NO_SPACE = -1
 """The bound for one queue's messages that not even an empty queue keeps to."""
 
@@ -40,7 +34,7 @@ class Assignment:
         config: its settings.
         subscriptions: what is wanted of each topic; may change.
         timestamp_ms: the time of ConsumeFrom.TIMESTAMP.
-        on_assignment: told when queues are got or lost; None for nobody.
+        listener: told of queues that are acquired and revoked; None for nobody.
         statistics: counts what is pulled and polled.
 
     Attributes:
@@ -58,14 +52,13 @@ class Assignment:
         subscriptions: Mapping[str, SubscriptionData],
         *,
         timestamp_ms: int,
-        on_assignment: AssignmentListener | None,
+        listener: AssignmentListener | None,
         statistics: Statistics,
     ) -> None:
         self._client = client
         self._config = config
         self._pulling = config.pulling()
         self._timestamp_ms = timestamp_ms
-        self._on_assignment = on_assignment
         self._offsets = PolledOffsets(client, config.group, auto_commit=config.auto_commit)
         self.buffer = PollBuffer()
         self._queues = AssignedQueues(
@@ -77,6 +70,7 @@ class Assignment:
             limits=self._limits,
             statistics=statistics,
             on_dropped=self.buffer.count,
+            listener=listener,
         )
         self._is_crowded = False
         self.topics = self._queues.topics
@@ -95,17 +89,13 @@ class Assignment:
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Have these queues of the topic and no other; of those that are lost, the offsets are committed."""
-        before = set(self._queues.of_topic(topic))
         await self._queues.assign(topic, queues)
-        after = set(self._queues.of_topic(topic))
-        if before == after:
-            return
         self._look_for_space()
-        if self._on_assignment is not None:
-            try:
-                self._on_assignment(sorted(after - before), sorted(before - after))
-            except Exception:
-                logger.exception("group %s: on_assignment failed", self._config.group)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the listener is told of the queues that there are at the end."""
+        return self._queues.is_leaving
 
     def check_assigned(self, queue: MessageQueue) -> None:
         """Raise NotAssignedError unless the queue is there."""

@@ -14,9 +14,10 @@ import trio
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
-from rocketmq_py.consumer.lite_pull.assignment import Assignment, AssignmentListener
+from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
 from rocketmq_py.consumer.read.range import first_at
@@ -55,9 +56,7 @@ class LitePullConsumer(GroupConsumer):
         *configs: a LitePullConsumerConfig, and a ClientConfig unless a client is shared; instead of their
             fields as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
-        on_assignment: called with the list of the queues that this consumer has got and that of those that
-            it has lost, whenever that changes. It must not block; what it raises is logged. Java:
-            ``MessageQueueListener``.
+        assignment_listener: hears which queues this consumer gets and loses; see AssignmentListener.
         rng: the source of randomness, for tests that replay a run.
         now_ms: the clock that subscriptions are dated with, epoch milliseconds.
         **options: the fields of LitePullConsumerConfig, and those of ClientConfig unless a client is shared.
@@ -73,7 +72,7 @@ class LitePullConsumer(GroupConsumer):
         client: str | Client | None = None,
         *configs: LitePullConsumerConfig | ClientConfig,
         group: str | None = None,
-        on_assignment: AssignmentListener | None = None,
+        assignment_listener: AssignmentListener | None = None,
         rng: random.Random | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[LitePullConsumerOptions],
@@ -95,13 +94,14 @@ class LitePullConsumer(GroupConsumer):
             self.config,
             self._subscriptions,
             timestamp_ms=timestamp_ms,
-            on_assignment=on_assignment,
+            listener=assignment_listener,
             statistics=self._statistics,
         )
         self._session = LitePullSession(
             self.client, self.config, self._subscriptions, self._queues, self._statistics
         )
         self._assigns = False
+        self._is_assigning = False
         self._ends_with_error = False
         self._is_polled = False
         self._until_yield = YIELD_EVERY
@@ -136,8 +136,8 @@ class LitePullConsumer(GroupConsumer):
             sql: the same.
 
         Raises:
-            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, both are given, or topics are
-                subscribed.
+            ConfigurationError: ``tags`` names no tag, ``sql`` is empty, both are given, topics are
+                subscribed, or another call of this is under way, as while an AssignmentListener is told.
             SqlFilterRefusedError: a broker does not accept the SQL filter. The assignment is as it was.
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
             NameServerError, BrokerError: the route could not be asked for, or nobody could tell whether the
@@ -160,6 +160,8 @@ class LitePullConsumer(GroupConsumer):
                 raise NoQueueError(f"there is no queue {queue_name(min(missing))} that may be read")
         for subscription in subscriptions:
             await check_sql_filter(self.client, self.config.group, subscription)
+        if self._is_assigning:
+            raise ConfigurationError("queues are being assigned: assign others when that has ended")
         self._queues.settle()
         self._assigns = True
         before = dict(self._subscriptions)
@@ -167,8 +169,12 @@ class LitePullConsumer(GroupConsumer):
         for subscription in subscriptions:
             if not _want_the_same(before.get(subscription.topic), subscription):
                 self._queues.refilter(subscription.topic)
-        for topic in {*self._queues.topics(), *wanted}:
-            await self._queues.assign(topic, wanted.get(topic, ()))
+        self._is_assigning = True
+        try:
+            for topic in {*self._queues.topics(), *wanted}:
+                await self._queues.assign(topic, wanted.get(topic, ()))
+        finally:
+            self._is_assigning = False
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -343,13 +349,15 @@ class LitePullConsumer(GroupConsumer):
 
         Raises:
             NotAssignedError: one of the queues is not assigned to this consumer.
-            ConfigurationError: an offset is below 0. ClosedError: the consumer is not open.
+            ConfigurationError: an offset is below 0.
+            ClosedError: the consumer is not open, nor tells its AssignmentListener that it closes.
             BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: an offset could
                 not be committed; others may have been.
 
         When cancelled, each offset is committed or not; the next commit writes those that may be missing.
         """
-        self._check_open()
+        if not self.is_leaving:
+            self._check_open()
         for queue, offset in (offsets or {}).items():
             self._queues.check_assigned(queue)
             if offset < 0:
@@ -364,6 +372,11 @@ class LitePullConsumer(GroupConsumer):
         """
         await self.queues(queue.topic)
         return await self.client.brokers.committed_offset(self.config.group, queue, zero_if_new=False)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it closes and tells its AssignmentListener, which may commit still."""
+        return self._queues.is_leaving
 
     def _consumed(self) -> Assignment:
         return self._queues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 import trio
@@ -18,6 +18,7 @@ from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_loop import PopLoop
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
+from rocketmq_py.consumer.pull.loop_table import LoopTable, start
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
@@ -38,6 +39,8 @@ class PoppedQueues:
 
     Attributes:
         outcomes: tells brokers what became of popped messages.
+        topics: gives the topics that are popped now.
+        pause: stops popping some queues or all, or goes on, as LoopTable has it.
     """
 
     def __init__(
@@ -53,13 +56,12 @@ class PoppedQueues:
         self._statistics = statistics
         self._requests = PopRequests(client, config.group)
         self.outcomes = PopOutcomes(self._requests, config.group, max_reconsume_times=config.reconsume_limit)
-        self._loops: dict[str, dict[MessageQueue, PopLoop]] = {}
+        self._loops: LoopTable[PopLoop] = LoopTable()
         self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
-        self._paused = False
         self._nursery: trio.Nursery
         self._deliver: Callable[[PoppedQueue], None]
-        self.topics = self._loops.keys
-        """Gives the topics that are popped now."""
+        self.topics = self._loops.topics
+        self.pause = self._loops.pause
 
     def open(
         self, nursery: trio.Nursery, handlers: trio.Nursery, deliver: Callable[[PoppedQueue], None]
@@ -73,8 +75,7 @@ class PoppedQueues:
         self.outcomes.open(handlers)
 
     def __iter__(self) -> Iterator[PopLoop]:
-        for loops in list(self._loops.values()):
-            yield from list(loops.values())
+        return iter(self._loops)
 
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return what is here of each; how far the group is, only brokers know."""
@@ -93,7 +94,7 @@ class PoppedQueues:
                 pulled_ms=epoch_ms(loop.asked_at, now_ms),
                 handled_ms=None,
             )
-            for loop in sorted(self, key=lambda loop: loop.queue)
+            for loop in self._loops.in_order()
         }
 
     def infos(self) -> dict[MessageQueue, PopQueueInfo]:
@@ -118,41 +119,30 @@ class PoppedQueues:
             or (loop.queue.queue_id == ALL_QUEUES and queue.broker_name == loop.queue.broker_name)
         ]
 
-    def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
-        """Stop popping these queues, or all (None), for the time being, or go on."""
-        if queues is None:
-            self._paused = paused
-        for loop in self:
-            if queues is None or loop.queue in queues:
-                loop.pause(paused)
-
     def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
         """Pop from these queues of the topic and from no other."""
-        loops = self._loops.setdefault(topic, {})
         wanted = set(queues) if topic in self._subscriptions else set()
-        revoked = [loops.pop(queue) for queue in list(loops) if queue not in wanted]
+        revoked = [loop for loop in self._loops.of_topic(topic) if loop.queue not in wanted]
         for loop in revoked:
             loop.drop()
-        acquired = sorted(wanted.difference(loops))
-        for queue in acquired:
-            loops[queue] = self._start_loop(queue)
-        if not loops:
-            del self._loops[topic]
+        self._loops.remove(revoked)
+        acquired = self._loops.add(topic, wanted, self._make_loop)
+        start(acquired, self._nursery)
         if revoked or acquired:
             logger.info(
                 "group %s: topic %s is popped from %d queues, of which %d are new; %d revoked",
-                self._config.group, topic, len(loops), len(acquired), len(revoked),
+                self._config.group, topic, len(wanted), len(acquired), len(revoked),
             )  # fmt: skip
 
     async def leave(self) -> None:
         """Acknowledge what was handled; all else comes again when its time is up."""
         await self.outcomes.flush()
 
-    def _start_loop(self, queue: MessageQueue) -> PopLoop:
+    def _make_loop(self, queue: MessageQueue) -> PopLoop:
         config = self._config
         subscribed = self._subscriptions[queue.topic]
         first = config.consume_from is ConsumeFrom.FIRST
-        loop = PopLoop(
+        return PopLoop(
             PoppedQueue(queue, self._statistics.of(queue.topic), self.outcomes.done),
             self._requests,
             lambda: PopSpec(
@@ -169,6 +159,3 @@ class PoppedQueues:
             invalidate_route=partial(self._client.routes.invalidate, queue.topic),
             failure_log=self._failure_logs[queue.broker_name],
         )
-        loop.pause(self._paused)
-        self._nursery.start_soon(loop.run)
-        return loop

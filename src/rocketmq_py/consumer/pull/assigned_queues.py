@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -13,11 +13,13 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, tell
 from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.offset_store import OffsetStore
 from rocketmq_py.consumer.group.queue_locks import Lock, QueueLocks
 from rocketmq_py.consumer.group.statistics import QueueStatistics
+from rocketmq_py.consumer.pull.loop_table import LoopTable, start
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
@@ -43,6 +45,14 @@ class AssignedQueues:
             takes what the settings say.
         statistics: what counts the messages of each topic; None for one of its own.
         on_dropped: told of ProcessQueues that count no more.
+        listener: told of queues that are acquired and revoked; None for nobody.
+
+    Attributes:
+        is_leaving: whether the listener is told of the queues that there are at the end.
+        topics: gives the topics of which there are queues now.
+        pause: stops pulling some queues or all, or goes on, as LoopTable has it.
+        find: returns the loop of a queue; None if it is not this member's.
+        keep_locks: keeps the locks of queues that are consumed in order, until cancelled.
     """
 
     def __init__(
@@ -56,6 +66,7 @@ class AssignedQueues:
         limits: Callable[[int], FlowLimits] | None = None,
         statistics: Statistics | None = None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
+        listener: AssignmentListener | None = None,
     ) -> None:
         self._client = client
         self._config = config
@@ -64,22 +75,23 @@ class AssignedQueues:
         self._statistics = statistics or Statistics()
         self._begin_at = begin_at
         self._on_dropped = on_dropped
+        self._listener = listener
         self._limits = limits or config.flow_limits
         self._nursery: trio.Nursery
         self._deliver: Callable[[ProcessQueue], None]
-        self._loops: dict[str, dict[MessageQueue, PullLoop]] = {}
+        self._loops: LoopTable[PullLoop] = LoopTable()
         self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
-        self._paused = False
         # How much of each queue was done with at the last look, and when that had become more.
         self._progress: WeakKeyDictionary[PullLoop, tuple[int, float]] = WeakKeyDictionary()
         self._locks = QueueLocks(client, config.group)
-        self.keep_locks = self._locks.run
-        """Keeps the locks of queues that are consumed in order, until cancelled."""
         # Those of queues that are another member's already, while their last call is under way here.
         self._releasing: dict[MessageQueue, PullLoop] = {}
         self._released = trio.lowlevel.ParkingLot()
-        self.topics = self._loops.keys
-        """Gives the topics of which there are queues now."""
+        self.is_leaving = False
+        self.topics = self._loops.topics
+        self.pause = self._loops.pause
+        self.find = self._loops.find
+        self.keep_locks = self._locks.run
 
     def open(self, nursery: trio.Nursery, deliver: Callable[[ProcessQueue], None]) -> None:
         """Have loops run in ``nursery``; ``deliver`` sees to what they put into their ProcessQueues."""
@@ -87,20 +99,11 @@ class AssignedQueues:
         self._deliver = deliver
 
     def __iter__(self) -> Iterator[PullLoop]:
-        for loops in list(self._loops.values()):
-            yield from list(loops.values())
-
-    def pause(self, paused: bool, queues: Set[MessageQueue] | None = None) -> None:
-        """Stop pulling these queues, or all (None), for the time being, or go on."""
-        if queues is None:
-            self._paused = paused
-        for loop in self:
-            if queues is None or loop.queue in queues:
-                loop.pause(paused)
+        return iter(self._loops)
 
     def pull_anew(self, topic: str) -> None:
         """Have a topic's queues pulled anew: the pulls under way ask for what is wanted no more."""
-        for loop in list(self._loops.get(topic, {}).values()):
+        for loop in self._loops.of_topic(topic):
             loop.pull_anew()
 
     def note_offsets(self) -> None:
@@ -114,11 +117,7 @@ class AssignedQueues:
 
     def of_topic(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that this member has."""
-        return list(self._loops.get(topic, ()))
-
-    def find(self, queue: MessageQueue) -> PullLoop | None:
-        """Return the loop of a queue; None if it is not this member's."""
-        return self._loops.get(queue.topic, {}).get(queue)
+        return [loop.queue for loop in self._loops.of_topic(topic)]
 
     async def go_on_from(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from these offsets, and commit them, in those of the queues that this member has."""
@@ -143,9 +142,7 @@ class AssignedQueues:
     def statistics(self) -> dict[MessageQueue, QueueStatistics]:
         """Return how far this member is in each queue, for users."""
         now_ms = self._client.now_ms()
-        return {
-            loop.queue: self._of_queue(loop, now_ms) for loop in sorted(self, key=lambda loop: loop.queue)
-        }
+        return {loop.queue: self._of_queue(loop, now_ms) for loop in self._loops.in_order()}
 
     def _of_queue(self, loop: PullLoop, now_ms: int) -> QueueStatistics:
         process_queue, lock = loop.process_queue, loop.lock
@@ -174,34 +171,46 @@ class AssignedQueues:
         return at
 
     async def assign(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Have these queues of the topic and no other."""
-        loops = self._loops.setdefault(topic, {})
+        """Have these queues of the topic and no other.
+
+        The listener is told before the offsets of those that are revoked are committed, and before those that
+        are acquired are pulled. When cancelled meanwhile, it has the revoked ones until it leaves.
+        """
         # The topic may have been unsubscribed while the round was under way.
         wanted = set(queues) if topic in self._subscriptions else set()
-        revoked = [loops.pop(queue) for queue in list(loops) if queue not in wanted]
-        acquired = sorted(wanted.difference(loops))
-        for loop in loops.values():
+        revoked = [loop for loop in self._loops.of_topic(topic) if loop.queue not in wanted]
+        for loop in revoked:
+            loop.drop()
+        if self._listener is not None:
+            await tell(self._listener.on_revoked, self._config.group, revoked)
+        self._loops.remove(revoked)
+        kept = self._loops.of_topic(topic)
+        acquired = self._loops.add(topic, wanted, self._make_loop)
+        for loop in kept:
             self._look_after(loop, limits_change=bool(revoked or acquired))
-        for queue in acquired:
-            loops[queue] = self._start_loop(queue)
-        if not loops:
-            del self._loops[topic]
-        if revoked or acquired:
-            logger.info(
-                "group %s: topic %s: %d queues, of which %d are new; %d revoked",
-                self._config.group, topic, len(loops), len(acquired), len(revoked),
-            )  # fmt: skip
-        await self._revoke(revoked)
+        if not revoked and not acquired:
+            return
+        logger.info(
+            "group %s: topic %s: %d queues, of which %d are new; %d revoked",
+            self._config.group, topic, len(kept) + len(acquired), len(acquired), len(revoked),
+        )  # fmt: skip
+        async with trio.open_nursery() as nursery:  # a slow broker shall not hold up the queues of the others
+            nursery.start_soon(self._commit_revoked, revoked)
+            if self._listener is not None:
+                await tell(self._listener.on_assigned, self._config.group, acquired)
+            start(acquired, self._nursery)
 
     async def leave(self) -> None:
         """Leave all queues: what was handled is committed, and then others may lock them."""
-        self.note_offsets()
         loops = [*self, *self._releasing.values()]
+        for loop in loops:
+            loop.drop()
+        if self._listener is not None:
+            await self._tell_at_the_end(self._listener)
+        self.note_offsets()
         overtaking = [
             loop.asked_at for loop in loops if loop.carried is not None and loop.carried != loop.safe_offset
         ]
-        for loop in loops:
-            loop.drop()
         if overtaking:
             # Brokers serve pulls and commits in different threads: the older offset might come last.
             await trio.sleep_until(max(overtaking) + OVERTAKING_SECONDS)
@@ -214,6 +223,17 @@ class AssignedQueues:
                     nursery.start_soon(self._leave_in_order, of_broker)
         else:
             await self._offsets.confirm()
+
+    async def _tell_at_the_end(self, listener: AssignmentListener) -> None:
+        """Tell the listener that there are no queues any more; the other half of the time is the commits'."""
+        self.is_leaving = True
+        try:
+            with trio.move_on_at((trio.current_time() + trio.current_effective_deadline()) / 2) as scope:
+                await tell(listener.on_revoked, self._config.group, list(self))
+        finally:
+            self.is_leaving = False
+        if scope.cancelled_caught:
+            logger.warning("group %s: on_revoked was cancelled: it took too long", self._config.group)
 
     async def _leave_in_order(self, loops: Collection[PullLoop]) -> None:
         # First the offsets: whoever gets the locks begins there.
@@ -233,11 +253,10 @@ class AssignedQueues:
             loop.look_for_space()
 
     def _limits_of(self, topic: str) -> FlowLimits:
-        return self._limits(len(self._loops.get(topic, ())) or 1)
+        return self._limits(len(self._loops.of_topic(topic)) or 1)
 
-    async def _revoke(self, loops: Collection[PullLoop]) -> None:
+    async def _commit_revoked(self, loops: Collection[PullLoop]) -> None:
         for loop in loops:
-            loop.drop()
             if loop.lock is not None:
                 # One that came back, and has waited since for the call that is under way, never was here.
                 if loop.queue not in self._releasing:
@@ -262,7 +281,7 @@ class AssignedQueues:
         del self._releasing[loop.queue]
         self._released.unpark_all()
 
-    def _start_loop(self, queue: MessageQueue) -> PullLoop:
+    def _make_loop(self, queue: MessageQueue) -> PullLoop:
         config, client = self._config, self._client
         subscribed = self._subscriptions[queue.topic]
         lock: Lock | None = None
@@ -295,8 +314,6 @@ class AssignedQueues:
         if lock is not None:
             lock.on_lost = partial(self._begin_again, loop)
             lock.on_held = partial(self._deliver_process_queue, loop)
-        loop.pause(self._paused)
-        self._nursery.start_soon(loop.run)
         return loop
 
     async def _begin_in_order(self, lock: Lock) -> int:

@@ -10,6 +10,7 @@ from typing import Unpack
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS, PushConsumerConfig, PushConsumerOptions
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.consumer.push.session import Session
@@ -41,6 +42,7 @@ class PushConsumer(GroupConsumer):
         *configs: a PushConsumerConfig, and a ClientConfig unless a client is shared; instead of their fields
             as keywords, or beside some of them.
         group: the consumer group. All its members must subscribe alike.
+        assignment_listener: hears which queues this consumer gets and loses; see AssignmentListener.
         rng: the source of randomness, for tests that replay a run.
         now_ms: the clock that subscriptions are dated with, epoch milliseconds.
         **options: the fields of PushConsumerConfig, and those of ClientConfig unless a client is shared.
@@ -56,6 +58,7 @@ class PushConsumer(GroupConsumer):
         client: str | Client | None = None,
         *configs: PushConsumerConfig | ClientConfig,
         group: str | None = None,
+        assignment_listener: AssignmentListener | None = None,
         rng: random.Random | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[PushConsumerOptions],
@@ -63,6 +66,7 @@ class PushConsumer(GroupConsumer):
         super().__init__(
             PushConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
+        self._assignment_listener = assignment_listener
         self._made_ms = now_ms()
         self._session: Session | None = None
         self._paused = False
@@ -128,7 +132,7 @@ class PushConsumer(GroupConsumer):
             timestamp_ms = self._made_ms - HALF_AN_HOUR_MS
         session = Session(
             self.client, self.config, self._subscriptions, timestamp_ms, handle,
-            hooks=self._hooks, statistics=self._statistics,
+            hooks=self._hooks, statistics=self._statistics, listener=self._assignment_listener,
         )  # fmt: skip
         session.pause(self._paused)
         self._session = session

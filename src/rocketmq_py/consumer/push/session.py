@@ -11,6 +11,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import PushConsumerConfig
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
@@ -53,6 +54,7 @@ class Session:
         handle: the user's handler.
         hooks: called around it.
         statistics: counts what is consumed.
+        listener: told of queues that are acquired and revoked; None for nobody.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Session:
         *,
         hooks: ConsumerHooks,
         statistics: Statistics,
+        listener: AssignmentListener | None,
     ) -> None:
         self._client = client
         self._config = config
@@ -75,7 +78,13 @@ class Session:
         self._offsets = _offset_store(client, config)
         self._statistics = statistics
         self._queues = AssignedQueues(
-            client, config, subscriptions, self._offsets, begin_at=self._begin_at, statistics=self._statistics
+            client,
+            config,
+            subscriptions,
+            self._offsets,
+            begin_at=self._begin_at,
+            statistics=self._statistics,
+            listener=listener,
         )
         self._popped = PoppedQueues(client, config, subscriptions, statistics)
         self._dispatch: Dispatch[Any] | None = None

@@ -1,0 +1,183 @@
+"""What assignment listeners hear on every cluster, and what has happened by then and has not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+import trio
+
+from rocketmq_py import (
+    AssignmentListener,
+    Client,
+    ConsumeFrom,
+    LitePullConsumer,
+    MessageQueue,
+    PushConsumer,
+    ReceivedMessage,
+)
+from rocketmq_py.names import RETRY_PREFIX
+from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.reading import PATIENCE
+from tests.behaviours.test_consuming import Collector, fill, numbers
+from tests.behaviours.test_lite_pulling import assigned, bodies, fill_evenly, poll
+
+NEVER = 1e6
+"""Seconds between two commits that come by themselves."""
+
+
+@attrs.define
+class Committed(AssignmentListener):
+    """Notes what is committed of queues when they are revoked; then commits, or waits, as it is told."""
+
+    client: Client
+    group: str
+    consumer: LitePullConsumer | None = None
+    may_return: trio.Event = attrs.field(factory=trio.Event)
+    assigned: list[MessageQueue] = attrs.field(factory=list)
+    revoked: dict[MessageQueue, int | None] = attrs.field(factory=dict)
+
+    async def on_assigned(self, queues: list[MessageQueue]) -> None:
+        self.assigned += queues
+
+    async def on_revoked(self, queues: list[MessageQueue]) -> None:
+        for queue in queues:
+            self.revoked[queue] = await committed(self.client, self.group, queue)
+        if self.consumer is not None:
+            await self.consumer.commit()
+        if not is_retry_topic(queues[0].topic):
+            await self.may_return.wait()
+
+    async def has_revoked(self, count: int) -> None:
+        with trio.fail_after(PATIENCE):
+            while len(self.revoked) < count:
+                await trio.sleep(0.02)
+
+
+def is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+async def committed(client: Client, group: str, queue: MessageQueue) -> int | None:
+    # 4.x brokers say 0 of a queue in which the group never was.
+    return await client.brokers.committed_offset(group, queue, zero_if_new=False) or None
+
+
+def lite_consumer(
+    address: str, group: str, listener: AssignmentListener | None = None, *, auto_commit: bool = True
+) -> LitePullConsumer:
+    return LitePullConsumer(
+        address,
+        group=group,
+        consume_from=ConsumeFrom.FIRST,
+        auto_commit=auto_commit,
+        auto_commit_interval=NEVER,
+        assignment_listener=listener,
+    )
+
+
+async def test_what_was_polled_is_committed_after_queues_are_revoked(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill_evenly(client, topic, 80)
+    listener = Committed(client, unique)
+    async with lite_consumer(cluster.address, unique, listener) as first:
+        first.subscribe(topic)
+        assert bodies(await poll(first, 80)) == numbers(range(80))
+        assert sorted(listener.assigned) == first.assignment
+        assert await first.poll(timeout=0) == []  # what was polled is done with
+        async with lite_consumer(cluster.address, unique) as second:
+            second.subscribe(topic)
+            await listener.has_revoked(2)
+            lost = list(listener.revoked)
+            assert list(listener.revoked.values()) == [None, None]
+            assert set(lost) < set(first.assignment), "they are its own until the listener returns"
+            await trio.sleep(1)
+            assert [await committed(client, unique, queue) for queue in lost] == [None, None]
+            listener.may_return.set()
+            await assigned(first, 2)
+            with trio.fail_after(PATIENCE):
+                while [await committed(client, unique, queue) for queue in lost] != [20, 20]:
+                    await trio.sleep(0.05)
+    assert set(listener.revoked) == set(listener.assigned), "at the end it loses the others"
+
+
+async def test_a_listener_commits_what_only_it_knows_to_be_done(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    await fill_evenly(client, topic, 80)
+    received: list[ReceivedMessage] = []
+    listener = Committed(client, unique)
+    listener.may_return.set()
+    async with lite_consumer(cluster.address, unique, listener, auto_commit=False) as first:
+        listener.consumer = first
+        first.subscribe(topic)
+        received += await poll(first, 80)
+        await fill_evenly(client, topic, 80, start=80)
+        received += await poll(first, 80)
+        assert listener.revoked == {}
+    assert list(listener.revoked.values()) == [None] * 4, "it is told when it closes, and may commit then"
+    assert [await committed(client, unique, queue) for queue in listener.revoked] == [40] * 4
+    async with lite_consumer(cluster.address, unique) as second:
+        second.subscribe(topic)
+        await fill_evenly(client, topic, 4, start=160)
+        received += await poll(second, 4)
+    assert bodies(received) == numbers(range(164))
+
+
+async def test_a_listener_says_where_to_begin(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    class Seeking(AssignmentListener):
+        async def on_assigned(self, queues: list[MessageQueue]) -> None:
+            for queue in queues:
+                await consumer.seek(queue, 15)
+
+    await fill_evenly(client, topic, 80)
+    async with lite_consumer(cluster.address, unique, Seeking()) as consumer:
+        consumer.subscribe(topic)
+        messages = await poll(consumer, 20)
+    assert Counter(message.queue_offset for message in messages) == dict.fromkeys(range(15, 20), 4)
+
+
+async def test_no_member_locks_a_queue_before_the_listener_of_its_last_owner_returns(
+    cluster: ClusterUnderTest, client: Client, topic: str, unique: str
+) -> None:
+    def consumer(listener: AssignmentListener | None = None) -> PushConsumer:
+        return PushConsumer(
+            cluster.address,
+            group=unique,
+            orderly=True,
+            consume_from=ConsumeFrom.FIRST,
+            commit_interval=NEVER,
+            assignment_listener=listener,
+        )
+
+    first, second = Collector(80), Collector(1)
+    listener = Committed(client, unique)
+    async with trio.open_nursery() as nursery, consumer(listener) as one:
+        one.subscribe(topic)
+        nursery.start_soon(one.run, first)
+        await fill(client, topic, 80)
+        with trio.fail_after(PATIENCE):
+            await first.full.wait()
+        async with consumer() as two:
+            two.subscribe(topic)
+            nursery.start_soon(two.run, second)
+            with trio.fail_after(PATIENCE):
+                while (
+                    len(lost := [queue for queue in listener.revoked if not is_retry_topic(queue.topic)]) < 2
+                ):
+                    await trio.sleep(0.02)
+            await fill_evenly(client, topic, 80, start=80)
+            await trio.sleep(2)
+            assert not second.messages
+            assert not [message for message in first.messages[80:] if message.queue in lost]
+            listener.may_return.set()
+            with trio.fail_after(PATIENCE):
+                while len(first.messages) + len(second.messages) < 160:
+                    await trio.sleep(0.05)
+            two.stop()
+            one.stop()
+    assert {message.queue for message in second.messages} == set(lost)
+    assert sorted([*first.bodies, *second.bodies], key=int) == numbers(range(160)), "and nothing comes twice"
