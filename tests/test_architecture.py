@@ -28,7 +28,7 @@ ALLOWED = {
     "client": BOTTOM | {"protocol", "remoting"},
     "producer": BOTTOM | {"protocol", "remoting", "client"},
     "consumer": BOTTOM | {"protocol", "remoting", "client"},
-    "admin": BOTTOM | {"protocol", "remoting", "client"},
+    "admin": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import queue
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
+from click.testing import CliRunner
 
+from rocketmq_py import Client, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
-from tests.cli.command import COMMAND, ENVIRONMENT
+from rocketmq_py.cli import main
+from tests.cli.command import COMMAND, ENVIRONMENT, Ended
 
 StartCli = Callable[..., Awaitable[trio.Process]]
 
@@ -37,6 +45,100 @@ async def address() -> AsyncIterator[str]:
     """The name server of an embedded broker."""
     async with EmbeddedBroker() as broker:
         yield broker.name_server_address
+
+
+Aside = Callable[[Callable[[], AbstractAsyncContextManager[str]]], str]
+
+
+@pytest.fixture
+def aside() -> Iterator[Aside]:
+    """Open something in a thread of its own, which is ended when the test is; return what it says."""
+    opened: list[tuple[threading.Thread, trio.lowlevel.TrioToken, trio.CancelScope]] = []
+
+    def open_aside(make: Callable[[], AbstractAsyncContextManager[str]]) -> str:
+        told: queue.SimpleQueue[tuple[str, trio.lowlevel.TrioToken, trio.CancelScope]] = queue.SimpleQueue()
+
+        async def run() -> None:
+            with trio.CancelScope() as scope:
+                async with make() as text:
+                    told.put((text, trio.lowlevel.current_trio_token(), scope))
+                    await trio.sleep_forever()
+
+        thread = threading.Thread(target=trio.run, args=(run,))
+        thread.start()
+        text, token, scope = told.get(timeout=30)
+        opened.append((thread, token, scope))
+        return text
+
+    yield open_aside
+    for thread, token, scope in reversed(opened):
+        token.run_sync_soon(scope.cancel)
+        thread.join()
+
+
+@pytest.fixture
+def broker_aside(aside: Aside) -> str:
+    """The name server of an embedded broker in a thread, for tests that run commands in this one."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[str]:
+        async with EmbeddedBroker() as broker:
+            yield broker.name_server_address
+
+    return aside(opened)
+
+
+MemberAside = Callable[[str, str, str], str]
+
+
+@pytest.fixture
+def member_aside(aside: Aside) -> MemberAside:
+    """Run a member of a group, which fails on ``bad``; return its client's id when it has its queues."""
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.body == b"bad":
+            raise ValueError("not this one")
+
+    def run(address: str, group: str, topic: str) -> str:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[str]:
+            async with (
+                Client(address) as client,
+                client.push_consumer(group) as consumer,
+                trio.open_nursery() as nursery,
+            ):
+                consumer.subscribe(topic)
+                nursery.start_soon(consumer.run, handle)
+                while not consumer.statistics.queues:
+                    await trio.sleep(0.01)
+                yield client.client_id
+                nursery.cancel_scope.cancel()
+
+        return aside(opened)
+
+    return run
+
+
+Invoke = Callable[..., Ended]
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
+    """Run a command in this process, as far as only what it prints with click is looked at."""
+    for name in os.environ.keys() - ENVIRONMENT.keys():
+        monkeypatch.delenv(name)
+    logger = logging.getLogger("rocketmq_py")
+    level, handlers = logger.level, list(logger.handlers)
+
+    def run(*arguments: str, stdin: bytes | None = None) -> Ended:
+        result = CliRunner().invoke(main, arguments, input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ended(result.exit_code, result.stdout_bytes, result.stderr)
+
+    yield run
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from rocketmq_py.protocol.trace import (
     PublishTrace,
     TracedType,
     TraceRecord,
+    decode_records,
     encode_record,
     keys_of,
     read_records,
@@ -67,3 +68,34 @@ def test_records_follow_one_another_and_share_their_keys() -> None:
         "Pub", "SubBefore", "SubAfter", "EndTransaction",
     ]  # fmt: skip
     assert keys_of(record for record, _ in CASES) == ["ID1", "k1", "k2", "k"]
+
+
+def test_what_was_written_is_read_again() -> None:
+    body = "".join(encode_record(record) for record, _ in CASES).encode()
+    assert decode_records(body) == [record for record, _ in CASES]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Pub",
+        "Pub|soon|DefaultRegion|g|T|ID1|A|k|h:1|5|3|3|OFF|true",
+        "Pub|1|DefaultRegion|g|T|ID1|A|k|h:1|5|3|99|OFF|true",
+        "Recall|1|DefaultRegion|g|T|ID1|handle|true",
+        "SubAfter|Q|ID1|4|false|k|x|1|g",
+    ],
+)
+def test_what_is_no_record_is_left_out(text: str) -> None:
+    good, _ = CASES[1]
+    body = f"{text}\x02".replace("|", "\x01").encode() + encode_record(good).encode()
+    assert decode_records(body) == [good]
+
+
+def test_what_old_clients_write_is_read() -> None:
+    before_4_7 = "Pub|1|R|g|T|ID1|A|k|h:1|5|3|0|true\x02SubAfter|Q|ID1|4|true|null\x02"
+    sent, consumed = decode_records(before_4_7.replace("|", "\x01").encode())
+    assert isinstance(sent, PublishTrace)
+    assert (sent.offset_message_id, sent.success) == ("", True)
+    assert isinstance(consumed, ConsumeEndTrace)
+    assert (consumed.returned, consumed.timestamp_ms, consumed.group) == (ConsumeReturn.SUCCESS, 0, "")

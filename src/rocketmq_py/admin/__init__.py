@@ -1,9 +1,19 @@
-"""Administration: topics, groups and offsets, brokers and name servers. Requests and values, no printing."""
+"""Administration: topics, groups, offsets, messages, clients, brokers and name servers; no printing."""
 
 from rocketmq_py.admin.admin import Admin
 from rocketmq_py.admin.asking import Answers
 from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
 from rocketmq_py.admin.brokers import Brokers
+from rocketmq_py.admin.client_values import (
+    ClientDescription,
+    ClientListing,
+    ClientSummary,
+    HeldQueue,
+    MemberDescription,
+    TopicRates,
+)
+from rocketmq_py.admin.clients import Clients
+from rocketmq_py.admin.dead_letters import RESENT_FROM, RESENT_MESSAGE_ID, DeadLetterQueues
 from rocketmq_py.admin.group_values import (
     GroupDescription,
     GroupListing,
@@ -16,6 +26,16 @@ from rocketmq_py.admin.group_values import (
     TopicLag,
 )
 from rocketmq_py.admin.groups import Groups
+from rocketmq_py.admin.message_values import (
+    DeadLetter,
+    DeadLetters,
+    DirectResult,
+    MessageTrack,
+    TraceEvent,
+    TraceKind,
+    TrackType,
+)
+from rocketmq_py.admin.messages import Messages
 from rocketmq_py.admin.name_servers import NameServers
 from rocketmq_py.admin.offsets import OffsetMove, Offsets, ResetTo
 from rocketmq_py.admin.topic_values import (
@@ -30,18 +50,32 @@ from rocketmq_py.admin.topic_values import (
 from rocketmq_py.admin.topics import Topics
 
 __all__ = [
+    "RESENT_FROM",
+    "RESENT_MESSAGE_ID",
     "Admin",
     "Answers",
     "BrokerListing",
     "BrokerStatus",
     "Brokers",
+    "ClientDescription",
+    "ClientListing",
+    "ClientSummary",
+    "Clients",
+    "DeadLetter",
+    "DeadLetterQueues",
+    "DeadLetters",
+    "DirectResult",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
     "GroupSettings",
     "GroupSummary",
     "Groups",
+    "HeldQueue",
+    "MemberDescription",
+    "MessageTrack",
     "MessageType",
+    "Messages",
     "NameServers",
     "OffsetMove",
     "Offsets",
@@ -54,7 +88,11 @@ __all__ = [
     "TopicLag",
     "TopicListing",
     "TopicQueue",
+    "TopicRates",
     "TopicSettings",
     "TopicSummary",
     "Topics",
+    "TraceEvent",
+    "TraceKind",
+    "TrackType",
 ]

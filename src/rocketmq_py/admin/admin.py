@@ -6,7 +6,10 @@ import random
 from typing import Unpack
 
 from rocketmq_py.admin.brokers import Brokers
+from rocketmq_py.admin.clients import Clients
+from rocketmq_py.admin.dead_letters import DeadLetterQueues
 from rocketmq_py.admin.groups import Groups
+from rocketmq_py.admin.messages import Messages
 from rocketmq_py.admin.name_servers import NameServers
 from rocketmq_py.admin.offsets import Offsets
 from rocketmq_py.admin.topics import Topics
@@ -43,6 +46,9 @@ class Admin(Member):
         topics: what there is of topics, and making, changing and deleting them.
         groups: who is in groups and how far they have come, and making, changing and deleting them.
         offsets: where groups go on.
+        messages: finding them, what groups and clients did with them, having a member consume one.
+        dead_letters: what groups have given up, and sending it again.
+        clients: who is online, and how they are doing.
         brokers: how brokers are doing, their settings, and whether producers send to them.
         name_servers: their settings.
     """
@@ -58,6 +64,9 @@ class Admin(Member):
         self.topics = Topics(self._opened)
         self.groups = Groups(self._opened)
         self.offsets = Offsets(self._opened)
+        self.messages = Messages(self._opened)
+        self.dead_letters = DeadLetterQueues(self._opened)
+        self.clients = Clients(self._opened)
         self.brokers = Brokers(self._opened)
         self.name_servers = NameServers(self._opened)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import click
 
 from rocketmq_py.cli.broker import broker
+from rocketmq_py.cli.client import client
 from rocketmq_py.cli.config import config
 from rocketmq_py.cli.consumer_group import consumer_group
+from rocketmq_py.cli.dlq import dlq
 from rocketmq_py.cli.group import OneLineErrors
+from rocketmq_py.cli.message import message
 from rocketmq_py.cli.relay import relay
 from rocketmq_py.cli.send import send
 from rocketmq_py.cli.server import server
@@ -31,7 +34,7 @@ def main() -> None:
     """
 
 
-for command in (broker, config, consumer_group, relay, send, server, tail, topic):
+for command in (broker, client, config, consumer_group, dlq, message, relay, send, server, tail, topic):
     main.add_command(command)
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""Messages as JSON lines: ``tail -J``."""
+"""Messages as JSON: ``tail -J``, and what finds single ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from rocketmq_py.message import ReceivedMessage
 
 
 def json_line(message: ReceivedMessage) -> bytes:
-    """Return a message as one line of JSON; the fields stand in the same order always.
+    """Return a message as one line of JSON, with the fields of :func:`message_value`."""
+    return msgspec.json.encode(message_value(message)) + b"\n"
+
+
+def message_value(message: ReceivedMessage) -> dict[str, Any]:
+    """Return a message as JSON has it; the fields stand in the same order always.
 
     ``topic``, ``broker``, ``queue``, ``offset``, ``message_id``, ``store_time_ms`` (broker's clock),
     ``born_time_ms`` (sender's clock), ``reconsume_times``, ``tag``, ``keys`` (a list), ``properties``
@@ -37,4 +42,4 @@ def json_line(message: ReceivedMessage) -> bytes:
         line["body_base64"] = base64.b64encode(message.body).decode()
     if message.corruption is not None:
         line["corruption"] = message.corruption
-    return msgspec.json.encode(line) + b"\n"
+    return line

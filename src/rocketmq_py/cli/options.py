@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -51,6 +52,19 @@ def parse_duration(text: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
+def parse_moment(text: str) -> int:
+    """Return the epoch milliseconds of ``@MS``, or of so long ago: ``10m``. Raises ValueError."""
+    if re.fullmatch("@[0-9]{1,18}", text, re.ASCII):
+        return int(text[1:])
+    try:
+        ago = parse_duration(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is neither @MS, a time in epoch milliseconds, nor so long ago: 10m"
+        ) from None
+    return max(int((time.time() - ago) * 1000), 0)
+
+
 def parse_property(text: str) -> tuple[str, str]:
     """Return name and value of ``name=value``. Raises ValueError if it is something else."""
     name, separator, value = text.partition("=")
@@ -74,4 +88,12 @@ topic_option = click.option(
 group_option = click.option(
     "-G", "group", metavar="GROUP", callback=checked(check_group),
     help="Join this consumer group: its members share the messages, and offsets are committed.",
+)  # fmt: skip
+since_option = click.option(
+    "--since", "begin_ms", metavar="TIME", callback=checked(parse_moment),
+    help="Only what was stored since then: 10m ago, or @MS.",
+)  # fmt: skip
+until_option = click.option(
+    "--until", "end_ms", metavar="TIME", callback=checked(parse_moment),
+    help="Only what was stored until then: 10m ago, or @MS.",
 )  # fmt: skip

@@ -74,7 +74,9 @@ def show(form: Form, value: Any, sheets: Sequence[Sheet]) -> None:
         lines = value if isinstance(value, list) else [value]
         text = "".join(_json(line, indent=0) + "\n" for line in lines)
     else:
-        text = "\n".join(_table(sheet, wide=form is Form.WIDE) for sheet in sheets)
+        wide = form is Form.WIDE
+        shown = [sheet for sheet in sheets if wide or not all(column.wide for column in sheet.columns)]
+        text = "\n".join(_table(sheet, wide=wide) for sheet in shown)
     click.echo(text, nl=False)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import attrs
@@ -213,6 +214,73 @@ def keys_of(records: Iterable[TraceRecord]) -> Sequence[str]:
 def read_records(body: bytes) -> list[list[str]]:
     """Return the fields of each record in the body of a message of the trace topic; the first is its kind."""
     return [record.split(_FIELD_END) for record in body.decode(errors="replace").split(_RECORD_END) if record]
+
+
+def decode_records(body: bytes) -> list[TraceRecord]:
+    """Return the records in the body of a message of the trace topic.
+
+    Those of a kind that is not known here, and those that lack fields or have others, are left out: any
+    client may write what it likes there. Of old clients, what they do not write is empty.
+    """
+    records = []
+    for fields in read_records(body):
+        read = _READERS.get(fields[0])
+        if read is not None:
+            with suppress(ValueError, IndexError):
+                records.append(read(fields))
+    return records
+
+
+def _read_publish(fields: Sequence[str]) -> PublishTrace:
+    # Before 4.7 there was no id of the broker's.
+    has_offset_id = len(fields) > 13
+    return PublishTrace(
+        timestamp_ms=int(fields[1]), region=fields[2], group=fields[3], topic=fields[4], message_id=fields[5],
+        tags=fields[6], keys=fields[7], store_host=fields[8], body_size=int(fields[9]),
+        cost_ms=int(fields[10]), traced_type=TracedType(int(fields[11])),
+        offset_message_id=fields[12] if has_offset_id else "",
+        success=fields[13 if has_offset_id else 12] == "true",
+    )  # fmt: skip
+
+
+def _read_consume_start(fields: Sequence[str]) -> ConsumeStartTrace:
+    return ConsumeStartTrace(
+        timestamp_ms=int(fields[1]), region=fields[2], group=fields[3], request_id=fields[4],
+        message_id=fields[5], retries=int(fields[6]), keys=_keys_of(fields, 7),
+    )  # fmt: skip
+
+
+def _read_consume_end(fields: Sequence[str]) -> ConsumeEndTrace:
+    success = fields[4] == "true"
+    returned = ConsumeReturn.SUCCESS if success else ConsumeReturn.FAILED
+    return ConsumeEndTrace(
+        request_id=fields[1], message_id=fields[2], cost_ms=int(fields[3]), success=success,
+        keys=_keys_of(fields, 5),
+        returned=ConsumeReturn(int(fields[6])) if len(fields) > 6 else returned,
+        timestamp_ms=int(fields[7]) if len(fields) > 8 else 0,
+        group=fields[8] if len(fields) > 8 else "",
+    )  # fmt: skip
+
+
+def _read_end_transaction(fields: Sequence[str]) -> EndTransactionTrace:
+    return EndTransactionTrace(
+        timestamp_ms=int(fields[1]), region=fields[2], group=fields[3], topic=fields[4], message_id=fields[5],
+        tags=fields[6], keys=fields[7], store_host=fields[8], transaction_id=fields[10], state=fields[11],
+        from_check=fields[12] == "true",
+    )  # fmt: skip
+
+
+_READERS: Mapping[str, Callable[[Sequence[str]], TraceRecord]] = {
+    "Pub": _read_publish,
+    "SubBefore": _read_consume_start,
+    "SubAfter": _read_consume_end,
+    "EndTransaction": _read_end_transaction,
+}
+
+
+def _keys_of(fields: Sequence[str], place: int) -> str:
+    keys = fields[place] if len(fields) > place else ""
+    return "" if keys == _NO_KEYS else keys
 
 
 def _boolean(value: bool) -> str:

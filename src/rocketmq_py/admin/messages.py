@@ -1,0 +1,211 @@
+"""Single messages: finding them, what groups did with them, and having a member consume one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from rocketmq_py.admin.asking import ask_each, complete
+from rocketmq_py.admin.calling import call
+from rocketmq_py.admin.group_state import connections_at, stats_at
+from rocketmq_py.admin.message_values import DirectResult, MessageTrack, TraceEvent, TrackType
+from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.traces import events_of
+from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
+from rocketmq_py.consumer.read.range import Bounds, QueueRange
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic
+from rocketmq_py.protocol.bodies import BrokerData, ConsumerConnection, DirectConsumption, GroupList
+from rocketmq_py.protocol.headers import ConsumeMessageDirectlyRequest, QueryTopicConsumeByWhoRequest
+from rocketmq_py.protocol.message_id import OffsetMessageId
+from rocketmq_py.protocol.subscription import matches, subscribe
+
+MAX_FOUND = 32
+MOST_TRACES = 64
+"""Messages of the trace topic that are looked at; brokers give no more."""
+
+
+class Messages(Part):
+    """``admin.messages``.
+
+    All methods raise NameServerError if no name server answers, and BrokerError, ConnectError and others as a
+    request does. A cancellation changes nothing.
+    """
+
+    async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by either of its ids, or None. Java: ``queryMsgById``, ``queryMsgByUniqueKey``.
+
+        Args:
+            message_id: the id that a broker gave it, or with a ``topic`` the one of its sender. If several
+                have the latter, which happens when a send was tried again, it is the first.
+            topic: the topic.
+
+        Raises:
+            ConfigurationError: without a topic: it is not an id that a broker of this cluster gave.
+            TopicNotFoundError: there is no such topic.
+        """
+        if topic is None or await self._is_of_a_broker(message_id):
+            return await view(self._client, message_id, topic)
+        return await find_by_unique_id(self._client, check_topic(topic), message_id)
+
+    async def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max: int = MAX_FOUND,  # noqa: A002  # what it is called in Java's tools
+        begin_ms: int = 0,
+        end_ms: int = END_OF_TIME_MS,
+    ) -> Sequence[ReceivedMessage]:
+        """Return the newest messages of a topic that have a key, oldest first. Java: ``queryMsgByKey``.
+
+        Args:
+            topic: the topic.
+            key: one of the message's keys.
+            max: how many at the most; a broker gives 64 at the most, unless it is set up otherwise.
+            begin_ms: the first store time, epoch milliseconds.
+            end_ms: the last store time.
+
+        Raises:
+            ConfigurationError: ``max`` is not above 0.
+            TopicNotFoundError: there is no such topic.
+        """
+        if max < 1:
+            raise ConfigurationError(f"max is {max}; it must be above 0")
+        return await find_by_key(
+            self._client, check_topic(topic), key, count=max, begin_ms=begin_ms, end_ms=end_ms
+        )
+
+    async def at(self, queue: MessageQueue, offset: int) -> ReceivedMessage | None:
+        """Return the message at an offset of a queue, or None. Java: ``queryMsgByOffset``.
+
+        Raises:
+            TopicNotFoundError: there is no such topic. NoQueueError: it has no such broker.
+        """
+        everything = subscribe(queue.topic, version_ms=0)
+        bounds = Bounds(start_offset=offset, end_offset=offset + 1)
+        async for message in QueueRange(self._client, queue, everything, bounds):
+            return message
+        return None
+
+    async def tracks(self, message: ReceivedMessage) -> tuple[MessageTrack, ...]:
+        """Return what each group that consumes the message's topic did with it, sorted by group.
+
+        Of groups that pop, Java says UNKNOWN; here their offsets tell. Java: ``messageTrackDetail``.
+
+        Raises:
+            SomeBrokersFailedError: a broker of several did not say which groups there are.
+        """
+        client = self._client
+        brokers = await self._chosen()
+        topic = message.topic
+        route = await client.name_servers.route(topic)
+        having = [one.broker_name for one in route.broker_datas if one.broker_name in brokers]
+        header = QueryTopicConsumeByWhoRequest(topic=topic)
+
+        async def ask(name: str) -> Sequence[str]:
+            answer = await call(client, any_of(brokers[name]), header)
+            return [
+                client.namespace.unwrap_group(group) for group in GroupList.decode(answer.body).group_list
+            ]
+
+        groups = complete(await ask_each(having, ask), f"asking for the groups of topic {topic!r}")
+        tracks = await ask_each(
+            sorted({client.namespace.unwrap_group(group) for some in groups.values() for group in some}),
+            lambda group: self._track(group, message, brokers),
+        )
+        failed = [
+            MessageTrack(group=group, track_type=TrackType.UNKNOWN, failure=error)
+            for group, error in tracks.failures.items()
+        ]
+        return tuple(sorted([*tracks.values.values(), *failed], key=lambda track: track.group))
+
+    async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> tuple[TraceEvent, ...]:
+        """Return what clients that trace did with a message, by time. Java: ``queryMsgTraceById``.
+
+        Args:
+            message_id: the id that its sender gave it.
+            topic: where clients send their traces.
+
+        Raises:
+            TopicNotFoundError: there is no such trace topic: brokers have one with traceTopicEnable.
+        """
+        found = await find_by_key(
+            self._client, topic, message_id, count=MOST_TRACES, begin_ms=0, end_ms=END_OF_TIME_MS
+        )
+        return events_of(message_id, found)
+
+    async def consume_directly(self, message: ReceivedMessage, group: str, client_id: str) -> DirectResult:
+        """Have a member of a group consume a message now; offsets stay. Java: ``consumeMessageDirectly``.
+
+        Args:
+            message: a message as it was found.
+            group: the group.
+            client_id: the member.
+
+        Raises:
+            BrokerError: the member is not online, or does not answer in time.
+            ConfigurationError: there is no such broker any more.
+        """
+        brokers = await self._chosen([message.broker_name])
+        header = ConsumeMessageDirectlyRequest(
+            consumer_group=check_group(group),
+            client_id=client_id,
+            msg_id=message.offset_message_id,
+            topic=message.topic,
+        )
+        answer = await call(self._client, master_of(brokers[message.broker_name]), header)
+        result = DirectConsumption.decode(answer.body)
+        return DirectResult(
+            result=result.consume_result,
+            remark=result.remark,
+            spent_ms=result.spent_time_mills,
+            orderly=result.order,
+        )
+
+    async def _is_of_a_broker(self, message_id: str) -> bool:
+        """Tell whether an id is of a broker: the one that a client makes holds no address of a broker."""
+        try:
+            address = OffsetMessageId.parse(message_id).broker_address
+        except ConfigurationError:
+            return False
+        return any(address in one.broker_addrs.values() for one in (await self._chosen()).values())
+
+    async def _track(
+        self, group: str, message: ReceivedMessage, brokers: Mapping[str, BrokerData]
+    ) -> MessageTrack:
+        client = self._client
+        stats = await stats_at(client, any_of(brokers[message.broker_name]), group, message.topic)
+        queue = attrs.evolve(message.queue, topic=client.namespace.wrap_topic(message.topic))
+        progress = stats.offset_table.get(queue)
+        offset = None if progress is None else progress.consumer_offset
+        is_past = offset is not None and offset > message.queue_offset
+        online = await ask_each(brokers, lambda name: connections_at(client, any_of(brokers[name]), group))
+        connections = [one for one in online.values.values() if one is not None]
+        failure: RocketMQError | None = None
+        if connections:
+            track_type = self._type_of(message, connections[0], is_past=is_past)
+        elif online.failures:
+            track_type, failure = TrackType.UNKNOWN, next(iter(online.failures.values()))
+        else:
+            track_type = TrackType.NOT_ONLINE
+        return MessageTrack(
+            group=group, track_type=track_type, consumer_offset=offset, is_past=is_past, failure=failure
+        )
+
+    def _type_of(
+        self, message: ReceivedMessage, connection: ConsumerConnection, *, is_past: bool
+    ) -> TrackType:
+        if connection.consume_type == "CONSUME_ACTIVELY":
+            return TrackType.PULL
+        if connection.message_model == "BROADCASTING":
+            return TrackType.CONSUME_BROADCASTING
+        if not is_past:
+            return TrackType.NOT_CONSUME_YET
+        topic = self._client.namespace.wrap_topic(message.topic)
+        subscription = connection.subscription_table.get(topic)
+        if subscription is not None and not matches(subscription, message.tags):
+            return TrackType.CONSUMED_BUT_FILTERED
+        return TrackType.CONSUMED

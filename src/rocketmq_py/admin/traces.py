@@ -1,0 +1,83 @@
+"""From the records that clients trace to what they did with one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from rocketmq_py.admin.message_values import TraceEvent, TraceKind
+from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.protocol.trace import (
+    ConsumeEndTrace,
+    ConsumeStartTrace,
+    EndTransactionTrace,
+    PublishTrace,
+    decode_records,
+)
+
+
+def events_of(message_id: str, traced: Iterable[ReceivedMessage]) -> tuple[TraceEvent, ...]:
+    """Return what messages of a trace topic tell of one message, by time."""
+    events: list[TraceEvent] = []
+    begun: dict[str, ConsumeStartTrace] = {}
+    clients: dict[str, str] = {}
+    ended: dict[str, ConsumeEndTrace] = {}
+    for message in traced:
+        client = message.born_host
+        for record in decode_records(message.body):
+            if record.message_id != message_id:
+                continue
+            match record:
+                case PublishTrace():
+                    events.append(_sent(record, client))
+                case EndTransactionTrace():
+                    events.append(_transaction(record, client))
+                case ConsumeStartTrace():
+                    begun[record.request_id] = record
+                    clients[record.request_id] = client
+                case ConsumeEndTrace():
+                    ended[record.request_id] = record
+                    clients.setdefault(record.request_id, client)
+    events += [
+        _consumed(begun.get(request_id), ended.get(request_id), client)
+        for request_id, client in clients.items()
+    ]
+    return tuple(sorted(events, key=lambda event: event.time_ms))
+
+
+def _sent(record: PublishTrace, client: str) -> TraceEvent:
+    return TraceEvent(
+        kind=TraceKind.SENT,
+        time_ms=record.timestamp_ms,
+        group=record.group,
+        client=client,
+        cost_ms=record.cost_ms,
+        success=record.success,
+        broker=record.store_host or None,
+    )
+
+
+def _transaction(record: EndTransactionTrace, client: str) -> TraceEvent:
+    return TraceEvent(
+        kind=TraceKind.TRANSACTION,
+        time_ms=record.timestamp_ms,
+        group=record.group,
+        client=client,
+        success=True,
+        detail=record.state,
+        broker=record.store_host or None,
+    )
+
+
+def _consumed(begun: ConsumeStartTrace | None, ended: ConsumeEndTrace | None, client: str) -> TraceEvent:
+    event = TraceEvent(
+        kind=TraceKind.CONSUMED,
+        time_ms=begun.timestamp_ms if begun else ended.timestamp_ms if ended else 0,
+        group=(begun.group if begun else "") or (ended.group if ended else ""),
+        client=client,
+        retries=begun.retries if begun else 0,
+    )
+    if ended is None:
+        return event
+    return attrs.evolve(event, cost_ms=ended.cost_ms, success=ended.success, detail=ended.returned.name)

@@ -1,0 +1,324 @@
+"""Single messages are found, and what groups and clients did with them; dead letters are sent again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py.admin import RESENT_FROM, RESENT_MESSAGE_ID, DeadLetter, TraceEvent, TraceKind, TrackType
+from rocketmq_py.errors import BrokerError, ConfigurationError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import TRACE_TOPIC
+from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.reading import PATIENCE, read_all, until_committed
+
+
+@pytest.fixture
+async def admin(client: Client) -> AsyncIterator[Admin]:
+    async with client.admin() as admin:
+        yield admin
+
+
+async def when(ask: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
+    """Return the first good answer: brokers index messages a moment after they can be consumed."""
+    with trio.fail_after(PATIENCE):
+        while not good(answer := await ask()):
+            await trio.sleep(0.05)
+    return answer
+
+
+async def test_a_message_is_found_by_its_ids_its_place_and_its_keys(
+    client: Client, admin: Admin, topic: str
+) -> None:
+    async with client.producer("senders") as producer:
+        sent = [
+            await producer.send(Message(topic, b"%d" % number, "A", ["order", f"order-{number}"]))
+            for number in range(3)
+        ]
+    result = sent[1]
+    for found in (
+        await when(lambda: admin.messages.get(result.message_id, topic=topic), bool),
+        await admin.messages.get(result.offset_message_id),
+        await admin.messages.get(result.offset_message_id, topic=topic),
+        await admin.messages.at(result.queue, result.queue_offset),
+    ):
+        assert found is not None
+        assert (found.message_id, found.offset_message_id) == (result.message_id, result.offset_message_id)
+        assert (found.topic, found.queue, found.queue_offset, found.body) == (
+            (topic, result.queue, result.queue_offset, b"1")
+        )
+    (by_key,) = await when(lambda: admin.messages.find(topic, "order-1"), bool)
+    assert by_key.message_id == result.message_id
+    every = await when(lambda: admin.messages.find(topic, "order"), lambda some: len(some) == 3)
+    assert [one.body for one in every] == [b"0", b"1", b"2"]
+    assert [one.body for one in await admin.messages.find(topic, "order", max=2)] == [b"1", b"2"]
+    later = every[-1].store_time_ms + 1
+    assert await admin.messages.find(topic, "order", begin_ms=later) == []
+    assert len(await admin.messages.find(topic, "order", end_ms=later)) == 3
+
+
+async def test_what_is_not_there_is_none_and_what_cannot_be_is_an_error(
+    client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    async with client.producer("senders") as producer:
+        result = await producer.send(Message(topic, b"x"))
+    assert await admin.messages.get(f"{result.message_id[:-4]}FFFF", topic=topic) is None
+    assert await admin.messages.get("no-id-of-java", topic=topic) is None
+    assert await admin.messages.at(result.queue, result.queue_offset + 7) is None
+    with pytest.raises(ConfigurationError, match="no broker of this cluster"):
+        await admin.messages.get(result.message_id)
+    with pytest.raises(ConfigurationError, match="32 or 56 hex digits"):
+        await admin.messages.get("no-id-of-java")
+    with pytest.raises(ConfigurationError, match="max is 0"):
+        await admin.messages.find(topic, "k", max=0)
+    for ask in (
+        admin.messages.get(result.message_id, topic=f"{unique}-x"),
+        admin.messages.find(f"{unique}-x", "k"),
+        admin.messages.at(MessageQueue(f"{unique}-x", "broker-a", 0), 0),
+    ):
+        with pytest.raises(TopicNotFoundError):
+            await ask
+
+
+async def test_what_each_group_did_with_a_message(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    names = {kind: f"{kind}-{unique}" for kind in ("done", "filtered", "stuck", "gone", "pulling", "behind")}
+    async with client.producer("senders") as producer:
+        sent = await producer.send(Message(topic, b"x", "A"))
+    queues = (await client.routes.get(topic)).read_queues
+    async with client.reader() as reader:
+        await reader.commit(names["gone"], {sent.queue: sent.queue_offset + 1})
+        await reader.commit(names["behind"], {sent.queue: 0})
+    stuck = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        pass
+
+    async def hold(message: ReceivedMessage) -> None:
+        stuck.set()
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        clients = [await nursery_client(nursery, cluster) for _ in range(4)]
+        for own, kind, tags, handler in (
+            (clients[0], "done", "*", handle),
+            (clients[1], "filtered", "B", handle),
+            (clients[2], "stuck", "A || B", hold),
+        ):
+            consumer = own.push_consumer(names[kind], consume_from=ConsumeFrom.FIRST, commit_interval=0.2)
+            await nursery.start(run_consumer, consumer, topic, tags, handler)
+        pulling = clients[3].lite_pull_consumer(names["pulling"], consume_from=ConsumeFrom.FIRST)
+        await nursery.start(run_lite_pull, pulling, topic)
+        with trio.fail_after(PATIENCE):
+            await stuck.wait()
+        end = {sent.queue: sent.queue_offset + 1}
+        await until_committed(client, names["done"], end)
+        await until_committed(client, names["filtered"], end)
+        await until_committed(client, names["pulling"], end)
+        message = await admin.messages.get(sent.offset_message_id)
+        assert message is not None
+        tracks = await when(
+            lambda: admin.messages.tracks(message),
+            lambda some: len([one for one in some if one.group.endswith(unique)]) == len(names),
+        )
+        found = {one.group: one for one in tracks}
+        assert {kind: (found[name].track_type, found[name].is_past) for kind, name in names.items()} == {
+            "done": (TrackType.CONSUMED, True),
+            "filtered": (TrackType.CONSUMED_BUT_FILTERED, True),
+            "stuck": (TrackType.NOT_CONSUME_YET, False),
+            "gone": (TrackType.NOT_ONLINE, True),
+            "behind": (TrackType.NOT_ONLINE, False),
+            "pulling": (TrackType.PULL, True),
+        }
+        assert found[names["gone"]].consumer_offset == sent.queue_offset + 1
+        assert [one.failure for one in tracks] == [None] * len(tracks)
+        assert queues
+        nursery.cancel_scope.cancel()
+
+
+async def nursery_client(nursery: trio.Nursery, cluster: ClusterUnderTest) -> Client:
+    """Return a client that is open as long as a nursery."""
+
+    async def run(*, task_status: trio.TaskStatus[Client]) -> None:
+        async with Client(cluster.address) as client:
+            task_status.started(client)
+            await trio.sleep_forever()
+
+    client: Client = await nursery.start(run)
+    return client
+
+
+async def run_consumer(
+    consumer: Any, topic: str, tags: str, handler: Any, *, task_status: trio.TaskStatus[None]
+) -> None:
+    async with consumer:
+        consumer.subscribe(topic, tags)
+        task_status.started()
+        await consumer.run(handler)
+
+
+async def run_lite_pull(consumer: Any, topic: str, *, task_status: trio.TaskStatus[None]) -> None:
+    async with consumer:
+        consumer.subscribe(topic)
+        while not await consumer.poll(timeout=0.2):
+            pass
+        await consumer.commit()
+        task_status.started()
+        await trio.sleep_forever()
+
+
+async def test_a_member_consumes_a_message_at_once(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    async with client.producer("senders") as producer:
+        sent = await producer.send(Message(topic, b"good"))
+        bad = await producer.send(Message(topic, b"bad"))
+    handled: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.append(message.body)
+        if message.body == b"bad":
+            raise ValueError("not this one")
+
+    async with trio.open_nursery() as nursery:
+        own = await nursery_client(nursery, cluster)
+        consumer = own.push_consumer(unique, consume_from=ConsumeFrom.LAST)
+        await nursery.start(run_consumer, consumer, topic, "*", handle)
+        await when(
+            lambda: admin.clients.list(), lambda some: own.client_id in [c.client_id for c in some.clients]
+        )
+        good_message = await admin.messages.get(sent.offset_message_id)
+        bad_message = await admin.messages.get(bad.offset_message_id)
+        assert good_message is not None
+        assert bad_message is not None
+        before = handled.count(b"good")
+        result = await admin.messages.consume_directly(good_message, unique, own.client_id)
+        assert (result.result, result.success, result.remark) == ("CR_SUCCESS", True, None)
+        assert handled.count(b"good") == before + 1
+        failed = await admin.messages.consume_directly(bad_message, unique, own.client_id)
+        assert (failed.result, failed.success) == ("CR_THROW_EXCEPTION", False)
+        assert "not this one" in str(failed.remark)
+        with pytest.raises(BrokerError, match="not online"):
+            await admin.messages.consume_directly(good_message, unique, "somebody@else")
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_trace_of_a_message(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    async with client.producer(f"sender-{unique}", trace=True) as producer:
+        sent = await producer.send(Message(topic, b"x"))
+        other = await producer.send(Message(topic, b"y"))
+    done = trio.Event()
+
+    async def fail_first(message: ReceivedMessage) -> None:
+        if message.message_id != sent.message_id:
+            return
+        if not message.reconsume_times:
+            raise ValueError("the first time fails")
+        done.set()
+
+    async with (
+        Client(cluster.address) as own,
+        own.push_consumer(unique, consume_from=ConsumeFrom.FIRST, trace=True) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        consumer.subscribe(topic)
+        nursery.start_soon(consumer.run, fail_first)
+        with trio.fail_after(PATIENCE):
+            await done.wait()
+        nursery.cancel_scope.cancel()
+    events: tuple[TraceEvent, ...] = await when(
+        lambda: admin.messages.trace(sent.message_id),
+        lambda some: len(some) == 3 and all(one.success is not None for one in some),
+    )
+    assert [(one.kind, one.group, one.success, one.retries, one.detail) for one in events] == [
+        (TraceKind.SENT, f"sender-{unique}", True, 0, None),
+        (TraceKind.CONSUMED, unique, False, 0, "EXCEPTION"),
+        (TraceKind.CONSUMED, unique, True, 1, "SUCCESS"),
+    ]
+    assert [one.time_ms for one in events] == sorted(one.time_ms for one in events)
+    assert events[0].broker is not None
+    assert {kind.client.partition(":")[0] for kind in events} == {cluster.sees_clients_at}
+    assert await admin.messages.trace("nobody-knows-this") == ()
+    assert sent.message_id != other.message_id
+    assert TRACE_TOPIC in await client.name_servers.topics()
+
+
+async def test_dead_letters_are_listed_and_sent_again(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    assert (await admin.dead_letters.list(unique)).letters == ()
+    async with client.producer("senders") as producer:
+        sent = [
+            await producer.send(
+                Message(
+                    topic,
+                    b"%d" % number,
+                    "A",
+                    f"order-{number}",
+                    {"colour": "grün"},
+                    sharding_key=f"customer-{number}",
+                )
+            )
+            for number in range(3)
+        ]
+
+    async def fail(message: ReceivedMessage) -> None:
+        raise ValueError("never")
+
+    async with trio.open_nursery() as nursery:
+        own = await nursery_client(nursery, cluster)
+        consumer = own.push_consumer(unique, consume_from=ConsumeFrom.FIRST, max_reconsume_times=0)
+        await nursery.start(run_consumer, consumer, topic, "*", fail)
+        listing = await when(lambda: admin.dead_letters.list(unique), lambda some: some.total == 3)
+        nursery.cancel_scope.cancel()
+    letters: dict[bytes, DeadLetter] = {one.message.body: one for one in listing.letters}
+    assert (len(listing.letters), listing.failures) == (3, {})
+    for number, result in enumerate(sent):
+        letter = letters[b"%d" % number]
+        assert (letter.group, letter.origin_topic) == (unique, topic)
+        assert letter.message.message_id == result.message_id
+        assert letter.origin_message_id == result.offset_message_id
+    (newest,) = (await admin.dead_letters.list(unique, max=1)).letters
+    assert newest.message.message_id == listing.letters[-1].message.message_id
+    later = newest.message.store_time_ms + 1
+    assert (await admin.dead_letters.list(unique, begin_ms=later)).letters == ()
+    assert len((await admin.dead_letters.list(unique, end_ms=later)).letters) == 3
+    with pytest.raises(ConfigurationError, match="max is 0"):
+        await admin.dead_letters.list(unique, max=0)
+
+    chosen = letters[b"1"]
+    again = await admin.dead_letters.resend([chosen])
+    assert again.failures == {}
+    (result,) = again.values.values()
+    received = await read_all(client, topic, count=4)
+    (back,) = [one for one in received if one.message_id == result.message_id]
+    assert (back.topic, back.body, back.tags, back.keys) == (topic, b"1", "A", ("order-1",))
+    assert back.sharding_key == "customer-1"
+    assert back.user_properties == {
+        "colour": "grün",
+        "__SHARDINGKEY": "customer-1",
+        RESENT_FROM: f"%DLQ%{unique}",
+        RESENT_MESSAGE_ID: sent[1].message_id,
+    }
+    assert (await admin.dead_letters.list(unique)).total == 3
+
+
+async def test_a_letter_that_does_not_say_where_it_came_from_is_a_failure(
+    client: Client, admin: Admin, unique: str
+) -> None:
+    dead = f"%DLQ%{unique}"
+    await create_topic(client, dead, queues=1)
+    async with client.producer("senders") as producer:
+        await producer.send(Message(dead, b"from nowhere"))
+    listing = await when(lambda: admin.dead_letters.list(unique), lambda some: bool(some.letters))
+    again = await admin.dead_letters.resend(listing.letters)
+    ((letter_id, error),) = again.failures.items()
+    assert letter_id == listing.letters[0].message.offset_message_id
+    assert "does not say which topic it came from" in str(error)
