@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.properties import MAX_ENCODED_SIZE, decode_properties
+from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import (
     SendBatchMessageRequest,
     SendMessageRequest,
@@ -15,14 +17,15 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch
 from rocketmq_py.protocol.send_request import (
-    batch_fields,
+    SendForm,
+    batch_properties,
     encode_message_properties,
     long_named,
     send_fields,
 )
 from tests.protocol import java_messages as java
 from tests.protocol.encoding import encode_batch
-from tests.protocol.strategies import int32
+from tests.protocol.strategies import int32, int64, text
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 ID = "0A000001234500000000000012340000"
@@ -88,12 +91,71 @@ def test_long_names_are_those_of_the_first_form() -> None:
 
 
 def test_fields_of_a_batch() -> None:
-    fields = batch_fields(QUEUE, producer_group="G", born_time_ms=1, wait_store_ok=False)
+    form = SendForm(RequestCode.SEND_BATCH_MESSAGE, "G", "T")
+    fields = form.fields(3, "broker-a", born_time_ms=1, properties=batch_properties(wait_store_ok=False))
     header = SendBatchMessageRequest.from_fields(fields)
     assert header.to_fields() == fields
     assert header.batch is True
     assert header.properties == "WAIT\x01false\x02"
     assert (header.topic, header.queue_id, header.broker_name) == ("T", 3, "broker-a")
+
+
+@given(
+    st.sampled_from(
+        [
+            RequestCode.SEND_MESSAGE,
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.SEND_REPLY_MESSAGE,
+            RequestCode.SEND_REPLY_MESSAGE_V2,
+        ]
+    ),
+    st.tuples(text, text, text),
+    st.booleans(),
+    st.tuples(st.integers(0, 2**31 - 1), int64, int32, int32, st.integers(0, 2**31 - 1)),
+    text,
+    st.binary(max_size=50),
+)
+def test_a_template_writes_what_the_fields_would(
+    code: int,
+    names: tuple[str, str, str],
+    unit_mode: bool,
+    numbers: tuple[int, int, int, int, int],
+    properties: str,
+    body: bytes,
+) -> None:
+    group, topic, broker_name = names
+    queue_id, born_time_ms, flag, system_flag, opaque = numbers
+    form = SendForm(code, group, topic, default_topic_queues=7, unit_mode=unit_mode)
+    template = form.template(queue_id, broker_name)
+    if template is None:
+        assert any("\x00" in name for name in names)
+        return
+    fields = form.fields(
+        queue_id,
+        broker_name,
+        born_time_ms=born_time_ms,
+        properties=properties,
+        flag=flag,
+        system_flag=system_flag,
+    )
+    assert template.frame(opaque, born_time_ms, properties, flag, system_flag, body) == encode_request(
+        code, opaque, fields, body
+    )
+
+
+@pytest.mark.parametrize("name", ["%d%b%%", '"opaque":0,', '","n":"\\', "%RETRY%G", "\u2028é\U0001f600"])
+def test_a_template_takes_every_name_as_it_is(name: str) -> None:
+    form = SendForm(RequestCode.SEND_MESSAGE_V2, name, name)
+    template = form.template(1, name)
+    assert template is not None
+    fields = form.fields(1, name, born_time_ms=2, properties=name)
+    assert template.frame(3, 2, name, 0, 0, b"b") == encode_request(form.code, 3, fields, b"b")
+
+
+@pytest.mark.parametrize("name", ["\x00f", "\ud800", "x" * 100_000])
+def test_names_out_of_the_common_have_no_template(name: str) -> None:
+    assert SendForm(RequestCode.SEND_MESSAGE_V2, "G", "T").template(0, name) is None
 
 
 def test_properties_that_attributes_stand_for() -> None:

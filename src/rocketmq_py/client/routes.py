@@ -39,6 +39,12 @@ class Route:
     brokers: Mapping[str, Mapping[int, str]]
     is_default: bool = False
 
+    def queues_to_write(self) -> tuple[MessageQueue, ...]:
+        """Return the ``write_queues``. Raises NoQueueError if there are none."""
+        if not self.write_queues:
+            raise NoQueueError(f"topic {self.topic!r} has no queue that may be written to and has a master")
+        return self.write_queues
+
     @classmethod
     def of(cls, topic: str, wire: TopicRoute) -> Route:
         """Return the route that a name server's answer describes."""
@@ -85,6 +91,9 @@ class Routes:
         default_topic_queues: how many queues to use of a topic that does not exist yet.
         refresh_interval: seconds between two looks at all topics in use.
         on_change: called with each route that is new or differs from the one before.
+
+    Attributes:
+        changes: how often a route, or what is known of a broker's addresses, has changed.
     """
 
     def __init__(
@@ -105,6 +114,7 @@ class Routes:
         self._asking: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
         self._some_outdated = trio.Event()
+        self.changes = 0
 
     def get_nowait(self, topic: str) -> Route | None:
         """Return the route of a topic if it is known, else None."""
@@ -138,6 +148,7 @@ class Routes:
         if route != self._routes.get(topic):
             self._routes[topic] = route
             self._brokers.update(route.brokers)
+            self.changes += 1
             self._on_change(route)
         return route
 
@@ -212,3 +223,4 @@ class Routes:
         named = {name for route in self._routes.values() for name in route.brokers}
         for name in self._brokers.keys() - named:
             del self._brokers[name]
+            self.changes += 1

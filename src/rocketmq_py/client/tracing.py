@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Sequence
 
 import attrs
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.errors import NoQueueError, RocketMQError
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.protocol.send_request import send_fields
@@ -96,7 +95,8 @@ class TraceDispatcher:
         for tries_left in reversed(range(_TRIES)):
             try:
                 route = await self._client.routes.get(self.topic, for_sending=True)
-                await self._send_to(self._choose(route.write_queues), message)
+                queues = route.queues_to_write()
+                await self._send_to(queues[next(self._counter) % len(queues)], message)
             except RocketMQError as error:
                 if error.invalidates_route:
                     self._client.routes.invalidate(self.topic)
@@ -104,11 +104,6 @@ class TraceDispatcher:
                     raise
             else:
                 return
-
-    def _choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
-        if not queues:
-            raise NoQueueError(f"topic {self.topic!r} has no queue that may be written to and has a master")
-        return queues[next(self._counter) % len(queues)]
 
     async def _send_to(self, queue: MessageQueue, message: Message) -> None:
         client = self._client

@@ -20,7 +20,6 @@ from rocketmq_py.errors import (
     InvalidMessageError,
     MessageRefusedError,
     MessageTooLargeError,
-    NoQueueError,
     RocketMQError,
     SendForbiddenError,
 )
@@ -289,12 +288,8 @@ class BatchingProducer(Lifespan):
                 raise InvalidMessageError(
                     f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
                 )
-            queues = await self.producer.queues(message.topic)
-            if not queues:
-                raise NoQueueError(
-                    f"topic {message.topic!r} has no queue that may be written to and has a master"
-                )
-            queue = queue(queues, message)
+            route = await self.producer.client.routes.get(message.topic, for_sending=True)
+            queue = queue(route.queues_to_write(), message)
         if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
             raise InvalidMessageError(f"queue {queue} is not one of topic {message.topic!r}")
         return queue

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
+from rocketmq_py.producer.request_builder import check_message
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 """A year, which may be a leap year: no message waits longer."""
@@ -62,13 +63,14 @@ class DelayRelay:
         self._keeps_times = keeps_times
 
     async def take(self, message: Message, queue: object) -> Message:
-        """Return what to send instead of a message with an exact time: itself, or one for the buffer topic.
+        """Return what to send for a message: itself, or, if it has an exact time, one for the buffer topic.
 
         Raises:
             InvalidMessageError: a relay cannot do what is wanted.
             others: as a send, where brokers could not be asked for their versions.
         """
-        if await self._keeps_times(message.topic):
+        check_message(message)
+        if not message.is_timed or await self._keeps_times(message.topic):
             return message
         if queue is not None:
             raise InvalidMessageError("a message that waits at a relay goes to a queue of the relay's choice")

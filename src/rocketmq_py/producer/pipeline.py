@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import trio
@@ -11,7 +11,7 @@ from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.hooks import Hooks, SendContext
-from rocketmq_py.producer.pending import FailureLog, Pending, PendingSend
+from rocketmq_py.producer.pending import FailureLog, Pending
 from rocketmq_py.producer.send_request import Outcome, SendRequest
 from rocketmq_py.producer.sender import Sender
 
@@ -55,7 +55,7 @@ class Pipeline:
     def abandon(self) -> None:
         """End: what is under way fails, and no hook is called any more."""
         self._nursery = None
-        for pending, request in list(self._under_way.items()):
+        for request in list(self._under_way.values()):
             may_have_arrived = request.may_have_arrived
             error: RocketMQError = ClosedError(
                 "the producer was closed before the broker answered"
@@ -63,7 +63,7 @@ class Pipeline:
                 else "the producer was closed before the message could be sent"
             )
             error.delivery = Delivery.UNKNOWN if may_have_arrived else Delivery.NOT_SENT
-            self.finish(pending, error)
+            self.finish(request, error)
         self.failures.report()
 
     async def flush(self) -> None:
@@ -71,39 +71,30 @@ class Pipeline:
         for pending in list(self._under_way):
             await pending.wait()
 
-    async def submit(self, pending: PendingSend, request: SendRequest) -> None:
-        """Send a request; ``pending`` gets the outcome.
+    async def submit(self, request: SendRequest) -> None:
+        """Send a request; its ``pending`` gets the outcome, or what else is set as ``on_done``.
 
         Raises as :meth:`Sender.submit`. When cancelled while it waits, it is not sent.
         """
-        request.on_done = partial(self.finish, pending)
-        await self._submit(pending, request)
-
-    async def submit_with_hooks(
-        self, pending: PendingSend, request: SendRequest, context: SendContext
-    ) -> None:
-        """As :meth:`submit`, calling the hooks before ``pending`` has its outcome."""
-        request.on_done = partial(self.finish_with_hooks, context, pending)
-        await self._submit(pending, request)
-
-    async def _submit(self, pending: PendingSend, request: SendRequest) -> None:
-        await self.enter(pending, request)
+        await self.enter(request)
         try:
             if request.may_be_compressed:
                 await self._sender.compress(request)
-            await self._sender.submit(request)
+            waiting = self._sender.submit(request)
+            if waiting is not None:
+                await waiting
         except BaseException:
-            self.leave(pending)
+            self.leave(request.pending)
             raise
 
-    async def enter(self, pending: AnyPending, request: SendRequest) -> None:
+    async def enter(self, request: SendRequest) -> None:
         """Wait for a place. Raises ClosedError; when cancelled, none is taken."""
         size = len(request.messages[0].body)
         await self.admission.enter(size)
         if self._closed:
             self.admission.leave(size)
             raise ClosedError("the producer was closed while the send waited for a place in flight")
-        self._under_way[pending] = request
+        self._under_way[request.pending] = request
 
     def leave(self, pending: AnyPending) -> None:
         """Give its place back. Repeatable."""
@@ -111,8 +102,9 @@ class Pipeline:
         if request is not None:
             self.admission.leave(len(request.messages[0].body))
 
-    def finish(self, pending: AnyPending, outcome: Any) -> None:
+    def finish(self, request: SendRequest, outcome: Any) -> None:
         """Set the outcome of what is under way, count it, and give its place back."""
+        pending = request.pending
         if pending.done:
             return  # abandoned when the producer was closed
         counters = self._sender.counters
@@ -123,13 +115,25 @@ class Pipeline:
         self.leave(pending)
         pending.resolve(outcome, self.failures)
 
-    def finish_with_hooks(self, context: SendContext, pending: PendingSend | None, outcome: Outcome) -> None:
-        """Call the hooks in the background, then set the outcome; ``pending`` is None where it is set."""
-        start_soon(self._nursery, self._run_hooks, context, pending, outcome)
+    def after_hooks(
+        self, context: SendContext, finish: Callable[[SendRequest, Outcome], None] | None = None
+    ) -> Callable[[SendRequest, Outcome], None]:
+        """Return an ``on_done`` that has the hooks called in the background, and then ``finish``."""
 
-    async def _run_hooks(self, context: SendContext, pending: PendingSend | None, outcome: Outcome) -> None:
+        def done(request: SendRequest, outcome: Outcome) -> None:
+            start_soon(self._nursery, self._run_hooks, context, finish, request, outcome)
+
+        return done
+
+    async def _run_hooks(
+        self,
+        context: SendContext,
+        finish: Callable[[SendRequest, Outcome], None] | None,
+        request: SendRequest,
+        outcome: Outcome,
+    ) -> None:
         error = outcome if isinstance(outcome, RocketMQError) else None
         context.results = () if isinstance(outcome, RocketMQError) else (outcome,)
         await self._hooks.after_send(context, error)
-        if pending is not None:
-            self.finish(pending, outcome)
+        if finish is not None:
+            finish(request, outcome)

@@ -77,7 +77,11 @@ class Producer(Member):
         self._pipeline = Pipeline(self._sender, self._hooks, admission)
         self._delay_relay: DelayRelay | None = None
         if self.config.delay_relay is not None:
-            self._delay_relay = DelayRelay(self.config.delay_relay, self.client, self._sender.keeps_times)
+            self._delay_relay = DelayRelay(
+                self.config.delay_relay,
+                self.client,
+                partial(self._sender.lanes.keeps_times, timeout=self.config.send_timeout),
+            )
         self._tracing: TraceDispatcher | None = None
         if self.config.trace:
             topic = TRACE_TOPIC if self.config.trace is True else self.config.trace
@@ -113,7 +117,7 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a request that was written may still be stored.
         """
         self._check_open()
-        if self._delay_relay is not None and message.is_timed:
+        if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
         retries = self.config.retries
         if not self._hooks.all:
@@ -146,18 +150,22 @@ class Producer(Member):
         When cancelled while it waits, the message is not sent.
         """
         self._check_open()
-        if self._delay_relay is not None and message.is_timed:
+        if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
         pending = PendingSend()
         if on_done is not None:
             pending.add_done_callback(on_done)
         retries = self.config.retries_pipelined
         if not self._hooks.all:
-            await self._pipeline.submit(pending, self._builder.build(message, queue, timeout, retries))
+            request = self._builder.build(message, queue, timeout, retries)
+            request.pending, request.on_done = pending, self._pipeline.finish
+            await self._pipeline.submit(request)
             return pending
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
-            await self._pipeline.submit_with_hooks(pending, request, context)
+            request.pending = pending
+            request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
+            await self._pipeline.submit(request)
         return pending
 
     async def flush(self) -> None:
@@ -177,7 +185,7 @@ class Producer(Member):
         before that; there is one try. When cancelled, the message is not sent.
         """
         self._check_open()
-        if self._delay_relay is not None and message.is_timed:
+        if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
         if not self._hooks.all:
             await self._sender.send_oneway(self._builder.build(message, queue, None, 0))
@@ -304,8 +312,7 @@ class Producer(Member):
             request = self._builder.build(
                 context.messages[0], queue, timeout, retries, context, system_properties=properties
             )
-            on_sent = partial(self._pipeline.finish_with_hooks, context, None)
-            await self._requests.submit(request, pending, on_sent)
+            await self._requests.submit(request, pending, self._pipeline.after_hooks(context))
         return pending
 
     async def reply(

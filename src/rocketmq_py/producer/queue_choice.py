@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from rocketmq_py.client.routes import Route
-from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.latency_faults import LatencyFaults
 
@@ -27,14 +26,16 @@ class RoundRobin:
 
     def choose(self, route: Route, failed_broker: str | None = None) -> MessageQueue:
         """Return the next queue. Raises NoQueueError if the topic has none to write to."""
-        queues = route.write_queues
-        if not queues:
-            raise NoQueueError(f"topic {route.topic!r} has no queue that may be written to and has a master")
+        queues = route.queues_to_write()
         if failed_broker is not None:
             queue = self.next_of(queues, lambda broker_name: broker_name != failed_broker)
             if queue is not None:
                 return queue
         return queues[next(self._turns[route.topic]) % len(queues)]
+
+    def turn(self, topic: str) -> itertools.count[int]:
+        """Return the topic's turn, for who takes the next queue without asking for more."""
+        return self._turns[topic]
 
     def next_of(self, queues: Sequence[MessageQueue], suits: Callable[[str], bool]) -> MessageQueue | None:
         """Return the next queue whose broker's name suits, or None if there is none."""
@@ -77,6 +78,10 @@ class FaultAwareRoundRobin:
             or self._of_one_of_the_better(queues)
             or self._round_robin.choose(route)
         )
+
+    def turn(self, topic: str) -> itertools.count[int]:
+        """Return the topic's turn, for who takes the next queue while nothing is held against any broker."""
+        return self._round_robin.turn(topic)
 
     def _second_best(self, failed_broker: str | None, queues: Sequence[MessageQueue]) -> MessageQueue | None:
         if self._faults.policy.detect:

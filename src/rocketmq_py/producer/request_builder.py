@@ -10,14 +10,15 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import check_timeout
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
-from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.message import Message
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import SendContext
+from rocketmq_py.producer.lanes import TopicForm
 from rocketmq_py.producer.selectors import select_by_sharding_key
 from rocketmq_py.producer.send_request import Destination, SendRequest
 from rocketmq_py.properties import INSTANCE_ID
-from rocketmq_py.protocol.send_request import batch_fields, send_fields
+from rocketmq_py.protocol.send_request import batch_properties, encode_message_properties
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 
@@ -43,10 +44,7 @@ class RequestBuilder:
         self._client = client
         self._config = config
         self._group = client.namespace.wrap_group(config.group)
-        # Each try fills in its own queue and broker; what is on the wire of all is the topic's name.
-        self._target = lru_cache(maxsize=4096)(
-            lambda topic: MessageQueue(client.namespace.wrap_topic(topic), "", 0)
-        )
+        self._form = lru_cache(maxsize=4096)(self._new_form)
         self._compress_over = config.compression.over if config.compression else math.inf
         self._code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
 
@@ -92,25 +90,17 @@ class RequestBuilder:
         if client.namespace.name:
             system_properties = {**system_properties, INSTANCE_ID: client.namespace.name}
         unique_id = client.unique_ids.next()
-        fields = send_fields(
-            message,
-            self._target(message.topic),
-            producer_group=self._group,
-            unique_id=unique_id,
-            born_time_ms=client.now_ms(),
-            default_topic_queues=client.config.default_topic_queues,
-            system_flag=system_flag,
-            system_properties=system_properties,
-        )
         request = SendRequest(
+            self._form(message.topic, self._code if code is None else code),
             (message,),
             message.body,
-            fields,
+            encode_message_properties(message, unique_id, system_properties),
             unique_id,
+            client.now_ms(),
             timeout=config.send_timeout if timeout is None else timeout,
             retries=retries,
             queue=queue,
-            code=self._code if code is None else code,
+            system_flag=system_flag,
         )
         if message.delay or message.deliver_at_ms:
             request.wants_heartbeat = True
@@ -129,32 +119,21 @@ class RequestBuilder:
         """Return the request for a batch; the arguments are those of :meth:`build`."""
         config, client = self._config, self._client
         check_timeout(timeout)
-        fields = batch_fields(
-            self._target(batch.topic),
-            producer_group=self._group,
-            born_time_ms=client.now_ms(),
-            wait_store_ok=batch.wait_store_ok,
-            default_topic_queues=client.config.default_topic_queues,
-        )
         request = SendRequest(
+            self._form(batch.topic, RequestCode.SEND_BATCH_MESSAGE),
             batch.messages,
             batch.body,
-            fields,
+            batch_properties(batch.wait_store_ok),
             ",".join(batch.unique_ids),
+            client.now_ms(),
             timeout=config.send_timeout if timeout is None else timeout,
             retries=retries,
             queue=queue,
-            code=RequestCode.SEND_BATCH_MESSAGE,
         )
         return self._finish(request, context)
 
     def _finish(self, request: SendRequest, context: SendContext | None) -> SendRequest:
         config = self._config
-        queue = request.fixed_queue
-        if queue is not None and queue.topic != request.topic:
-            raise InvalidMessageError(f"queue {queue} is not one of topic {request.topic!r}")
-        if self._client.config.unit_mode:
-            request.set_unit_mode()
         if config.try_timeout is not None:
             request.try_timeout = config.try_timeout
         if config.retry_another_broker_when_not_store_ok:
@@ -162,3 +141,13 @@ class RequestBuilder:
         if context is not None:
             context.requests.append(request)
         return request
+
+    def _new_form(self, topic: str, code: int) -> TopicForm:
+        config, namespace = self._client.config, self._client.namespace
+        return TopicForm(
+            code,
+            self._group,
+            namespace.wrap_topic(topic),
+            default_topic_queues=config.default_topic_queues,
+            unit_mode=config.unit_mode,
+        )

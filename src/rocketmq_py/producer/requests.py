@@ -94,13 +94,17 @@ class Requests:
         }
 
     async def submit(
-        self, request: SendRequest, pending: PendingReply, on_sent: Callable[[Outcome], None] | None = None
+        self,
+        request: SendRequest,
+        pending: PendingReply,
+        on_sent: Callable[[SendRequest, Outcome], None] | None = None,
     ) -> None:
         """Send a request; ``pending`` gets the reply, or what failed. ``on_sent`` gets the send's outcome.
 
         Raises as :meth:`Sender.submit`. When cancelled, nothing is sent, and nobody waits.
         """
-        await self._pipeline.enter(pending, request)
+        request.pending = pending
+        await self._pipeline.enter(request)
         request.begin_try()
         waiting = _Waiting(pending, partial(self._expire, pending, request))
         self._waiting[pending.correlation_id] = waiting
@@ -112,7 +116,9 @@ class Requests:
             if request.may_be_compressed:
                 await self._sender.compress(request)
             if self._client.routes.get_nowait(request.topic) and self._brokers() <= self._greeted:
-                await self._sender.submit(request)
+                waiting_for = self._sender.submit(request)
+                if waiting_for is not None:
+                    await waiting_for
             else:
                 start_soon(self._nursery, self._greet_and_submit, request)
         except BaseException:
@@ -132,12 +138,13 @@ class Requests:
 
     async def _greet_and_submit(self, request: SendRequest) -> None:
         request.in_background = True
-        assert request.on_done is not None
         try:
             await self._greet_brokers(request)
-            await self._sender.submit(request)
+            waiting_for = self._sender.submit(request)
+            if waiting_for is not None:
+                await waiting_for
         except RocketMQError as error:
-            request.on_done(error)
+            request.on_done(request, error)
 
     async def _greet_brokers(self, request: SendRequest) -> None:
         """Have all brokers in use know this client: who replies chooses which of them brings the reply.
@@ -155,17 +162,21 @@ class Requests:
                         self._greeted = brokers
 
     def _sent(
-        self, pending: PendingReply, on_sent: Callable[[Outcome], None] | None, outcome: Outcome
+        self,
+        pending: PendingReply,
+        on_sent: Callable[[SendRequest, Outcome], None] | None,
+        request: SendRequest,
+        outcome: Outcome,
     ) -> None:
         if isinstance(outcome, SendResult):
             pending.sent = outcome
         else:
             self._resolve(pending, outcome)
         if on_sent is not None:
-            on_sent(outcome)
+            on_sent(request, outcome)
 
     def _expire(self, pending: PendingReply, request: SendRequest) -> None:
-        error = ReplyTimeoutError(request.topic, request.timeout, pending.sent)
+        error = ReplyTimeoutError(request.topic, request.send_timeout, pending.sent)
         if pending.sent is None and not request.may_have_arrived:
             error.delivery = Delivery.NOT_SENT
         self._resolve(pending, error)

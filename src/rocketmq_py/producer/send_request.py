@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import BrokerError, Delivery, InvalidMessageError, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector
-from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import stored_place
-from rocketmq_py.protocol.send_request import long_named
+from rocketmq_py.protocol.send_request import HeaderTemplate
 from rocketmq_py.protocol.trace import DEFAULT_REGION
+from rocketmq_py.remoting.pending_request import Answer, PendingRequest
+
+if TYPE_CHECKING:
+    from rocketmq_py.producer.lanes import TopicForm
+    from rocketmq_py.producer.pending import Pending
 
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
@@ -23,8 +29,6 @@ Outcome: TypeAlias = SendResult | RocketMQError
 
 Destination: TypeAlias = MessageQueue | QueueSelector
 """Where a message must go: to this queue, or to the one that this chooses."""
-
-_LONG_NAMED = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 
 _STATUS = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -41,20 +45,26 @@ class NotStoreOKError(RocketMQError):
     delivery = Delivery.UNKNOWN
 
 
-class SendRequest:
+class SendRequest(PendingRequest):
     """A request with one message or a batch, and the tries and the time that are left.
 
+    It is what waits for the answer of each of its tries, too: there is one object for a send, and no other.
+
     Args:
+        form: what its header has in common with others.
         messages: what is sent.
         body: the request's body; it may be large and is never copied.
-        fields: the request's header, with the short names; queue and broker are filled in for each try.
+        properties: the wire form of the properties in its header.
         message_id: the id of the message; of a batch all of them, with commas between.
+        born_time_ms: when it was made, epoch milliseconds.
         timeout: seconds for all tries together, from the first one's beginning on.
         retries: tries after the first.
         queue: the only queue that it may go to, what chooses that, or None for a free choice.
-        code: the kind of the request.
+        system_flag: RocketMQ's own bits.
 
     Attributes:
+        send_timeout: seconds for all tries together; ``timeout`` is what a time-out of one speaks of.
+        template: what writes its header for the queue that it is aimed at; None where only the fields can.
         fixed_queue: the only queue that it may go to, once that is known: a try that fails is not moved.
         failed_broker: of the last try that failed.
         failures: how many tries failed.
@@ -65,7 +75,9 @@ class SendRequest:
         wants_store_ok: whether a status other than SEND_OK is a reason to try another broker.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, before.
         try_timeout: seconds for one try, if another may follow.
+        on_answer: what gets the answer to a try of a pipelined one.
         on_done: what gets the outcome of a pipelined one.
+        pending: what the user has of a pipelined one.
         in_background: whether its tries are made where nobody waits for what a selector raises.
         is_written: whether the try that was begun has been left with a connection.
     """
@@ -83,7 +95,10 @@ class SendRequest:
     wants_store_ok = False
     wants_heartbeat = False
     try_timeout: float | None = None
-    on_done: Callable[[Outcome], None] | None = None
+    template: HeaderTemplate | None = None
+    on_answer: Callable[[SendRequest, Answer], None]
+    on_done: Callable[[SendRequest, Outcome], None]
+    pending: Pending[Any]
     in_background = False
     is_written = False
     failures = 0
@@ -91,31 +106,42 @@ class SendRequest:
 
     def __init__(
         self,
+        form: TopicForm,
         messages: tuple[Message, ...],
         body: bytes,
-        fields: dict[str, str],
+        properties: str,
         message_id: str,
+        born_time_ms: int,
         *,
         timeout: float,
         retries: int,
         queue: Destination | None,
-        code: int = RequestCode.SEND_MESSAGE_V2,
+        system_flag: int = 0,
     ) -> None:
+        self.form = form
         self.messages = messages
         self.body = body
         self.message_id = message_id
-        self.code = code
-        self.timeout = timeout
-        if isinstance(queue, MessageQueue):
-            self.fixed_queue = queue
-        elif queue is not None:
-            if not callable(queue):
-                raise InvalidMessageError(
-                    f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
-                )
-            self.selector = queue
-        self._fields = fields
+        self.code = form.code
+        self.timeout = self.send_timeout = timeout
+        if queue is not None:
+            self._set_destination(queue)
+        self._properties = properties
+        self._born_time_ms = born_time_ms
+        self._system_flag = system_flag
         self._retries = retries
+
+    def _set_destination(self, queue: Destination) -> None:
+        if isinstance(queue, MessageQueue):
+            if queue.topic != self.topic:
+                raise InvalidMessageError(f"queue {queue} is not one of topic {self.topic!r}")
+            self.fixed_queue = queue
+        elif callable(queue):
+            self.selector = queue
+        else:
+            raise InvalidMessageError(
+                f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
+            )
 
     @property
     def topic(self) -> str:
@@ -140,26 +166,55 @@ class SendRequest:
     def set_compressed(self, body: bytes, system_flag: int) -> None:
         """Take the compressed form of the body, and the bits of the system flag that say so."""
         self.body = body
-        self._fields["f"] = str(int(self._fields["f"]) | system_flag)
-
-    def set_unit_mode(self) -> None:
-        """Mark what a broker creates for it as a unit's."""
-        self._fields["k"] = "true"
+        self._system_flag |= system_flag
 
     def begin_try(self) -> None:
         """Begin a try: the time that it may take runs from now on, with the first one that of all."""
         self.started = trio.current_time()
         if not self.deadline:
-            self.deadline = self.started + self.timeout
+            self.deadline = self.started + self.send_timeout
 
-    def fields_for(self, queue: MessageQueue, address: str) -> dict[str, str]:
-        """Return the request's fields for ``queue``, to be written at once to the broker at ``address``."""
-        self.queue = queue
+    def written_to(self, address: str) -> None:
+        """Note that it is written now, to the broker at ``address``."""
         self.address = address
         self.is_written = True
-        self._fields["e"] = str(queue.queue_id)
-        self._fields["n"] = queue.broker_name
-        return long_named(self._fields) if self.code in _LONG_NAMED else self._fields
+        self.was_sent_away = False
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Its header's fields, for the queue that it was aimed at."""
+        queue = self.queue
+        assert queue is not None
+        # A batch's messages have flags of their own.
+        flag = 0 if self.form.is_batch else self.messages[0].flag
+        return self.form.fields(
+            queue.queue_id,
+            queue.broker_name,
+            born_time_ms=self._born_time_ms,
+            properties=self._properties,
+            flag=flag,
+            system_flag=self._system_flag,
+        )
+
+    def frame(self, opaque: int, serialization: Serialization, credentials: Credentials | None) -> bytes:
+        """Return its bytes: from the template, where neither credentials nor a binary header are wanted."""
+        template = self.template
+        if template is None or credentials is not None or serialization:
+            return super().frame(opaque, serialization, credentials)
+        flag = 0 if self.form.is_batch else self.messages[0].flag
+        try:
+            return template.frame(
+                opaque, self._born_time_ms, self._properties, flag, self._system_flag, self.body
+            )
+        except UnicodeEncodeError:
+            return super().frame(opaque, serialization, credentials)  # raises, and says which request it is
+
+    def answered(self, answer: Answer) -> None:
+        """Take what came of a try: for the task that waits for it, or for ``on_answer``."""
+        if self.task is None:
+            self.on_answer(self, answer)
+        else:
+            super().answered(answer)
 
     @property
     def end_of_try(self) -> float:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -19,51 +17,22 @@ from rocketmq_py.errors import (
     ClosedError,
     Delivery,
     InvalidMessageError,
-    NoQueueError,
     RequestTimeoutError,
     RocketMQError,
-    UnsupportedByBrokerError,
 )
-from rocketmq_py.message import MessageQueue, SendResult
+from rocketmq_py.message import SendResult
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.fault_detector import FaultDetector, answers
+from rocketmq_py.producer.lanes import Lanes, nothing_sent
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
-from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
+from rocketmq_py.producer.line import Line
 from rocketmq_py.producer.send_request import NotStoreOKError, Outcome, SendRequest
 from rocketmq_py.producer.statistics import Counters
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Answer, Connection
 
 _OFFLOAD_SIZE = 256 * 1024
 """Bytes of a body from which on it is compressed in a thread: others should not wait for it."""
-
-FIRST_TIMER_VERSION = 412
-"""Brokers keep exact times from 5.0.0 on (Java: the ordinal of ``MQVersion.V5_0_0_SNAPSHOT``)."""
-
-
-class _Line:
-    """Pipelined requests that wait for one broker, in their order."""
-
-    def __init__(self) -> None:
-        self.requests: deque[tuple[SendRequest, MessageQueue]] = deque()
-        self._scope = trio.CancelScope()
-
-    def add(self, request: SendRequest, queue: MessageQueue) -> None:
-        """Put one behind all others."""
-        self.requests.append((request, queue))
-        if request.end_of_try < self._scope.deadline:
-            self._scope.deadline = request.end_of_try
-
-    def scope_until_one_expires(self) -> trio.CancelScope:
-        """Return a scope that ends when the time of any of them is up, of those that are added, too."""
-        self._scope = trio.CancelScope(deadline=min([request.end_of_try for request, _ in self.requests]))
-        return self._scope
-
-    def take_expired(self, now: float) -> list[tuple[SendRequest, MessageQueue]]:
-        """Remove and return those whose time is up."""
-        expired = [one for one in self.requests if one[0].end_of_try <= now]
-        if expired:
-            self.requests = deque([one for one in self.requests if one[0].end_of_try > now])
-        return expired
 
 
 class Sender:
@@ -77,6 +46,7 @@ class Sender:
     Attributes:
         counters: what is counted.
         faults: what is held against which broker; None without the latency-fault strategy.
+        lanes: where requests go.
     """
 
     def __init__(self, client: Client, config: ProducerConfig, rng: random.Random) -> None:
@@ -84,12 +54,11 @@ class Sender:
         self._config = config
         self.counters = Counters()
         self.faults: LatencyFaults | None = None
-        self._choice: RoundRobin | FaultAwareRoundRobin = RoundRobin(rng)
         if isinstance(config.latency_faults, LatencyFaultPolicy):
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
-            self._choice = FaultAwareRoundRobin(self.faults, rng)
+        self.lanes = Lanes(client, self.faults, rng)
         self._nursery: trio.Nursery | None = None
-        self._lines: dict[str, _Line] = {}  # of brokers that pipelined requests wait for
+        self._lines: dict[str, Line] = {}  # of brokers that pipelined requests wait for
         self._stop_listening: Callable[[], None] | None = None
 
     def open(self, nursery: trio.Nursery) -> None:
@@ -146,105 +115,148 @@ class Sender:
                 raise error
             request.begin_try()
             try:
-                queue, connection = await self._aim(request)
-                fields = request.fields_for(queue, connection.address)
-                timeout = max(request.end_of_try - trio.current_time(), 0.0)
-                answer = await connection.request(request.code, fields, request.body, timeout=timeout)
-                result = request.result(answer)
+                connection = await self.lanes.find(request)
+                result = request.result(await self._ask(request, connection))
             except RocketMQError as failure:
                 error = failure
             else:
-                self._succeeded(request)
+                self._succeeded(request, trio.current_time())
                 return result
+
+    async def _ask(self, request: SendRequest, connection: Connection) -> Command:
+        end = request.end_of_try
+        request.written_to(connection.address)
+        request.timeout = timeout = max(end - trio.current_time(), 0.0)
+        if connection.hooks.all:
+            return await connection.request(request.code, request.fields, request.body, timeout=timeout)
+        return await connection.exchange(request, end)
 
     # Pipelined
 
-    async def submit(self, request: SendRequest) -> None:
+    def submit(self, request: SendRequest) -> Awaitable[None] | None:
         """Write the request, and give the outcome to ``request.on_done`` when it is there.
 
-        Waits only for the route of a topic that is not known yet. Where a connection, space in its buffer, or
-        a heartbeat has to be waited for, that happens in the background, in the order of the requests for
-        that broker. When cancelled, it is not sent, and nobody is told.
+        Where a connection, space in its buffer, or a heartbeat has to be waited for, that happens in the
+        background, in the order of the requests for that broker. What is returned has to be awaited for the
+        route of a topic that is not known yet, and for hooks around requests; nearly always it is None. When
+        cancelled there, it is not sent, and nobody is told.
 
-        Raises ClosedError, InvalidMessageError, and what a queue selector raises; all other errors are
-        outcomes.
+        Raises ClosedError, InvalidMessageError, and what a queue selector raises, here or when it is awaited;
+        all other errors are outcomes.
         """
         request.begin_try()
+        request.on_answer = self._answered
+        if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
+            return self._submit_when_routed(request)
+        return self._submit(request)
+
+    async def _submit_when_routed(self, request: SendRequest) -> None:
         try:
-            route = self._client.routes.get_nowait(request.topic) or await self._find_route(request)
-            queue = self._choose(route, request)
-            connection = self._connection_nowait(request, queue)
-            if connection is None or queue.broker_name in self._lines or not connection.writer.has_space:
-                self._line_up(request, queue)
-            else:
-                hooked = self._write(request, queue, connection)
-                if hooked is not None:
-                    await hooked
+            await self.lanes.find_route(request)
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
             start_soon(self._nursery, self._try_again, request, error)
+            return
+        hooked = self._submit(request)
+        if hooked is not None:
+            await hooked
 
-    def _line_up(self, request: SendRequest, queue: MessageQueue) -> None:
+    def _submit(self, request: SendRequest) -> Awaitable[None] | None:
+        try:
+            connection = self.lanes.take(request)
+            if connection is not None and connection.writer.has_space and not self._is_lined_up(request):
+                return self._write(request, connection)
+            self._line_up(request)
+        except (ClosedError, InvalidMessageError):
+            raise
+        except RocketMQError as error:
+            start_soon(self._nursery, self._try_again, request, error)
+        return None
+
+    def _line_up(self, request: SendRequest) -> None:
         """Have it written when its broker takes it, behind all others that wait for that broker."""
-        request.queue = queue
-        line = self._lines.get(queue.broker_name)
+        broker_name = self._broker_of(request)
+        line = self._lines.get(broker_name)
         if line is None:
-            line = self._lines[queue.broker_name] = _Line()
-            start_soon(self._nursery, self._run_line, queue.broker_name, line)
-        line.add(request, queue)
+            line = self._lines[broker_name] = Line()
+            start_soon(self._nursery, self._run_line, broker_name, line)
+        line.add(request)
 
-    async def _run_line(self, broker_name: str, line: _Line) -> None:
+    async def _run_line(self, broker_name: str, line: Line) -> None:
         while line.requests:
-            request, queue = line.requests[0]
-            connection = self._connection_nowait(request, queue)
+            request = line.requests[0]
+            connection = self.lanes.again(request)
             if connection is None or not connection.has_space:
                 await self._wait_for_broker(line)
                 continue
             line.requests.popleft()
             try:
-                hooked = self._write(request, queue, connection)
+                hooked = self._write(request, connection)
                 if hooked is not None:
                     await hooked
             except RocketMQError as error:
                 start_soon(self._nursery, self._try_again, request, error)
         del self._lines[broker_name]
 
-    async def _wait_for_broker(self, line: _Line) -> None:
+    async def _wait_for_broker(self, line: Line) -> None:
         """Return when the first in a line may be written, or when it, or others, failed and left the line."""
-        request, queue = line.requests[0]
+        request = line.requests[0]
         with line.scope_until_one_expires():
             try:
-                with _nothing_sent():
-                    connection = await self._connect(request, queue)
+                connection = await self.lanes.connect(request)
+                with nothing_sent():
                     await connection.wait_for_space()
             except RocketMQError as error:
                 line.requests.popleft()
                 start_soon(self._nursery, self._try_again, request, error)
-        for expired, queue in line.take_expired(trio.current_time()):
-            where = self._client.routes.master_address_nowait(queue.broker_name) or queue.broker_name
+        for expired in line.take_expired(trio.current_time()):
+            broker_name = self._broker_of(expired)
+            where = self._client.routes.master_address_nowait(broker_name) or broker_name
             seconds = expired.end_of_try - expired.started
             timed_out = RequestTimeoutError(where, seconds, Delivery.NOT_SENT)
             start_soon(self._nursery, self._try_again, expired, timed_out)
 
-    def _write(
-        self, request: SendRequest, queue: MessageQueue, connection: Connection
-    ) -> Awaitable[None] | None:
+    def _is_lined_up(self, request: SendRequest) -> bool:
+        """Whether others wait for its broker already."""
+        return bool(self._lines) and self._broker_of(request) in self._lines
+
+    def _broker_of(self, request: SendRequest) -> str:
+        assert request.queue is not None
+        return request.queue.broker_name
+
+    def _write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
         """Leave it with the connection; return what has to be awaited for that, if there are hooks."""
-        fields = request.fields_for(queue, connection.address)
-        deadline = request.end_of_try
-        timeout = request.timeout if request.try_timeout is None else request.try_timeout
-        on_answer = partial(self._answered, request)
+        request.written_to(connection.address)
+        if request.try_timeout is not None:
+            request.timeout = request.try_timeout
         if connection.hooks.all:
-            return connection.submit_with_hooks(
-                request.code, fields, request.body, deadline=deadline, timeout=timeout, on_answer=on_answer
-            )
-        connection.submit(
-            request.code, fields, request.body, deadline=deadline, timeout=timeout, on_answer=on_answer
-        )
+            return self._write_with_hooks(request, connection)
+        connection.send(request, request.end_of_try)
         return None
 
+    async def _write_with_hooks(self, request: SendRequest, connection: Connection) -> None:
+        try:
+            await connection.submit_with_hooks(
+                request.code,
+                request.fields,
+                request.body,
+                deadline=request.end_of_try,
+                timeout=request.timeout,
+                on_answer=partial(self._answered_late, request),
+            )
+        except (ClosedError, InvalidMessageError):
+            raise
+        except RocketMQError as error:
+            start_soon(self._nursery, self._try_again, request, error)
+
     def _answered(self, request: SendRequest, answer: Answer) -> None:
+        self._take_answer(request, answer, request.channel.received_at)
+
+    def _answered_late(self, request: SendRequest, answer: Answer) -> None:
+        self._take_answer(request, answer, trio.current_time())
+
+    def _take_answer(self, request: SendRequest, answer: Answer, received_at: float) -> None:
         if isinstance(answer, RocketMQError):
             start_soon(self._nursery, self._try_again, request, answer)
             return
@@ -253,9 +265,8 @@ class Sender:
         except RocketMQError as error:
             start_soon(self._nursery, self._try_again, request, error)
         else:
-            self._succeeded(request)
-            assert request.on_done is not None
-            request.on_done(result)
+            self._succeeded(request, received_at)
+            request.on_done(request, result)
 
     async def _try_again(self, request: SendRequest, error: RocketMQError) -> None:
         """Go on after a try that failed, where nobody waits."""
@@ -265,8 +276,7 @@ class Sender:
             outcome = await self._deliver(request, error)
         except RocketMQError as last:
             outcome = last
-        assert request.on_done is not None
-        request.on_done(outcome)
+        request.on_done(request, outcome)
 
     # Oneway
 
@@ -278,103 +288,14 @@ class Sender:
         if request.may_be_compressed:
             await self.compress(request)
         request.begin_try()
-        queue, connection = await self._aim(request)
+        connection = await self.lanes.find(request)
         if connection.has_space:
             await trio.lowlevel.checkpoint()
         else:
             await self._wait_for_space(request, connection)
-        fields = request.fields_for(queue, connection.address)
-        await connection.oneway(request.code, fields, request.body)
+        request.written_to(connection.address)
+        await connection.oneway(request.code, request.fields, request.body)
         self.counters.oneway += len(request.messages)
-
-    # Where to
-
-    def _choose(self, route: Route, request: SendRequest) -> MessageQueue:
-        if request.fixed_queue is not None:
-            return request.fixed_queue
-        if request.selector is None:
-            return self._choice.choose(route, request.failed_broker)
-        if not route.write_queues:
-            raise NoQueueError(f"topic {route.topic!r} has no queue that may be written to and has a master")
-        try:
-            queue = request.selector(route.write_queues, request.messages[0])
-        except RocketMQError:
-            raise
-        except Exception as error:
-            if not request.in_background:
-                raise
-            raise InvalidMessageError(f"the queue selector raised {error!r}") from error
-        if not isinstance(queue, MessageQueue) or queue.topic != route.topic:
-            raise InvalidMessageError(f"the selector chose {queue!r}, no queue of topic {route.topic!r}")
-        request.fixed_queue = queue
-        return queue
-
-    async def _aim(self, request: SendRequest) -> tuple[MessageQueue, Connection]:
-        """Choose a queue and return the connection to its broker; ask, dial, introduce where needed."""
-        route = self._client.routes.get_nowait(request.topic) or await self._find_route(request)
-        request.queue = queue = self._choose(route, request)
-        connection = self._connection_nowait(request, queue)
-        if connection is None:
-            with _nothing_sent():
-                connection = await self._connect(request, queue)
-        return queue, connection
-
-    async def _find_route(self, request: SendRequest) -> Route:
-        with trio.move_on_at(request.deadline) as waiting, _nothing_sent():
-            route = await self._client.routes.get(request.topic, for_sending=True)
-        if waiting.cancelled_caught:
-            names = self._client.name_servers.addresses
-            raise RequestTimeoutError(names, request.timeout, Delivery.NOT_SENT)
-        request.begin_try()  # how long the name server took is not held against the broker
-        return route
-
-    def _connection_nowait(self, request: SendRequest, queue: MessageQueue) -> Connection | None:
-        address = self._client.routes.master_address_nowait(queue.broker_name)
-        channel = self._client.brokers.channel(address) if address else None
-        connection = self._client.connections.get_nowait(channel) if channel else None
-        if connection is None or (request.wants_heartbeat and not self._is_introduced(connection, request)):
-            return None
-        return connection
-
-    async def _connect(self, request: SendRequest, queue: MessageQueue) -> Connection:
-        address = self._client.brokers.channel(self._client.routes.broker_address(queue.broker_name))
-        connection = await self._client.connections.get_before(address, request.end_of_try)
-        if request.wants_heartbeat:
-            await self._introduce(connection, request)
-        return connection
-
-    def _is_introduced(self, connection: Connection, request: SendRequest) -> bool:
-        return self._client.heartbeats.is_heard_on(connection) and not _is_too_old(connection, request)
-
-    async def _introduce(self, connection: Connection, request: SendRequest) -> None:
-        """Have the broker know this client's groups, and see that it can do what is wanted of it."""
-        timeout = max(request.end_of_try - trio.current_time(), 0.0)
-        await self._client.heartbeats.ensure_heard(connection, timeout=timeout)
-        if _is_too_old(connection, request):
-            raise UnsupportedByBrokerError(
-                f"{connection.address} is older than 5.0 and would deliver a message with an exact time at "
-                "once; use delay_level, or a relay (delay_relay)"
-            )
-
-    async def keeps_times(self, topic: str) -> bool:
-        """Ask whether all brokers that messages of a topic may go to keep exact times (5.x).
-
-        Within ``send_timeout``. Raises what a send raises that finds no broker.
-        """
-        timeout = self._config.send_timeout
-        end = trio.current_time() + timeout
-        with trio.move_on_at(end) as waiting, _nothing_sent():
-            route = await self._client.routes.get(topic, for_sending=True)
-            for broker_name in dict.fromkeys(queue.broker_name for queue in route.write_queues):
-                address = self._client.brokers.channel(self._client.routes.broker_address(broker_name))
-                connection = await self._client.connections.get_before(address, end)
-                left = max(end - trio.current_time(), 0.0)
-                await self._client.heartbeats.ensure_heard(connection, timeout=left)
-                if connection.peer_version < FIRST_TIMER_VERSION:
-                    return False
-        if waiting.cancelled_caught:
-            raise RequestTimeoutError(self._client.name_servers.addresses, timeout, Delivery.NOT_SENT)
-        return True
 
     async def _wait_for_space(self, request: SendRequest, connection: Connection) -> None:
         end = request.end_of_try
@@ -385,12 +306,11 @@ class Sender:
 
     # What was learned
 
-    def _succeeded(self, request: SendRequest) -> None:
-        seconds = trio.current_time() - request.started
+    def _succeeded(self, request: SendRequest, received_at: float) -> None:
+        seconds = received_at - request.started
         self.counters.answered(seconds)
         if self.faults is not None:
-            assert request.queue is not None
-            self.faults.record(request.queue.broker_name, seconds)
+            self.faults.record(self._broker_of(request), seconds)
 
     async def _may_try_again(self, request: SendRequest, error: RocketMQError) -> bool:
         """Learn from a failed try; wait before the next where that helps. False if it was the last."""
@@ -404,27 +324,7 @@ class Sender:
         back_off = request.failed(error)
         if back_off is None:
             return False
-        if isinstance(error, BrokerBusyError) or not self._has_other_broker(request):
+        if isinstance(error, BrokerBusyError) or not self.lanes.has_other_broker(request):
             await trio.sleep(back_off)
         self.counters.retried += 1
         return True
-
-    def _has_other_broker(self, request: SendRequest) -> bool:
-        route = self._client.routes.get_nowait(request.topic)
-        if route is None or request.fixed_queue is not None:
-            return False
-        return any(queue.broker_name != request.failed_broker for queue in route.write_queues)
-
-
-@contextmanager
-def _nothing_sent() -> Iterator[None]:
-    """Mark errors: what failed was not the message's own request, whatever is known of that one's."""
-    try:
-        yield
-    except RocketMQError as error:
-        error.delivery = Delivery.NOT_SENT
-        raise
-
-
-def _is_too_old(connection: Connection, request: SendRequest) -> bool:
-    return request.is_timed and connection.peer_version < FIRST_TIMER_VERSION

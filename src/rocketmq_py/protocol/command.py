@@ -9,7 +9,7 @@ import enum
 import struct
 from collections.abc import Mapping
 
-import attrs
+import msgspec
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol import binary_header, json_header
@@ -42,18 +42,8 @@ _JSON = Serialization.JSON
 _ROCKETMQ = Serialization.ROCKETMQ
 
 
-def _show_fields(fields: Mapping[str, str]) -> str:
-    return repr({name: "***" if name in _SECRET_FIELDS else value for name, value in fields.items()})
-
-
-def _show_size(body: bytes) -> str:
-    return f"<{len(body)} bytes>"  # a password may be in it
-
-
-# Not slotted: a frozen class with a __dict__ is built in 0.6 of a slotted one's time, and one is built for
-# every answer.
-@attrs.frozen(slots=False)
-class Command:
+# A Struct, which is built in half the time of a class of attrs: one is built for every answer.
+class Command(msgspec.Struct, frozen=True):
     """A request, a oneway request or an answer, as it came from a peer. Its ``repr`` shows no secret.
 
     Attributes:
@@ -71,12 +61,21 @@ class Command:
     code: int
     opaque: int
     flag: int = 0
-    fields: dict[str, str] = attrs.field(factory=dict, repr=_show_fields)
-    body: bytes = attrs.field(default=b"", repr=_show_size)
+    fields: dict[str, str] = {}  # each gets its own
+    body: bytes = b""
     remark: str | None = None
     language: int = LANGUAGE_PYTHON
     version: int = VERSION
     serialization: Serialization = Serialization.JSON
+
+    def __repr__(self) -> str:
+        fields = {name: "***" if name in _SECRET_FIELDS else value for name, value in self.fields.items()}
+        body = f"<{len(self.body)} bytes>"  # a password may be in it
+        return (
+            f"Command(code={self.code}, opaque={self.opaque}, flag={self.flag}, fields={fields}, "
+            f"body={body}, remark={self.remark!r}, language={self.language}, version={self.version}, "
+            f"serialization={self.serialization!r})"
+        )
 
     @property
     def is_response(self) -> bool:
@@ -178,8 +177,15 @@ def decode_command(serialization: int, header: bytes, body: bytes) -> Command:
         ProtocolError: the header cannot be read, or is in a serialization that does not exist.
     """
     if serialization == 0:
-        code, opaque, flag, fields, remark, language, version = json_header.decode(header)
-        return Command(code, opaque, flag, fields, body, remark, language, version, _JSON)
+        try:
+            read = json_header.decode_strictly(header)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            read = json_header.decode_loosely(header)
+        language = json_header.LANGUAGE_CODES.get(read.language, json_header.OTHER)
+        fields = {} if read.fields is None else read.fields
+        return Command(
+            read.code, read.opaque, read.flag, fields, body, read.remark, language, read.version, _JSON
+        )
     if serialization == 1:
         code, opaque, flag, fields, remark, language, version = binary_header.decode(header)
         return Command(code, opaque, flag, fields, body, remark, language, version, _ROCKETMQ)

@@ -18,14 +18,18 @@ LANGUAGE_NAMES = (
 )  # fmt: skip
 """The name of each language code, which is its place here. Java: ``LanguageCode``."""
 
-_LANGUAGE_CODES = {name: code for code, name in enumerate(LANGUAGE_NAMES)}
-_JAVA = _LANGUAGE_CODES["JAVA"]
-_OTHER = _LANGUAGE_CODES["OTHER"]
+LANGUAGE_CODES: Mapping[str | None, int] = {name: code for code, name in enumerate(LANGUAGE_NAMES)} | {
+    None: 0
+}
+"""The code of each name; a header without one is Java's."""
+OTHER = LANGUAGE_CODES["OTHER"]
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
-class _Header(msgspec.Struct, rename={"fields": "extFields"}):
+class Header(msgspec.Struct, rename={"fields": "extFields"}):
+    """What a header says, as it is written."""
+
     code: _Int32
     opaque: _Int32 = 0
     flag: _Int32 = 0
@@ -36,7 +40,9 @@ class _Header(msgspec.Struct, rename={"fields": "extFields"}):
 
 
 _to_json = msgspec.json.Encoder().encode
-_to_header = msgspec.json.Decoder(_Header).decode
+decode_strictly = msgspec.json.Decoder(Header).decode
+"""Returns a header that is as all but some clients write it; one call, as this runs for every answer. What it
+raises for others is the affair of :func:`decode_loosely`."""
 
 
 def language_name(code: int) -> str:
@@ -72,35 +78,26 @@ def encode(
     return _to_json(header)
 
 
-def decode(data: bytes) -> tuple[int, int, int, dict[str, str], str | None, int, int]:
-    """Return code, opaque, flag, fields, remark, language code and version.
+def decode_loosely(data: bytes) -> Header:
+    """Return a header that :data:`decode_strictly` refused.
 
-    Ext fields that are numbers or booleans become texts, those that are null are left out, and a language
-    that has no code here counts as OTHER: some clients write such headers.
+    Ext fields that are numbers or booleans become texts, and those that are null are left out: some clients
+    write such headers.
 
     Raises:
         ProtocolError: the bytes are no JSON, or not such a header.
     """
     try:
-        try:
-            header = _to_header(data)
-        except msgspec.ValidationError:
-            header = _decode_loosely(data)
+        header = msgspec.json.decode(data)
+        if isinstance(header, dict):
+            fields = header.get("extFields")
+            if isinstance(fields, dict):
+                header["extFields"] = {
+                    name: _text(value) for name, value in fields.items() if value is not None
+                }
+        return msgspec.convert(header, Header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"a frame's JSON header cannot be read: {error}") from error
-    name = header.language
-    language = _JAVA if name is None else _LANGUAGE_CODES.get(name, _OTHER)
-    fields = {} if header.fields is None else header.fields
-    return header.code, header.opaque, header.flag, fields, header.remark, language, header.version
-
-
-def _decode_loosely(data: bytes) -> _Header:
-    header = msgspec.json.decode(data)
-    if isinstance(header, dict):
-        fields = header.get("extFields")
-        if isinstance(fields, dict):
-            header["extFields"] = {name: _text(value) for name, value in fields.items() if value is not None}
-    return msgspec.convert(header, _Header)
 
 
 def _text(value: object) -> str:

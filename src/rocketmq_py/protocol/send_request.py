@@ -1,16 +1,31 @@
-"""From a message to the ext fields that send it: what runs for each message, in as few steps as there are."""
+"""From a message to the header that sends it: what runs for each message, in few steps.
+
+There are two ways to the same bytes. The general one makes the ext fields, which can be signed, shown to
+hooks and written in either serialization. The fast one fills in a :class:`HeaderTemplate`, which has been
+written once for each topic, queue and kind of request.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 
+import msgspec
+
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import MessageTooLargeError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.properties import MAX_ENCODED_SIZE, encode_properties
+from rocketmq_py.protocol import json_header
+from rocketmq_py.protocol.command import LANGUAGE_PYTHON, VERSION
 
 _MAX_UTF8_SIZE = 4  # bytes of a character at most
 _NO_PROPERTIES: Mapping[str, str] = {}
+_MAX_TEMPLATE_SIZE = 64 * 1024
+"""Bytes of a header without the message's own part: far from the most that a header can have."""
+_to_json = msgspec.json.Encoder().encode
+_pack_lengths = struct.Struct(">II").pack
 
 
 def encode_message_properties(
@@ -57,6 +72,127 @@ def _check_size(encoded: str) -> None:
         )
 
 
+class SendForm:
+    """What the headers of all requests of one kind have in common that a producer makes for one topic.
+
+    Args:
+        code: the kind: SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2, or one with long names.
+        producer_group: the sender's group.
+        topic: the topic, as it is on the wire.
+        default_topic: whose settings a topic gets that the broker creates for this message.
+        default_topic_queues: how many queues such a topic gets at most.
+        unit_mode: whether what brokers create is marked as that of a unit.
+
+    Attributes:
+        code: the kind.
+        is_batch: whether the body is a batch.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        producer_group: str,
+        topic: str,
+        *,
+        default_topic: str = DEFAULT_TOPIC,
+        default_topic_queues: int = 4,
+        unit_mode: bool = False,
+    ) -> None:
+        self.code = code
+        self.is_batch = code == RequestCode.SEND_BATCH_MESSAGE
+        self._fields = {
+            "a": producer_group,
+            "b": topic,
+            "c": default_topic,
+            "d": str(default_topic_queues),
+            # In this order, and so that what is filled in later keeps its place.
+            **dict.fromkeys("efghij", "0"),
+            "k": "true" if unit_mode else "false",
+            "m": "true" if self.is_batch else "false",
+            "n": "",
+        }
+
+    def fields(
+        self,
+        queue_id: int,
+        broker_name: str,
+        *,
+        born_time_ms: int,
+        properties: str,
+        flag: int = 0,
+        system_flag: int = 0,
+    ) -> dict[str, str]:
+        """Return the ext fields of a request; ``headers.SendMessageRequestV2`` says what each means.
+
+        Args:
+            queue_id: the queue that it goes to.
+            broker_name: the queue's broker.
+            born_time_ms: when the message was made, epoch milliseconds.
+            properties: their wire form.
+            flag: the application's own number.
+            system_flag: RocketMQ's own bits.
+        """
+        fields = {
+            **self._fields,
+            "e": str(queue_id),
+            "f": str(system_flag),
+            "g": str(born_time_ms),
+            "h": str(flag),
+            "i": properties,
+            "n": broker_name,
+        }
+        return long_named(fields) if self.code in _LONG_NAMED else fields
+
+    def template(self, queue_id: int, broker_name: str) -> HeaderTemplate | None:
+        """Return what writes the JSON headers of requests to a queue; None for names out of the common."""
+        fields = {
+            **self._fields,
+            "e": str(queue_id),
+            **{name: f"\x00{name}" for name in "fghi"},
+            "n": broker_name,
+        }
+        if self.code in _LONG_NAMED:
+            fields = long_named(fields)
+        try:
+            header = json_header.encode(self.code, LANGUAGE_PYTHON, VERSION, 0, 0, None, fields)
+        except UnicodeEncodeError:
+            return None
+        header = header.replace(b"%", b"%%")
+        # No name can look like these: a quotation mark in one is escaped, and so would a NUL be.
+        for filled_in, by in (
+            (b'"\\u0000f"', b'"%d"'),
+            (b'"\\u0000g"', b'"%d"'),
+            (b'"\\u0000h"', b'"%d"'),
+            (b'"\\u0000i"', b"%b"),
+            (b'"opaque":0,', b'"opaque":%d,'),
+        ):
+            if header.count(filled_in) != 1:
+                return None
+            header = header.replace(filled_in, by)
+        return HeaderTemplate(header) if len(header) <= _MAX_TEMPLATE_SIZE else None
+
+
+class HeaderTemplate:
+    """A JSON header in which only what differs from message to message is left open."""
+
+    __slots__ = ("_header",)
+
+    def __init__(self, header: bytes) -> None:
+        self._header = header
+
+    def frame(
+        self, opaque: int, born_time_ms: int, properties: str, flag: int, system_flag: int, body: bytes
+    ) -> bytes:
+        """Return a request's whole frame; see :meth:`SendForm.fields`.
+
+        Raises:
+            UnicodeEncodeError: the properties hold half a surrogate pair.
+        """
+        header = self._header % (system_flag, born_time_ms, flag, _to_json(properties), opaque)
+        size = len(header)
+        return b"".join((_pack_lengths(4 + size + len(body), size), header, body))
+
+
 def send_fields(
     message: Message,
     queue: MessageQueue,
@@ -91,62 +227,33 @@ def send_fields(
     Raises:
         MessageTooLargeError: the properties are longer than 32,767 bytes.
     """
-    fields = {
-        "a": producer_group,
-        "b": queue.topic,
-        "c": default_topic,
-        "d": str(default_topic_queues),
-        "e": str(queue.queue_id),
-        "f": str(system_flag),
-        "g": str(born_time_ms),
-        "h": str(message.flag),
-        "i": encode_message_properties(message, unique_id, system_properties),
-        "j": str(reconsume_times),
-        "k": "false",
-        "m": "false",
-        "n": queue.broker_name,
-    }
+    form = SendForm(
+        RequestCode.SEND_MESSAGE_V2,
+        producer_group,
+        queue.topic,
+        default_topic=default_topic,
+        default_topic_queues=default_topic_queues,
+    )
+    fields = form.fields(
+        queue.queue_id,
+        queue.broker_name,
+        born_time_ms=born_time_ms,
+        properties=encode_message_properties(message, unique_id, system_properties),
+        flag=message.flag,
+        system_flag=system_flag,
+    )
+    fields["j"] = str(reconsume_times)
     if max_reconsume_times is not None:
         fields["l"] = str(max_reconsume_times)
     return fields
 
 
-def batch_fields(
-    queue: MessageQueue,
-    *,
-    producer_group: str,
-    born_time_ms: int,
-    wait_store_ok: bool = True,
-    default_topic: str = DEFAULT_TOPIC,
-    default_topic_queues: int = 4,
-) -> dict[str, str]:
-    """Return the ext fields of SEND_BATCH_MESSAGE; ``send_body`` makes the body.
-
-    Args:
-        queue: where all of it goes; its topic is the one on the wire.
-        producer_group: the sender's group.
-        born_time_ms: the present, epoch milliseconds.
-        wait_store_ok: what is true of each of its messages.
-        default_topic: see ``send_fields``.
-        default_topic_queues: see ``send_fields``.
-    """
-    return {
-        "a": producer_group,
-        "b": queue.topic,
-        "c": default_topic,
-        "d": str(default_topic_queues),
-        "e": str(queue.queue_id),
-        "f": "0",
-        "g": str(born_time_ms),
-        "h": "0",
-        "i": f"WAIT\x01{'true' if wait_store_ok else 'false'}\x02",
-        "j": "0",
-        "k": "false",
-        "m": "true",
-        "n": queue.broker_name,
-    }
+def batch_properties(wait_store_ok: bool) -> str:
+    """Return the wire form of the properties that a whole batch has, beside those of its messages."""
+    return f"WAIT\x01{'true' if wait_store_ok else 'false'}\x02"
 
 
+_LONG_NAMED = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 _LONG_NAMES = {
     "a": "producerGroup",
     "b": "topic",

@@ -11,7 +11,7 @@ import trio
 from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import Answer, PendingRequest
+from rocketmq_py.remoting.pending_request import Answer, PendingRequest, SubmittedRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 
 
@@ -22,7 +22,12 @@ class Channel(ABC):
         address: whom it leads to.
         deadlines: watches the time-outs; its ``run`` must be under way.
         hooks: what is called around requests.
+
+    Attributes:
+        received_at: when it last received anything, on trio's clock: one look for all answers of a chunk.
     """
+
+    received_at = 0.0
 
     def __init__(self, address: str, deadlines: Deadlines, hooks: RpcHooks) -> None:
         self.address = address
@@ -61,30 +66,30 @@ class Channel(ABC):
         return answer
 
     async def _exchange(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> Command:
-        deadline = trio.current_time() + timeout
+        pending = PendingRequest(code, fields, body, timeout)
+        return await self.exchange(pending, trio.current_time() + timeout)
+
+    async def exchange(self, pending: PendingRequest, deadline: float) -> Command:
+        """Send a request and wait for its answer until ``deadline`` (trio's time). Hooks are not called.
+
+        Raises, and is cancelled, as :meth:`request`.
+        """
         if not self.has_space:
             with trio.move_on_at(deadline) as waiting:
                 await self.wait_for_space()
             if waiting.cancelled_caught:
-                raise RequestTimeoutError(self.address, timeout, Delivery.NOT_SENT)
-        task = trio.lowlevel.current_task()
-        answers: list[Answer] = []
+                raise RequestTimeoutError(self.address, pending.timeout, Delivery.NOT_SENT)
+        self.send(pending, deadline)
+        return await pending.wait()
 
-        def wake(answer: Answer) -> None:
-            answers.append(answer)
-            trio.lowlevel.reschedule(task)
-
-        pending = self.submit(code, fields, body, deadline=deadline, timeout=timeout, on_answer=wake)
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            pending.forget()
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-        (answer,) = answers
-        if isinstance(answer, Command):
-            return answer
-        raise answer
+    def send(self, pending: PendingRequest, deadline: float) -> None:
+        """Send a request without waiting. See :meth:`submit`, which is this for a request in parts."""
+        self.deadlines.add(pending, deadline)
+        try:
+            self.carry(pending)
+        except RocketMQError:
+            self.deadlines.remove(pending)
+            raise
 
     def submit(
         self,
@@ -116,13 +121,8 @@ class Channel(ABC):
             InvalidMessageError: a text of the header cannot be written as UTF-8. A dial says so in
                 ``on_answer``.
         """
-        pending = PendingRequest(self, code, fields, body, timeout, on_answer)
-        self.deadlines.add(pending, deadline)
-        try:
-            self.carry(pending)
-        except RocketMQError:
-            self.deadlines.remove(pending)
-            raise
+        pending = SubmittedRequest(code, fields, body, timeout, on_answer)
+        self.send(pending, deadline)
         return pending
 
     async def submit_with_hooks(

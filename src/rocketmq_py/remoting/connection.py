@@ -74,6 +74,7 @@ class Connection(Channel):
         address: the peer as it was dialled, or as it connected.
         hooks: what is called around requests.
         draining: the peer has announced that it goes away (GO_AWAY): ask it nothing new.
+        is_usable: whether new requests are for it: it is neither closed nor draining.
         has_received: whether the peer ever sent anything.
         peer_version: the peer's version as its answers have it, an ordinal of Java's ``MQVersion``; 0
             before the first answer.
@@ -107,6 +108,7 @@ class Connection(Channel):
         self.peer_address = wire.peer_address
         self.local_address = wire.local_address
         self.draining = False
+        self.is_usable = True
         self._onward: Callable[[], Channel] | None = None
         self.has_received = False
         self.peer_version = 0
@@ -152,24 +154,23 @@ class Connection(Channel):
 
     def carry(self, pending: PendingRequest) -> None:
         """Write a request: a new one, or one that was given to another channel before."""
-        if self._onward is not None:
-            self._onward().carry(pending)
-            return
-        self._check_open()
-        fields, body = pending.fields, pending.body
-        if self._credentials is not None:
-            fields = signed(fields, body, self._credentials)
+        if not self.is_usable:
+            if self._onward is not None:
+                self._onward().carry(pending)
+                return
+            self._check_open()
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        frame = encode_request(pending.code, opaque, fields, body, serialization=self._serialization)
+        frame = pending.frame(opaque, self._serialization, self._credentials)
         pending.channel, pending.opaque = self, opaque
-        pending.turn, pending.place = self.writer.turn, self.writer.next_place
         self._pending[opaque] = pending
+        writer = self.writer
+        pending.turn = writer.turn
         if self._is_one_at_a_time:
             # Who asks for one thing after the other gains nothing from the writer's turn.
             self._is_one_at_a_time = False
-            self.writer.put_alone(frame)
+            pending.place = writer.put_alone(frame)
         else:
-            self.writer.put(frame)
+            pending.place = writer.put(frame)
 
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer; waits only while the buffer is full.
@@ -250,7 +251,7 @@ class Connection(Channel):
         if self._pending.pop(pending.opaque, None) is None:
             return
         self.writer.take_back(pending.turn, pending.place)
-        pending.on_answer(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
+        pending.answered(RequestTimeoutError(self.address, pending.timeout, pending.delivery))
         now = trio.current_time()
         if not self._silent_timeouts:
             self._silent_since = now
@@ -265,7 +266,7 @@ class Connection(Channel):
             self._sent_away(answer, pending)
         elif pending is not None:
             self.deadlines.remove(pending)
-            pending.on_answer(answer)
+            pending.answered(answer)
         if self.draining and not self._pending:
             self._close_when_written("the peer goes away")
 
@@ -290,11 +291,12 @@ class Connection(Channel):
         """
         is_first = not self.draining
         self.draining = True
+        self.is_usable = False
         self._onward = self._successor
         if pending is not None:
             if self._onward is None or pending.was_sent_away:
                 self.deadlines.remove(pending)
-                pending.on_answer(answer)
+                pending.answered(answer)
             else:
                 pending.was_sent_away = True
                 self._hand_over(pending)
@@ -315,7 +317,7 @@ class Connection(Channel):
             self.carry(pending)
         except RocketMQError as error:
             self.deadlines.remove(pending)
-            pending.on_answer(error)
+            pending.answered(error)
 
     # Life
 
@@ -338,11 +340,12 @@ class Connection(Channel):
         if self.is_closed:
             return
         self._closed_because = reason
+        self.is_usable = False
         pending_requests = list(self._pending.values())
         self._pending.clear()
         for pending in pending_requests:
             self.deadlines.remove(pending)
-            pending.on_answer(ConnectionLostError(self.address, reason, pending.delivery))
+            pending.answered(ConnectionLostError(self.address, reason, pending.delivery))
         self.writer.close()
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
@@ -385,6 +388,7 @@ class Connection(Channel):
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
+                self.received_at = trio.current_time()
                 self.deadlines.receipts += 1
                 commands = decoder.feed(data)
                 self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1

@@ -66,7 +66,7 @@ class Dial(Channel):
     def time_out(self, pending: PendingRequest) -> None:
         """Answer ``pending`` with RequestTimeoutError, and do not send it."""
         if self._waiting.pop(pending, None) is not None:
-            pending.on_answer(RequestTimeoutError(self.address, pending.timeout, Delivery.NOT_SENT))
+            pending.answered(RequestTimeoutError(self.address, pending.timeout, Delivery.NOT_SENT))
 
     def fail(self, reason: str, kind: type[ConnectError]) -> None:
         """Remember why there is no connection."""
@@ -83,5 +83,5 @@ class Dial(Channel):
             except RocketMQError as error:
                 if isinstance(item, PendingRequest):
                     self.deadlines.remove(item)
-                    item.on_answer(error)
+                    item.answered(error)
         self.done.set()

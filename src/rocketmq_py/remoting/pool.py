@@ -87,17 +87,11 @@ class Connections:
     def get_nowait(self, address: str) -> Connection | None:
         """Return the connection to ``address`` if it is open and takes requests, else None."""
         connection = self._connections.get(address)
-        if connection is None or connection.is_closed or connection.draining:
-            return None
-        return connection
+        return connection if connection is not None and connection.is_usable else None
 
     def open_connections(self) -> list[Connection]:
         """Return the connections that are open and take requests."""
-        return [
-            connection
-            for connection in self._connections.values()
-            if not connection.is_closed and not connection.draining
-        ]
+        return [connection for connection in self._connections.values() if connection.is_usable]
 
     async def get(self, address: str) -> Connection:
         """Return an open connection to ``address``, dialling if there is none.

@@ -54,26 +54,25 @@ class Writer:
         """Whether nothing waits, and nothing is being written."""
         return not self._frames and not self._is_writing
 
-    @property
-    def next_place(self) -> int:
-        """Where the next frame that is put will be, in the present turn."""
-        return len(self._frames)
-
-    def put(self, frame: bytes) -> None:
-        """Have a frame written, together with those that wait already."""
-        self._frames.append(frame)
+    def put(self, frame: bytes) -> int:
+        """Have a frame written, with those that wait already. Return its place in the present turn."""
+        frames = self._frames
+        place = len(frames)
+        frames.append(frame)
         self._buffered += len(frame)
         if self._is_idle:
             self._is_idle = False
             self._parked.unpark()
+        return place
 
-    def put_alone(self, frame: bytes) -> None:
+    def put_alone(self, frame: bytes) -> int:
         """As :meth:`put`, but write it at once where nothing waits: nothing is expected to join it."""
         written = self._wire.send_nowait(frame) if self._is_idle else 0
         if written:
             self.turn += 1
         if written < len(frame):
-            self.put(frame[written:] if written else frame)
+            return self.put(frame[written:] if written else frame)
+        return 0
 
     def put_oneway(self, frame: bytes, request: Oneway) -> None:
         """As :meth:`put`, keeping what the frame was made from until it is written."""

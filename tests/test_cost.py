@@ -1,0 +1,167 @@
+"""What a message costs: the calls of Python functions that the client makes for one.
+
+No busy machine changes them. Client and embedded broker share one run in virtual time; counted is what
+happens while tasks of the client run, calls inside trio included. A bound that is exceeded says that
+something was put in the way of every message: see whether it can be done once a chunk of the connection,
+once a route, or only where it is used. One that is undercut by far should be lowered.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import trio
+
+from rocketmq_py import BatchingProducer, ConsumeFrom, Message, PendingSend, Producer, PushConsumer
+from rocketmq_py.broker import EmbeddedBroker
+from tests import virtual_time
+
+MESSAGES = 1000
+IN_FLIGHT = 256
+WARM_UP = 100
+_TRIO = Path(trio.__file__).parent
+_UNCOUNTED = {
+    __file__,
+    virtual_time.__file__,
+    str(_TRIO / "_core" / "_instrumentation.py"),
+    str(_TRIO / "_core" / "_mock_clock.py"),
+}
+"""What only the test has."""
+_is_client: ContextVar[bool] = ContextVar("_is_client", default=False)
+
+
+class Calls(trio.abc.Instrument):
+    """Counts the calls of Python functions in tasks that were started where ``_is_client`` is set."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_counting = False
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if self.is_counting and task.context.get(_is_client, False):
+            sys.setprofile(self._event)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        sys.setprofile(None)
+
+    def _event(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename not in _UNCOUNTED:
+            self.count += 1
+
+
+def calls_of(work: Callable[[str, Calls], Awaitable[None]]) -> float:
+    """Return the calls that the client makes in ``work``, for one of MESSAGES."""
+    calls = Calls()
+
+    async def main() -> None:
+        async with EmbeddedBroker() as broker:
+            _is_client.set(True)
+            await work(broker.name_server_address, calls)
+
+    virtual_time.run(main, instruments=[calls])
+    return calls.count / MESSAGES
+
+
+async def _pipelined(producer: Producer | BatchingProducer, count: int) -> None:
+    left, all_done = count, trio.Event()
+
+    def on_done(pending: PendingSend) -> None:
+        nonlocal left
+        assert pending.error is None
+        left -= 1
+        if not left:
+            all_done.set()
+
+    for _ in range(count):
+        await producer.send_soon(Message("T", b"x" * 128), on_done=on_done)
+    await all_done.wait()
+
+
+async def pipelined(address: str, calls: Calls) -> None:
+    async with Producer(address, max_in_flight=IN_FLIGHT) as producer:
+        await _pipelined(producer, WARM_UP)
+        calls.is_counting = True
+        await _pipelined(producer, MESSAGES)
+        calls.is_counting = False
+
+
+async def batching(address: str, calls: Calls) -> None:
+    async with BatchingProducer(address) as producer:
+        await _pipelined(producer, WARM_UP)
+        calls.is_counting = True
+        await _pipelined(producer, MESSAGES)
+        calls.is_counting = False
+
+
+async def awaited(address: str, calls: Calls) -> None:
+    async with Producer(address) as producer:
+        for number in range(WARM_UP + MESSAGES):
+            calls.is_counting = number >= WARM_UP
+            await producer.send(Message("T", b"x" * 128))
+        calls.is_counting = False
+
+
+async def in_lists(address: str, calls: Calls) -> None:
+    async with Producer(address) as producer:
+        for number in range(0, WARM_UP + MESSAGES, 100):
+            calls.is_counting = number >= WARM_UP
+            await producer.send_batch([Message("T", b"x" * 128) for _ in range(100)])
+        calls.is_counting = False
+
+
+async def _consumed(address: str, calls: Calls, batch_size: int | None) -> None:
+    async with Producer(address) as producer:
+        for _ in range(MESSAGES // 100):
+            await producer.send_batch([Message("T", b"x" * 128) for _ in range(100)])
+    left = MESSAGES
+    async with PushConsumer(
+        address, group="G", consume_from=ConsumeFrom.FIRST, batch_size=batch_size
+    ) as consumer:
+
+        def consumed(count: int) -> None:
+            nonlocal left
+            left -= count
+            if not left:
+                calls.is_counting = False
+                consumer.stop()
+
+        async def handle(_: Any) -> None:
+            consumed(1)
+
+        async def handle_list(messages: Any) -> None:
+            consumed(len(messages))
+
+        consumer.subscribe("T")
+        calls.is_counting = True
+        await consumer.run(handle if batch_size is None else handle_list)
+
+
+async def consumed(address: str, calls: Calls) -> None:
+    await _consumed(address, calls, None)
+
+
+async def consumed_in_lists(address: str, calls: Calls) -> None:
+    await _consumed(address, calls, 32)
+
+
+@pytest.mark.parametrize(
+    ("work", "bound"),
+    [
+        (pipelined, 64),
+        (awaited, 185),
+        (in_lists, 9),
+        (batching, 26),
+        (consumed, 18),
+        (consumed_in_lists, 14),
+    ],
+)
+def test_a_message_takes_no_more_calls_than_stated(
+    work: Callable[[str, Calls], Awaitable[None]], bound: float
+) -> None:
+    assert calls_of(work) <= bound
