@@ -24,6 +24,7 @@ class KeyIndex:
         self._places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         self._next_place = 0
         self._first_place = 0
+        self._truncations = 0
         self.last_indexed: StoredMessage | None = None
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count: int) -> list[StoredMessage]:
@@ -49,10 +50,11 @@ class KeyIndex:
         return found
 
     def _catch_up(self) -> None:
-        log = self._store.log
-        if log.start - self._first_place > log.end - log.start:
+        log, store = self._store.log, self._store
+        if log.start - self._first_place > log.end - log.start or store.truncations != self._truncations:
             # More is gone than is left: begin anew rather than look for what to take out.
             self._places.clear()
+            self._truncations = store.truncations
             self._next_place = self._first_place = log.start
         for place in range(max(self._next_place, log.start), log.end):
             self._add(log[place], place)

@@ -41,6 +41,15 @@ class OffsetTable:
         offsets = self._committed.get((topic, group))
         return None if offsets is None else offsets.get(queue_id)
 
+    def snapshot(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Return all committed offsets, as :meth:`restore` takes them."""
+        return {place: dict(offsets) for place, offsets in self._committed.items()}
+
+    def restore(self, committed: Mapping[tuple[str, str], Mapping[int, int]]) -> None:
+        """Go back to what was committed at an earlier time."""
+        self._committed = {place: dict(offsets) for place, offsets in committed.items()}
+        self._pulled.clear()
+
     def of_group(self, group: str) -> dict[tuple[str, int], int]:
         """Return all offsets that the group has committed, by topic and queue id."""
         return {

@@ -80,6 +80,12 @@ class Window(Generic[_T]):
             del self._items[: self._forgotten]
             self._forgotten = 0
 
+    def forget_last(self) -> _T:
+        """Forget the last item, which must be there, and return it: its place will be another one's."""
+        self.end -= 1
+        item: _T = self._items.pop()
+        return item
+
 
 class ConsumeQueue(Window[StoredMessage]):
     """One queue of a topic: ``start`` is its smallest offset, ``end`` the one of the next message."""
@@ -138,6 +144,8 @@ class MessageStore:
         """All messages, in the order in which they were stored."""
         self.end_offset = 0
         """The commit-log offset of the next message."""
+        self.truncations = 0
+        """How often its end was lost."""
         self._held_bytes = 0
         self.stored = Meter(now_ms)
         """How many messages were stored."""
@@ -246,6 +254,18 @@ class MessageStore:
     def forget_topic(self, topic: str) -> None:
         """Forget a topic's queues. Its messages stay in the log until they are the oldest."""
         self._queues.pop(topic, None)
+
+    def truncate(self, end: int) -> None:
+        """Forget the newest messages, those from the place ``end`` in the log on.
+
+        Their places and their queue offsets are given again; their commit-log offsets are not, so that what
+        refers to them by these finds nothing.
+        """
+        while self.log.end > max(end, self.log.start):
+            newest = self.log.forget_last()
+            newest.queue.forget_last()
+            self._held_bytes -= len(newest.data) + OVERHEAD
+        self.truncations += 1
 
     def _drop_oldest(self) -> None:
         # The newest always stays: what was just stored can be pulled, however small the bound is.

@@ -22,6 +22,7 @@ async def serve(
     *,
     on_closed: Callable[[Connection], None] = lambda _: None,
     tls: ssl.SSLContext | None = None,
+    wrap: Callable[[trio.SocketStream], trio.SocketStream] = lambda stream: stream,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept connections on ``host:port`` until cancelled; ``nursery.start`` returns the address.
@@ -32,6 +33,7 @@ async def serve(
         port: what to bind; 0 takes a free port.
         on_closed: called once for each connection that has ended.
         tls: a server-side context; None for plain text.
+        wrap: returns what stands for a stream that was accepted: tests put faults there.
         task_status: reports the address that is listened on, ``host:port``.
 
     Raises:
@@ -40,6 +42,7 @@ async def serve(
     deadlines = Deadlines()
 
     async def accept(stream: trio.SocketStream) -> None:
+        stream = wrap(stream)
         try:
             with trio.fail_after(HANDSHAKE_SECONDS):
                 secure = await _handshake(stream, tls)

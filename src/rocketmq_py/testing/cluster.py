@@ -1,100 +1,105 @@
-"""Brokers and name servers in a thread of their own, for tests to look at."""
+"""Brokers and name servers that can be looked at, and what goes wrong with them."""
 
 from __future__ import annotations
 
 import datetime
+import math
 import random
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
-import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.testing.clock import seconds_of
+from rocketmq_py.testing.faults import (
+    Aim,
+    Fault,
+    Faults,
+    NetworkFault,
+    Partition,
+    RequestFault,
+    Strike,
+    late,
+    lose_answer,
+    lose_request,
+    refuse,
+)
 from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, Process
 from rocketmq_py.testing.requests import Request, codes_of
-from rocketmq_py.testing.thread import KitThread
-from rocketmq_py.testing.watching import Watched
 
 _SHOWN = 10
 
+Keep: TypeAlias = Literal["all", "flushed", "nothing"]
+"""What a broker still has when it comes back from a crash."""
+_Result = TypeVar("_Result")
 
-class TestCluster(Watched):
-    """Name servers and brokers in a thread of their own: for tests of programs, however these run.
 
-    Everything may be called from any thread. What looks returns at once, also where the test runs on trio or
-    asyncio; what waits blocks its thread, and is awaited there instead (:meth:`arrived`). It is made by
-    :func:`run_broker` and :func:`run_cluster`, and by the fixtures of the same names.
+class Cluster(ABC):
+    """Name servers and brokers: what tests do with them.
+
+    Faults strike all brokers and name servers, or those that ``server`` names (a broker by its name, either
+    by its address), and all clients or one: by its ``instance_name`` or id, which brokers know from
+    heartbeats, or by its address ``host:port``, as :meth:`requests` shows it.
+    They end when they are told to, or with :meth:`heal`.
 
     Attributes:
         broker_names: the names of its brokers.
     """
 
-    __test__ = False  # pytest need not look for tests in it
-
     def __init__(
         self,
-        brokers: int = 1,
-        name_servers: int = 1,
+        brokers: int,
+        name_servers: int,
         *,
-        host: str = "127.0.0.1",
-        topics: Mapping[str, int] | Iterable[str] = (),
-        config: BrokerConfig | None = None,
-        **settings: Any,
+        hosts: Iterable[str],
+        ports: tuple[int, int] = (0, 0),
+        topics: Mapping[str, int] | Iterable[str],
+        config: BrokerConfig,
+        now_ms: Callable[[], int],
+        on_change: Callable[[], None],
+        rng: random.Random,
     ) -> None:
         if brokers < 1 or name_servers < 1:
             raise ConfigurationError(
                 f"{brokers} brokers and {name_servers} name servers were asked for; one of each is the least"
             )
-        config = attrs.evolve(config or BrokerConfig(), **settings)
         counts = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
-        self._changes = _Changes()
-        self._thread = KitThread()
-        note, now_ms = self._changes.note, self._now_ms
-        self._began = time.time() - time.monotonic()
-        self._name_servers = [NameServerProcess(host, 0, now_ms, note) for _ in range(name_servers)]
+        host = iter(hosts)
+        self._faults = Faults()
+        self._name_servers = [
+            NameServerProcess(next(host), ports[0], now_ms, on_change, self._faults)
+            for _ in range(name_servers)
+        ]
         self._brokers = [
             BrokerProcess(
-                host,
-                0,
+                next(host),
+                ports[1],
                 now_ms,
-                note,
+                on_change,
+                self._faults,
                 config=one,
                 topics=counts,
                 name_servers=self._name_servers,
-                rng=random.Random(),
+                rng=rng,
             )
             for one in _named(config, brokers)
         ]
-        self.broker_names = tuple(broker.config.broker_name for broker in self._brokers)
-        try:
-            self._thread.call(self._start)
-        except BaseException:
-            self.close()
-            raise
+        self.broker_names = tuple([broker.config.broker_name for broker in self._brokers])
 
-    def __enter__(self) -> Self:
-        return self
+    @abstractmethod
+    def _call(self, function: Callable[[], _Result]) -> _Result:
+        """Return what a function returns where the cluster runs."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close every connection and every port, and end the thread."""
-        self._thread.close()
+    @property
+    @abstractmethod
+    def _nursery(self) -> trio.Nursery:
+        """What its processes run in."""
 
     @property
     def name_server_address(self) -> str:
@@ -106,10 +111,6 @@ class TestCluster(Watched):
         """The address of each broker, by its name."""
         return {broker.config.broker_name: broker.address for broker in self._brokers}
 
-    def name(self, name: str) -> str:
-        """Return ``name``: on a real cluster it is one that no other test uses (``--rocketmq-namesrv``)."""
-        return name
-
     def create_topic(self, topic: str, *, queues: int = 4) -> None:
         """Create a topic on each broker, or change how many queues it has there."""
 
@@ -117,24 +118,17 @@ class TestCluster(Watched):
             for broker in self._brokers:
                 broker.create_topic(topic, queues)
 
-        self._thread.call_sync(create)
-
-    def reset(self) -> None:
-        """Make a clean world: no messages, topics, offsets, groups or requests, at the same addresses.
-
-        Every connection breaks; who still uses it connects again. The clock stays where it is.
-        """
-        self._thread.call(self._reset)
+        self._call(create)
 
     # Looking
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return what is stored in a topic, in the order in which each broker stored it."""
-        return self._thread.call_sync(lambda: self._messages(topic))
+        return self._call(lambda: [message for broker in self._brokers for message in broker.messages(topic)])
 
     def offsets(self, group: str) -> dict[MessageQueue, int]:
         """Return what a group has committed: where it goes on in each queue."""
-        return self._thread.call_sync(
+        return self._call(
             lambda: {
                 queue: offset for broker in self._brokers for queue, offset in broker.offsets(group).items()
             }
@@ -149,40 +143,12 @@ class TestCluster(Watched):
             topic: of those that name this topic only.
         """
         codes = None if code is None else codes_of(code)
-        found = self._thread.call_sync(
-            lambda: [request for process in self._processes for request in process.requests]
-        )
+        found = self._call(lambda: [request for process in self._processes for request in process.requests])
         return [
             request
             for request in sorted(found, key=lambda request: request.time_ms)
             if (codes is None or request.code in codes) and (topic is None or request.topic == topic)
         ]
-
-    # Time
-
-    def advance(self, duration: float | str | datetime.timedelta) -> None:
-        """Put the clock of the brokers forward, and return when they have done what that made due.
-
-        Delayed and timed messages come, retries too; what was popped becomes visible again, and open
-        transactions are asked about. Clients are not taken for silent by it, and keep their locks. What
-        becomes due again and again (a transaction's check) does so once; what a client does later, such as
-        a retry that fails again, waits for the next call.
-
-        Args:
-            duration: seconds, a timedelta, or a text such as ``"1h 30m"``.
-
-        Raises:
-            ConfigurationError: it is none of these, or negative.
-        """
-        seconds = seconds_of(duration)
-
-        async def advance() -> None:
-            self._thread.clock.advance(seconds)
-            for broker in self._brokers:
-                broker.jump(seconds)
-            await trio.testing.wait_all_tasks_blocked()
-
-        self._thread.call(advance)
 
     def describe(self) -> str:
         """Return what is there, as failures show it."""
@@ -194,7 +160,7 @@ class TestCluster(Watched):
                     counts[topic] = counts.get(topic, 0) + count
             return counts, [request for broker in self._brokers for request in broker.requests]
 
-        counts, requests = self._thread.call_sync(look)
+        counts, requests = self._call(look)
         latest = sorted(requests, key=lambda request: request.time_ms)[-_SHOWN:]
         topics = [f"  {topic}: {count} messages" for topic, count in sorted(counts.items())]
         return "\n".join(
@@ -206,70 +172,224 @@ class TestCluster(Watched):
             ]
         )
 
+    # Requests that go wrong
+
+    def fail(
+        self,
+        request: int | str | None,
+        *,
+        code: int = ResponseCode.SYSTEM_BUSY,
+        remark: str = "a test has it fail",
+        times: int | None = None,
+        topic: str | None = None,
+        client: str | None = None,
+        server: str | None = None,
+    ) -> Fault:
+        """Have requests answered with an error, and not done.
+
+        Args:
+            request: which: a RequestCode or its name, as for :meth:`requests`; None for all.
+            code: the answer's ResponseCode.
+            remark: what it says.
+            times: how many of them; None for all until the fault is ended.
+            topic: those about this topic only.
+            client: those of this client only.
+            server: those to this broker or name server only.
+
+        Raises:
+            ConfigurationError: there is no such request or server, or ``times`` is below 1.
+        """
+        return self._strike(refuse(code, remark), request, times, topic, client, server)
+
+    def lose_answers(
+        self,
+        request: int | str | None,
+        *,
+        times: int | None = None,
+        topic: str | None = None,
+        client: str | None = None,
+        server: str | None = None,
+    ) -> Fault:
+        """Have requests done, and not answered. Arguments and errors are those of :meth:`fail`."""
+        return self._strike(lose_answer, request, times, topic, client, server)
+
+    def lose_requests(
+        self,
+        request: int | str | None,
+        *,
+        times: int | None = None,
+        topic: str | None = None,
+        client: str | None = None,
+        server: str | None = None,
+    ) -> Fault:
+        """Have requests neither done nor answered. Arguments and errors are those of :meth:`fail`."""
+        return self._strike(lose_request, request, times, topic, client, server)
+
+    def delay(
+        self,
+        request: int | str | None,
+        duration: float | str | datetime.timedelta,
+        *,
+        times: int | None = None,
+        topic: str | None = None,
+        client: str | None = None,
+        server: str | None = None,
+    ) -> Fault:
+        """Have requests done ``duration`` later, on the brokers' clock; else as :meth:`fail`."""
+        return self._strike(late(seconds_of(duration), self._nursery), request, times, topic, client, server)
+
+    def _strike(
+        self,
+        strike: Strike,
+        request: int | str | None,
+        times: int | None,
+        topic: str | None,
+        client: str | None,
+        server: str | None,
+    ) -> Fault:
+        if times is not None and times < 1:
+            raise ConfigurationError(f"times is {times}; it must be 1 or more, or None")
+        codes = None if request is None else codes_of(request)
+        return self._add(RequestFault(self._aim(server, client), codes, topic, times, strike, self._end))
+
+    # Networks that go wrong
+
+    def freeze(self, server: str | None = None, *, client: str | None = None) -> Fault:
+        """Have nothing get through to a broker or a name server, nor from it: until the fault is ended.
+
+        Connections stay, new ones are taken; what was sent arrives then.
+        """
+        return self._add(NetworkFault(self._aim(server, client), self._end, latency=math.inf))
+
+    def slow(
+        self,
+        *,
+        latency: float = 0.0,
+        bytes_per_second: float = math.inf,
+        server: str | None = None,
+        client: str | None = None,
+    ) -> Fault:
+        """Have bytes take longer, in both directions.
+
+        Args:
+            latency: seconds, on the brokers' clock, that each piece takes longer. The next one waits for it.
+            bytes_per_second: how much gets through.
+            server: of this broker or name server only.
+            client: of this client only.
+        """
+        if latency < 0 or not bytes_per_second > 0:
+            raise ConfigurationError(
+                f"latency is {latency} and bytes_per_second {bytes_per_second}; they must not be negative"
+            )
+        aim = self._aim(server, client)
+        return self._add(NetworkFault(aim, self._end, latency=latency, bytes_per_second=bytes_per_second))
+
+    def slice(self, size: int = 1, *, server: str | None = None, client: str | None = None) -> Fault:
+        """Have bytes come in pieces of ``size`` at the most: frames are cut anywhere."""
+        if size < 1:
+            raise ConfigurationError(f"size is {size}; it must be 1 or more")
+        return self._add(NetworkFault(self._aim(server, client), self._end, size=size))
+
+    def partition(self, one: str, other: str) -> Fault:
+        """Have nothing get from one party to the other, nor back: until the fault is ended.
+
+        A party is a broker, a name server, a client, or ``"clients"``, which is all of them. What was sent
+        arrives in the end, unless its sender gave up.
+
+        Raises ConfigurationError if neither is a broker or a name server.
+        """
+        if not {one, other} & self._server_names:
+            raise ConfigurationError(f"neither {one!r} nor {other!r} is a broker or a name server here")
+        return self._add(Partition(one, other, self._end))
+
+    def cut(self, server: str | None = None, *, client: str | None = None) -> None:
+        """Break connections, now; they can be made again."""
+
+        def cut() -> None:
+            for process in self._processes if server is None else self._chosen(server):
+                process.cut(client)
+
+        self._call(cut)
+
+    def heal(self) -> None:
+        """End all faults. What was crashed is not started again."""
+        self._call(self._faults.clear)
+
+    def flush(self, server: str | None = None) -> None:
+        """Have brokers keep what they have now when they crash with ``keep="flushed"``."""
+
+        def flush() -> None:
+            for broker in self._chosen_brokers(server):
+                broker.flush()
+
+        self._call(flush)
+
+    async def _crash(self, server: str | None, keep: Keep) -> None:
+        for process in self._chosen(server):
+            await process.stop()
+            if keep == "nothing":
+                process.wipe()
+            elif keep == "flushed" and isinstance(process, BrokerProcess):
+                process.lose_unflushed()
+
+    async def _restart(self, server: str | None) -> None:
+        for process in self._chosen(server):
+            await process.stop()
+            await process.start(self._nursery)
+
     @property
     def _processes(self) -> list[Process]:
         return [*self._name_servers, *self._brokers]
 
-    def _now_ms(self) -> int:
-        return int((self._began + self._thread.clock.current_time()) * 1000)
+    @property
+    def _server_names(self) -> set[str]:
+        return {name for process in self._processes for name in process.names}
+
+    def _chosen(self, server: str | None) -> list[Process]:
+        """Return a server by its name; without one, all brokers."""
+        if server is None:
+            return [*self._brokers]
+        found = [process for process in self._processes if server in process.names]
+        if not found:
+            known = ", ".join(sorted(self._server_names))
+            raise ConfigurationError(f"{server!r} is no broker or name server here; there are {known}")
+        return found
+
+    def _chosen_brokers(self, server: str | None) -> list[BrokerProcess]:
+        return [process for process in self._chosen(server) if isinstance(process, BrokerProcess)]
+
+    def _aim(self, server: str | None, client: str | None) -> Aim:
+        if server is None:
+            return Aim(None, client)
+        return Aim(frozenset({name for one in self._chosen(server) for name in one.names}), client)
+
+    def _add(self, fault: RequestFault | NetworkFault) -> Fault:
+        self._call(lambda: self._faults.add(fault))
+        return fault
+
+    def _end(self, fault: Fault) -> None:
+        self._call(lambda: self._faults.remove(fault))
+
+    def _count(self, topic: str) -> int:
+        return self._call(
+            lambda: sum([broker.broker.store.counts().get(topic, 0) for broker in self._brokers])
+        )
 
     async def _start(self) -> None:
         for process in self._processes:
-            await process.start(self._thread.nursery)
+            await process.start(self._nursery)
 
     async def _reset(self) -> None:
+        self._faults.clear()
         for process in self._processes:
             await process.stop()
         for process in self._processes:
             process.wipe()
         await self._start()
 
-    def _messages(self, topic: str) -> list[ReceivedMessage]:
-        return [message for broker in self._brokers for message in broker.messages(topic)]
-
-    def _count(self, topic: str) -> int:
-        def look() -> int:
-            return sum([broker.broker.store.counts().get(topic, 0) for broker in self._brokers])
-
-        return self._thread.call_sync(look)
-
-    def _seen(self) -> int:
-        return self._changes.count
-
-    def _changed(self, seen: int, seconds: float) -> bool:
-        return self._changes.wait_past(seen, seconds)
-
-
-class TestBroker(TestCluster):
-    """One name server and one broker. What it can do is what a :class:`TestCluster` can."""
-
-    @property
-    def broker_address(self) -> str:
-        """The broker's ``host:port``."""
-        [address] = self.broker_addresses.values()
-        return address
-
-
-class _Changes:
-    """Counts what happens in the brokers, and wakes who waits for something."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._changed = threading.Condition()
-
-    def note(self) -> None:
-        with self._changed:
-            self.count += 1
-            self._changed.notify_all()
-
-    def wait_past(self, count: int, seconds: float) -> bool:
-        """Wait until there are more than ``count``; return whether there are."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.count > count, max(seconds, 0.0))
-
 
 def _named(config: BrokerConfig, count: int) -> list[BrokerConfig]:
-    """Return the settings of each broker: broker-a, broker-b, or the name that was set with a number."""
+    """Return the settings of each broker: broker-a, broker-b, or the name that was set with a letter."""
     if count == 1:
         return [config]
     stem = config.broker_name.removesuffix("-a")
@@ -277,42 +397,3 @@ def _named(config: BrokerConfig, count: int) -> list[BrokerConfig]:
         attrs.evolve(config, broker_name=f"{stem}-{chr(ord('a') + number) if number < 26 else number}")
         for number in range(count)
     ]
-
-
-@contextmanager
-def run_broker(
-    *,
-    topics: Mapping[str, int] | Iterable[str] = (),
-    config: BrokerConfig | None = None,
-    **settings: Any,
-) -> Iterator[TestBroker]:
-    """Run a name server and a broker in a thread of their own, on free ports of 127.0.0.1::
-
-        with run_broker(topics=["Orders"]) as broker:
-            subprocess.run(["my-program", "--namesrv", broker.name_server_address], check=True)
-            [order] = broker.wait_for("Orders")
-
-    Args:
-        topics: are there from the beginning, with four queues or as many as a mapping says.
-        config: the broker's settings; None for the default ones.
-        settings: fields of BrokerConfig, to be changed in ``config``.
-
-    Raises:
-        ConfigurationError: a setting is out of its range.
-    """
-    with TestBroker(topics=topics, config=config, **settings) as broker:
-        yield broker
-
-
-@contextmanager
-def run_cluster(
-    brokers: int = 2,
-    name_servers: int = 1,
-    *,
-    topics: Mapping[str, int] | Iterable[str] = (),
-    config: BrokerConfig | None = None,
-    **settings: Any,
-) -> Iterator[TestCluster]:
-    """As :func:`run_broker`, with several brokers, all masters, which all have the topics."""
-    with TestCluster(brokers, name_servers, topics=topics, config=config, **settings) as cluster:
-        yield cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,16 @@ from rocketmq_py.broker.dispatch import Dispatch
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.store import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.protocol.bodies import Heartbeat
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection, serve
 from rocketmq_py.remoting.address import format_address, split_address
+from rocketmq_py.testing.faults import CLIENTS, Faults
 from rocketmq_py.testing.requests import Request, recorded
+from rocketmq_py.testing.sockets import FaultySocket
 
 MOST_REQUESTS = 10_000
 """Requests that are remembered; beyond it the oldest are forgotten."""
@@ -35,17 +40,20 @@ class Process(ABC):
         port: the port; 0 takes a free one, and that one again after a stop.
         now_ms: the time, epoch milliseconds.
         on_change: called after each request and each message that is stored.
+        faults: what goes wrong.
     """
 
     def __init__(
-        self, host: str, port: int, now_ms: Callable[[], int], on_change: Callable[[], None]
+        self, host: str, port: int, now_ms: Callable[[], int], on_change: Callable[[], None], faults: Faults
     ) -> None:
         self.host = host
         self.port = port
         self.now_ms = now_ms
         self.requests: deque[Request] = deque(maxlen=MOST_REQUESTS)
+        self.faults = faults
         self._on_change = on_change
         self._connections: dict[Connection, None] = {}
+        self._peers: dict[str, set[str]] = {}
         self._scope: trio.CancelScope | None = None
         self._ended = trio.Event()
 
@@ -78,7 +86,14 @@ class Process(ABC):
             with trio.CancelScope() as self._scope:
                 async with trio.open_nursery() as nursery:
                     bound = await nursery.start(
-                        partial(serve, self._asked, self.host, self.port, on_closed=self._closed)
+                        partial(
+                            serve,
+                            self._asked,
+                            self.host,
+                            self.port,
+                            on_closed=self._closed,
+                            wrap=self._accepted,
+                        )
                     )
                     self.port = split_address(bound)[1]
                     self._begin(nursery)
@@ -88,13 +103,39 @@ class Process(ABC):
             self._ended.set()
 
     def _asked(self, connection: Connection, command: Command) -> None:
+        peer = self._peers[connection.peer_address]
         self._connections[connection] = None
         self.requests.append(recorded(command, connection.peer_address, self.now_ms()))
-        self.dispatch(connection, command)
+        if command.code == RequestCode.HEART_BEAT:
+            peer.update(_names_of(Heartbeat.decode(command.body).client_id))
+        self.faults.handle(self.names, peer, connection, command, self.dispatch)
         self._on_change()
+
+    def _accepted(self, stream: trio.SocketStream) -> trio.SocketStream:
+        address = format_address(stream.socket.getpeername())
+        names = self._peers[address] = {address, CLIENTS}
+        return trio.SocketStream(FaultySocket(stream.socket, self.faults, self.names, lambda: names))
 
     def _closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._peers.pop(connection.peer_address, None)
+
+    def cut(self, client: str | None) -> None:
+        """Break the connections of a client, by its id or address; of all clients without one."""
+        for connection in list(self._connections):
+            if client is None or client in self._peers[connection.peer_address]:
+                connection.close("cut by a test")
+
+    def _is_apart_from(self, other: Process) -> bool:
+        """Tell whether nothing gets from one to the other."""
+        return self.faults.are_apart(self.names, other.names) or self.faults.are_apart(
+            other.names, self.names
+        )
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """What faults call it."""
 
     @property
     @abstractmethod
@@ -114,10 +155,15 @@ class NameServerProcess(Process):
     """A name server."""
 
     def __init__(
-        self, host: str, port: int, now_ms: Callable[[], int], on_change: Callable[[], None]
+        self, host: str, port: int, now_ms: Callable[[], int], on_change: Callable[[], None], faults: Faults
     ) -> None:
-        super().__init__(host, port, now_ms, on_change)
+        super().__init__(host, port, now_ms, on_change, faults)
         self.wipe()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its address."""
+        return (self.address,)
 
     def wipe(self) -> None:
         """Forget all brokers and values."""
@@ -151,13 +197,14 @@ class BrokerProcess(Process):
         port: int,
         now_ms: Callable[[], int],
         on_change: Callable[[], None],
+        faults: Faults,
         *,
         config: BrokerConfig,
         topics: Mapping[str, int],
         name_servers: Sequence[NameServerProcess],
         rng: random.Random,
     ) -> None:
-        super().__init__(host, port, now_ms, on_change)
+        super().__init__(host, port, now_ms, on_change, faults)
         self.config = config
         self._topics = topics
         self._name_server_processes = name_servers
@@ -168,7 +215,26 @@ class BrokerProcess(Process):
         """Forget all messages, topics, offsets and groups."""
         self.broker = Broker(self.config, self._name_servers, self.now_ms, self._rng)
         self._is_open = False
+        self._flushed_to = 0
+        self._flushed_offsets: Mapping[tuple[str, str], Mapping[int, int]] = {}
         self.requests.clear()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name and its address."""
+        return (self.config.broker_name, self.address)
+
+    def flush(self) -> None:
+        """Have a crash keep what there is now."""
+        self._flushed_to = self.broker.store.log.end
+        self._flushed_offsets = self.broker.offsets.snapshot()
+
+    def lose_unflushed(self) -> None:
+        """Forget messages and offsets that came after the last flush; only while it is stopped."""
+        if not self._is_open:
+            return
+        self.broker.store.truncate(self._flushed_to)
+        self.broker.offsets.restore(self._flushed_offsets)
 
     @property
     def dispatch(self) -> Dispatch:
@@ -186,13 +252,19 @@ class BrokerProcess(Process):
 
     async def stop(self) -> None:
         """End at once. What is stored stays; locks are gone, and the name servers notice."""
+        if not self.is_running:
+            return
         await super().stop()
         self.broker.locks.clear()
         for name_server in self._name_servers():
             name_server.forget_broker(self.config.broker_name)
 
     def _name_servers(self) -> list[NameServer]:
-        return [process.name_server for process in self._name_server_processes if process.is_running]
+        return [
+            process.name_server
+            for process in self._name_server_processes
+            if process.is_running and not self._is_apart_from(process)
+        ]
 
     def _begin(self, nursery: trio.Nursery) -> None:
         if not self._is_open:
@@ -225,3 +297,9 @@ class BrokerProcess(Process):
             MessageQueue(topic, self.config.broker_name, queue_id): offset
             for (topic, queue_id), offset in self.broker.offsets.of_group(group).items()
         }
+
+
+def _names_of(client_id: str) -> set[str]:
+    """Return what a client is called: its id, and the instance name in it (``address@instance``)."""
+    instance = re.split("[@#]", client_id.partition("@")[2])[0]
+    return {client_id, instance} - {""}

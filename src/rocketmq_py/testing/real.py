@@ -14,8 +14,8 @@ from rocketmq_py.admin import Admin
 from rocketmq_py.consumer import Reader
 from rocketmq_py.errors import GroupNotFoundError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.testing.cluster import TestBroker
 from rocketmq_py.testing.thread import KitThread
+from rocketmq_py.testing.threaded import TestBroker
 from rocketmq_py.testing.watching import Watched
 
 POLL_SECONDS = 0.1

@@ -1,0 +1,232 @@
+"""What tests have go wrong: requests, networks, and whole brokers."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rocketmq_py import Message, blocking
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import (
+    BrokerError,
+    ConfigurationError,
+    Delivery,
+    RequestTimeoutError,
+    RocketMQError,
+)
+from rocketmq_py.testing import TestCluster, run_broker, run_cluster
+
+pytestmark = pytest.mark.sockets
+
+
+def producer(cluster: TestCluster, group: str = "p", **options: object) -> blocking.Producer:
+    return blocking.Producer(cluster.name_server_address, group=group, **options)  # type: ignore[arg-type]
+
+
+def bodies(broker: TestCluster, topic: str = "T") -> list[bytes]:
+    return [message.body for message in broker.messages(topic)]
+
+
+def test_requests_fail_as_often_as_was_said() -> None:
+    with run_broker(topics=["T", "U"]) as broker, producer(broker, retries=0) as sender:
+        fault = broker.fail("SEND_MESSAGE", code=ResponseCode.NO_PERMISSION, remark="no", times=2, topic="T")
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="no") as failed:
+                sender.send(Message("T", b"x"))
+            assert failed.value.code == ResponseCode.NO_PERMISSION
+            assert failed.value.delivery is Delivery.REFUSED
+        sender.send(Message("U", b"another topic"))
+        sender.send(Message("T", b"the third"))
+        assert fault.count == 2
+        assert bodies(broker) == [b"the third"]
+
+
+def test_a_retry_passes_over_a_failure() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker) as sender:
+        fault = broker.fail("SEND_MESSAGE", times=1)
+        sender.send(Message("T", b"x"))
+        assert (fault.count, bodies(broker)) == (1, [b"x"])
+
+
+def test_a_lost_answer_leaves_it_unknown_what_was_done() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
+        sender.send(Message("T", b"x"))
+        with broker.lose_answers("SEND_MESSAGE"), pytest.raises(RequestTimeoutError) as failed:
+            sender.send(Message("T", b"y"), timeout=0.1)
+        assert failed.value.delivery is Delivery.UNKNOWN
+        assert bodies(broker) == [b"x", b"y"]
+        sender.send(Message("T", b"z"))
+
+
+def test_a_lost_request_is_not_done() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
+        sender.send(Message("T", b"x"))
+        with broker.lose_requests("SEND_MESSAGE"), pytest.raises(RequestTimeoutError):
+            sender.send(Message("T", b"y"), timeout=0.1)
+        assert bodies(broker) == [b"x"]
+
+
+def test_a_delayed_request_is_done_later_on_the_brokers_clock() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
+        sender.send(Message("T", b"x"))
+        broker.delay("SEND_MESSAGE", "1h", times=1)
+        with pytest.raises(RequestTimeoutError):
+            sender.send(Message("T", b"y"), timeout=0.1)
+        assert bodies(broker) == [b"x"]
+        broker.advance("1h")
+        assert bodies(broker) == [b"x", b"y"]
+
+
+def test_a_fault_strikes_one_client_by_its_name_or_its_address() -> None:
+    with (
+        run_broker(topics=["T"]) as broker,
+        producer(broker, retries=0) as one,
+        producer(broker, retries=0, instance_name="other") as other,
+    ):
+        one.send(Message("T", b"x"))
+        other.send(Message("T", b"x"))
+        first, _ = broker.requests("SEND_MESSAGE")
+        with broker.fail("SEND_MESSAGE", client=first.client):
+            other.send(Message("T", b"y"))
+            with pytest.raises(BrokerError):
+                one.send(Message("T", b"y"))
+        with broker.fail("SEND_MESSAGE", client="other"):
+            one.send(Message("T", b"z"))
+            with pytest.raises(BrokerError):
+                other.send(Message("T", b"z"))
+        assert sorted(bodies(broker)) == [b"x", b"x", b"y", b"z"]
+
+
+def test_a_fault_strikes_one_broker() -> None:
+    with run_cluster(2, topics={"T": 1}) as cluster, producer(cluster) as sender:
+        with cluster.fail(None, server="broker-a"):
+            results = [sender.send(Message("T", b"x")) for _ in range(4)]
+        assert {result.queue.broker_name for result in results} == {"broker-b"}
+
+
+def test_a_frozen_broker_goes_on_where_it_was() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
+        sender.send(Message("T", b"x"))
+        with broker.freeze("broker-a"):
+            pending = sender.send_soon(Message("T", b"y"))
+            with pytest.raises(AssertionError):
+                broker.wait_for("T", 2, timeout=0.05)
+        assert pending.result(10).queue_offset == 0
+        assert bodies(broker) == [b"x", b"y"]
+
+
+def test_what_is_partitioned_is_apart_and_the_rest_is_not() -> None:
+    with run_cluster(2, topics={"T": 1}) as cluster, producer(cluster, try_timeout=0.2) as sender:
+        sent = {sender.send(Message("T", b"x")).queue.broker_name for _ in range(4)}
+        assert sent == {"broker-a", "broker-b"}
+        with cluster.partition("clients", "broker-a"):
+            results = [sender.send(Message("T", b"y")) for _ in range(2)]
+            assert {result.queue.broker_name for result in results} == {"broker-b"}
+        with pytest.raises(ConfigurationError, match="neither 'one' nor 'other' is a broker"):
+            cluster.partition("one", "other")
+
+
+def test_a_broker_that_is_apart_from_a_name_server_registers_there_when_they_are_together_again() -> None:
+    with run_cluster(1, 2) as cluster:
+        apart, other = cluster.name_server_address.split(";")
+        with cluster.partition("broker-a", apart):
+            cluster.create_topic("T")
+            with blocking.Reader(apart) as reader:
+                assert "T" not in reader.topics()
+            with blocking.Reader(other) as reader:
+                assert "T" in reader.topics()
+        cluster.advance("31s")
+        with blocking.Reader(apart) as reader:
+            assert "T" in reader.topics()
+
+
+def test_a_cut_connection_is_made_anew() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker) as sender:
+        sender.send(Message("T", b"x"))
+        broker.cut("broker-a")
+        sender.send(Message("T", b"y"))
+        clients = {request.client for request in broker.requests("SEND_MESSAGE")}
+        assert (len(clients), bodies(broker)) == (2, [b"x", b"y"])
+
+
+def test_slow_and_sliced_networks_change_nothing_but_time() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker) as sender:
+        broker.slice(7)
+        sender.send(Message("T", b"x" * 1000))
+        began = time.monotonic()
+        with broker.slow(latency=0.001, bytes_per_second=1_000_000):
+            sender.send(Message("T", b"y" * 1000))
+        assert time.monotonic() - began > 0.1  # over 100 pieces, a millisecond each
+        assert bodies(broker) == [b"x" * 1000, b"y" * 1000]
+
+
+def test_what_a_crash_keeps() -> None:
+    with run_broker(topics={"T": 1}) as broker, producer(broker, retries=0) as sender:
+        sender.send(Message("T", b"flushed", keys="k"))
+        broker.flush()
+        sender.send(Message("T", b"kept by a crash of the process", keys="k"))
+        broker.crash()
+        with pytest.raises(RocketMQError):
+            sender.send(Message("T", b"to nobody"), timeout=0.2)
+        broker.restart()
+        assert len(bodies(broker)) == 2
+        with blocking.Reader(broker.name_server_address) as reader:
+            assert len(reader.find("T", "k")) == 2
+        broker.crash(keep="flushed")
+        broker.restart()
+        assert bodies(broker) == [b"flushed"]
+        with producer(broker) as later, blocking.Reader(broker.name_server_address) as reader:
+            result = later.send(Message("T", b"after", keys="k"))
+            assert result.queue_offset == 1
+            assert [message.body for message in reader.find("T", "k")] == [b"flushed", b"after"]
+        broker.crash(keep="nothing")
+        broker.crash(keep="flushed")
+        broker.restart()
+        assert bodies(broker) == []
+
+
+def test_a_crashed_broker_has_no_routes_and_is_found_again() -> None:
+    with run_cluster(2, topics={"T": 1}) as cluster:
+        cluster.crash("broker-a")
+        with producer(cluster) as sender:
+            assert [queue.broker_name for queue in sender.queues("T")] == ["broker-b"]
+        cluster.restart("broker-a")
+        with producer(cluster) as sender:
+            assert [queue.broker_name for queue in sender.queues("T")] == ["broker-a", "broker-b"]
+
+
+def test_clients_use_the_name_server_that_is_left() -> None:
+    with run_cluster(1, 2, topics=["T"]) as cluster:
+        first = cluster.name_server_address.split(";")[0]
+        cluster.crash(first)
+        for _ in range(3):
+            with producer(cluster) as sender:
+                sender.send(Message("T", b"x"))
+        assert len(bodies(cluster)) == 3
+
+
+def test_healing_and_resetting_end_all_faults() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
+        broker.fail(None)
+        broker.freeze()
+        broker.heal()
+        sender.send(Message("T", b"x"))
+        broker.fail("SEND_MESSAGE")
+        broker.reset()
+        sender.send(Message("T", b"y"))
+        assert bodies(broker) == [b"y"]
+
+
+def test_faults_that_cannot_be_are_refused() -> None:
+    with run_broker() as broker:
+        with pytest.raises(ConfigurationError, match="there is no request 'SEND'"):
+            broker.fail("SEND")
+        with pytest.raises(ConfigurationError, match="times is 0"):
+            broker.fail("SEND_MESSAGE", times=0)
+        with pytest.raises(ConfigurationError, match=r"'broker-z' is no broker .*broker-a"):
+            broker.freeze("broker-z")
+        with pytest.raises(ConfigurationError, match="size is 0"):
+            broker.slice(0)
+        with pytest.raises(ConfigurationError, match="latency is -1"):
+            broker.slow(latency=-1)
