@@ -23,6 +23,7 @@ from rocketmq_py.protocol.signature import signature
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.ways import WAYS, serves
+from tests.cli.command import Ended, run_cli
 
 ADMIN = Credentials("the-admin", "admin-secret-Grüße")
 USER = Credentials("the-user", "user-secret-1234")
@@ -289,6 +290,102 @@ async def test_a_pop_consumer_that_may_not_read_a_topic_gets_the_error(guarded: 
         with pytest.raises(AccessDeniedError) as caught:
             await consumer.receive(wait=1)
     assert_is_clear(str(caught.value))
+
+
+async def run(cluster: Cluster, *arguments: str, who: Credentials | None = ADMIN) -> Ended:
+    """Run a command with credentials from the environment."""
+    keys = (
+        {} if who is None else {"ROCKETMQ_ACCESS_KEY": who.access_key, "ROCKETMQ_SECRET_KEY": who.secret_key}
+    )
+    return await run_cli(*arguments, env={"NAMESRV_ADDR": cluster.name_servers, **keys})
+
+
+async def asked(cluster: Cluster, *arguments: str) -> Any:
+    ended = await run(cluster, *arguments, "-o", "json")
+    assert (ended.code, ended.err) == (0, ""), ended.err
+    return json.loads(ended.out)
+
+
+async def test_commands_have_access(guarded: Cluster, topic: str, unique: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{ADMIN.secret_key}\n")
+    named = ("--access-key", ADMIN.access_key, "--secret-key", f"@{secret}")
+    described = await run(guarded, "topic", "describe", topic, *named, who=None)
+    assert (described.code, described.err) == (0, "")
+    sent = await run(guarded, "send", "-t", topic, "hello", *named, who=None)
+    assert sent.code == 0, sent.err
+    tailed = await run(guarded, "tail", "-t", topic, "-o", "beginning", "-c", "1", *named, who=None)
+    assert (tailed.code, tailed.out) == (0, b"hello\n")
+    assert (await asked(guarded, "group", "create", f"group-{unique}"))["group"] == f"group-{unique}"
+    assert unique in str(await asked(guarded, "group", "list"))
+    for who, words in (
+        (None, "denies access"),
+        (Credentials(ADMIN.access_key, "wrong-secret"), "denies access"),
+    ):
+        for arguments in (
+            ("send", "-t", topic, "x"),
+            ("topic", "describe", topic),
+            ("group", "describe", unique),
+        ):
+            ended = await run(guarded, *arguments, who=who)
+            assert ended.code == 1, arguments
+            assert words in ended.err
+            assert "wrong-secret" not in ended.err
+
+
+async def test_users_and_what_they_may_do_by_command(guarded: Cluster, topic: str, tmp_path: Path) -> None:
+    if guarded.version.startswith("4."):
+        for arguments in (("user", "list"), ("list",)):
+            ended = await run(guarded, "acl", *arguments)
+            assert ended.code == 1
+            assert "is of version 4.9.7, and does not know AUTH_LIST_" in ended.err
+        (one,) = await asked(guarded, "acl", "version")
+        assert (one["broker"], one["changes"]) == (*guarded.brokers, 0)
+        return
+    secret = tmp_path / "secret"
+    secret.write_text("the secret of carol")
+    carol = Credentials("carol", "the secret of carol")
+    brokers = list(guarded.brokers)
+    acl = ("acl", "user")
+    await asked(guarded, *acl, "create", "carol", "--password", f"@{secret}")
+    assert await asked(guarded, *acl, "list", "carol") == [
+        {"user": "carol", "type": "normal", "enabled": True, "brokers": brokers}
+    ]
+    listed = await run(guarded, *acl, "list", "-o", "wide")
+    assert ADMIN.access_key in listed.out.decode()
+    assert ADMIN.secret_key not in listed.out.decode()
+    send = ("send", "-t", topic, "x")
+    assert (await run(guarded, *send, who=carol)).code == 1
+    await asked(guarded, "acl", "allow", "carol", f"Topic:{topic}", "pub", "get")
+    assert (await run(guarded, *send, who=carol)).code == 0
+    assert await asked(guarded, "acl", "list", "--user", "carol") == [
+        {
+            "user": "carol",
+            "resource": f"Topic:{topic}",
+            "decision": "allow",
+            "actions": ["Pub", "Get"],
+            "from": [],
+            "default": False,
+            "brokers": brokers,
+        }
+    ]
+    await asked(guarded, "acl", "deny", "carol", f"Topic:{topic}", "pub")
+    assert (await run(guarded, *send, who=carol)).code == 1
+    (rule,) = await asked(guarded, "acl", "list", "--user", "carol")
+    assert (rule["decision"], rule["actions"]) == ("deny", ["Pub"])
+    await asked(guarded, "acl", "remove", "carol", f"Topic:{topic}", "--yes")
+    assert await asked(guarded, "acl", "list", "--user", "carol") == []
+    await asked(guarded, *acl, "alter", "carol", "--disable", "--super")
+    (user,) = await asked(guarded, *acl, "list", "carol")
+    assert (user["type"], user["enabled"]) == ("super", False)
+    again = await run(guarded, *acl, "create", "carol", "--password", f"@{secret}")
+    assert again.code == 1
+    assert "The user is existed" in again.err
+    await asked(guarded, *acl, "delete", "carol", "--yes")
+    assert await asked(guarded, *acl, "list", "carol") == []
+    version = await run(guarded, "acl", "version")
+    assert version.code == 1
+    assert "GET_BROKER_CLUSTER_ACL_INFO" in version.err
 
 
 def denials(caplog: pytest.LogCaptureFixture, topic: str) -> list[str]:

@@ -1,5 +1,6 @@
-"""Administration: topics, groups, offsets, messages, clients, brokers and name servers; no printing."""
+"""Administration: topics, groups, offsets, messages, clients, access, servers; no printing."""
 
+from rocketmq_py.admin.access import Access, AccountsVersion, Rule, RuleListing, User, UserListing
 from rocketmq_py.admin.admin import Admin
 from rocketmq_py.admin.asking import Answers
 from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
@@ -52,6 +53,8 @@ from rocketmq_py.admin.topics import Topics
 __all__ = [
     "RESENT_FROM",
     "RESENT_MESSAGE_ID",
+    "Access",
+    "AccountsVersion",
     "Admin",
     "Answers",
     "BrokerListing",
@@ -82,6 +85,8 @@ __all__ = [
     "Permission",
     "QueueLag",
     "ResetTo",
+    "Rule",
+    "RuleListing",
     "Subscription",
     "SubscriptionConflict",
     "TopicDescription",
@@ -95,4 +100,6 @@ __all__ = [
     "TraceEvent",
     "TraceKind",
     "TrackType",
+    "User",
+    "UserListing",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Unpack
 
+from rocketmq_py.admin.access import Access
 from rocketmq_py.admin.brokers import Brokers
 from rocketmq_py.admin.clients import Clients
 from rocketmq_py.admin.dead_letters import DeadLetterQueues
@@ -51,6 +52,7 @@ class Admin(Member):
         clients: who is online, and how they are doing.
         brokers: how brokers are doing, their settings, and whether producers send to them.
         name_servers: their settings.
+        access: users, and what they may do.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Admin(Member):
         self.clients = Clients(self._opened)
         self.brokers = Brokers(self._opened)
         self.name_servers = NameServers(self._opened)
+        self.access = Access(self._opened)
 
     def _opened(self) -> Client:
         self._check_open()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from rocketmq_py.cli.acl import acl
 from rocketmq_py.cli.broker import broker
 from rocketmq_py.cli.client import client
 from rocketmq_py.cli.config import config
@@ -34,7 +35,7 @@ def main() -> None:
     """
 
 
-for command in (broker, client, config, consumer_group, dlq, message, relay, send, server, tail, topic):
+for command in (acl, broker, client, config, consumer_group, dlq, message, relay, send, server, tail, topic):
     main.add_command(command)
 
 __all__ = ["main"]

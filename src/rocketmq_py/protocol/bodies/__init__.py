@@ -5,6 +5,14 @@ All have ``encode() -> bytes`` and a class method ``decode(bytes)``, which raise
 
 from __future__ import annotations
 
+from rocketmq_py.protocol.bodies.access import (
+    AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+    read_acls,
+    read_users,
+)
 from rocketmq_py.protocol.bodies.administration import (
     DataVersion,
     KeyValueTable,
@@ -80,6 +88,7 @@ __all__ = [
     "MAX_QUEUES",
     "READABLE",
     "WRITABLE",
+    "AclInfo",
     "AssignmentQuery",
     "BatchAck",
     "BatchAcks",
@@ -109,6 +118,8 @@ __all__ = [
     "LockedQueues",
     "MessageModel",
     "MessageQueueAssignment",
+    "PolicyEntryInfo",
+    "PolicyInfo",
     "PopQueueInfo",
     "ProcessQueueInfo",
     "ProducerConnection",
@@ -131,7 +142,10 @@ __all__ = [
     "TopicOffset",
     "TopicRoute",
     "TopicStats",
+    "UserInfo",
     "bits_of",
+    "read_acls",
     "read_properties",
+    "read_users",
     "write_properties",
 ]

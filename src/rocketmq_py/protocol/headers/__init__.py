@@ -7,6 +7,17 @@ look for the common ones (see :class:`Request`), and where tools send them.
 
 from __future__ import annotations
 
+from rocketmq_py.protocol.headers.access import (
+    CreateAclRequest,
+    CreateUserRequest,
+    DeleteAclRequest,
+    DeleteUserRequest,
+    GetAclVersionAnswer,
+    GetAclVersionRequest,
+    ListAclsRequest,
+    ListUsersRequest,
+    UpdateUserRequest,
+)
 from rocketmq_py.protocol.headers.admin import (
     AddWritePermissionAnswer,
     AddWritePermissionRequest,
@@ -117,12 +128,18 @@ __all__ = [
     "CloneGroupOffsetRequest",
     "ConsumeMessageDirectlyRequest",
     "ConsumerSendMsgBackRequest",
+    "CreateAclRequest",
     "CreateTopicRequest",
+    "CreateUserRequest",
+    "DeleteAclRequest",
     "DeleteKvConfigRequest",
     "DeleteSubscriptionGroupRequest",
     "DeleteTopicInBrokerRequest",
     "DeleteTopicInNameServerRequest",
+    "DeleteUserRequest",
     "EndTransactionRequest",
+    "GetAclVersionAnswer",
+    "GetAclVersionRequest",
     "GetAllProducerInfoRequest",
     "GetAllSubscriptionGroupAnswer",
     "GetAllSubscriptionGroupRequest",
@@ -153,6 +170,8 @@ __all__ = [
     "Int32",
     "Int64",
     "InvokeBrokerToResetOffsetRequest",
+    "ListAclsRequest",
+    "ListUsersRequest",
     "LockBatchMqRequest",
     "NotifyConsumerIdsChangedRequest",
     "OffsetAnswer",
@@ -187,6 +206,7 @@ __all__ = [
     "UpdateBrokerConfigRequest",
     "UpdateConsumerOffsetRequest",
     "UpdateNameServerConfigRequest",
+    "UpdateUserRequest",
     "ViewMessageRequest",
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
