@@ -99,6 +99,7 @@ spark-matrix: java  ## The tests of Spark, with the older versions that work too
 bench: .venv/bench java  ## Measure beside the Java, Go and official Python clients, on a real broker
 	$(BIN)/python -m integration.benchmarks.run $(BENCH)
 	$(BIN)/python -m integration.benchmarks.spark $(SPARK_BENCH)
+	$(BIN)/python -m integration.benchmarks.relay
 
 format: .venv/installed  ## Format the code and sort the imports
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -43,6 +44,7 @@ async def test_the_demo() -> None:
     lines = await example("demo.py")
     assert lines[-1] == "All 10002 messages were sent, consumed and printed."
     assert "(10002 lines)" in lines
+    assert any(re.fullmatch(r"  see you    \d+ ms after its time", line) for line in lines)
 
 
 async def test_send_then_tail_then_consume(address: str) -> None:
@@ -206,8 +208,7 @@ def test_only_public_names_are_used(path: Path) -> None:
     assert ast.get_docstring(tree), "how is it run?"
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
-            rooms = ("", ".blocking", ".broker", ".errors", ".spark", ".telemetry")
-            rooms = ("", ".blocking", ".broker", ".errors", ".spark", ".telemetry")
+            rooms = ("", ".blocking", ".broker", ".errors", ".relay", ".spark", ".telemetry")
             assert node.module in {f"rocketmq_py{room}" for room in rooms}
             if node.module == "rocketmq_py":
                 assert {alias.name for alias in node.names} <= set(rocketmq_py.__all__)

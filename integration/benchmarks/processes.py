@@ -121,7 +121,7 @@ class Peaks:
     def _look(self) -> None:
         for process in (os.getpid(), *descendants(self._java)):
             name = "driver" if process == os.getpid() else _role(process)
-            if name and (peak := _peak(process)):
+            if name and (peak := peak_of(process)):
                 self._peaks[process] = name, peak
 
 
@@ -134,7 +134,8 @@ def _role(process: int) -> str | None:
     return ROLES.get(words[-1].rpartition(".")[2])
 
 
-def _peak(process: int) -> int:
+def peak_of(process: int) -> int:
+    """Return the most memory that a process has had, in bytes; 0 if it has ended."""
     try:
         status = (_PROC / str(process) / "status").read_text()
     except OSError:
