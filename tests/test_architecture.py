@@ -34,8 +34,9 @@ ALLOWED = {
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
     "crossing": BOTTOM | {"client", "producer", "consumer"},
     "blocking": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
-    "aio": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    "aio": BOTTOM
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import rocketmq_py
 from rocketmq_py import aio, blocking
+from rocketmq_py.admin.part import Part
 
 DIFFERENT = {
     # What the trio classes have for nurseries and for who builds on them.
@@ -20,9 +22,12 @@ CLIENT_INSIDE = {name for name in dir(rocketmq_py.Client) if name not in vars(ro
 """What a client has for the other rooms, not for users; but for hooks."""
 NAMES = [
     "Client", "Producer", "BatchingProducer", "TransactionProducer",
-    "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader",
+    "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader", "Admin",
 ]  # fmt: skip
-NOT_THERE = {"Client": (CLIENT_INSIDE - {"add_rpc_hook"}) | {"admin"}, "LitePullConsumer": {"is_leaving"}}
+NOT_THERE = {"Client": CLIENT_INSIDE - {"add_rpc_hook"}, "LitePullConsumer": {"is_leaving"}}
+
+
+PARTS = {name for name, value in vars(rocketmq_py.Admin()).items() if isinstance(value, Part)}
 
 
 def public(kind: type[Any]) -> dict[str, Any]:
@@ -55,3 +60,24 @@ def test_signatures_and_docstrings(name: str, door: Any) -> None:
         is_async = inspect.iscoroutinefunction(inside[method]) and door is aio
         assert inspect.iscoroutinefunction(outside[method]) == is_async, method
         assert outside[method].__doc__, method
+
+
+@pytest.mark.parametrize("door", ["aio", "blocking"])
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_each_part_of_an_admin_has_the_methods_of_the_trio_one(part: str, door: str) -> None:
+    kind = type(getattr(rocketmq_py.Admin(), part))
+    inside = public(kind)
+    outside = public(getattr(importlib.import_module(f"rocketmq_py.{door}.admin"), kind.__name__))
+    assert outside.keys() == inside.keys()
+    for method in inside:
+        assert parameters(outside[method]) == parameters(inside[method]), method
+        assert inspect.iscoroutinefunction(outside[method]) == (door == "aio"), method
+        assert outside[method].__doc__, method
+
+
+@pytest.mark.parametrize("door", [aio, blocking], ids=["aio", "blocking"])
+def test_an_admin_has_all_parts(door: Any) -> None:
+    opened = door.Admin()
+    assert vars(opened).keys() >= PARTS
+    if door is blocking:
+        opened.close()

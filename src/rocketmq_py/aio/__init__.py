@@ -15,12 +15,14 @@ task cancels what it waits for, with the promises of the trio classes. Several l
 be used; in a forked child, what the parent opened raises ClosedError.
 """
 
+from rocketmq_py.aio.admin import Admin
 from rocketmq_py.aio.client import Client
 from rocketmq_py.aio.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.aio.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.aio.reader import Chunks, Messages, Reader
 
 __all__ = [
+    "Admin",
     "BatchingProducer",
     "Chunks",
     "Client",

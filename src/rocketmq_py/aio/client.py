@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from rocketmq_py import shared_client
+from rocketmq_py.aio.admin import Admin
 from rocketmq_py.aio.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.aio.door import Door
 from rocketmq_py.aio.producer import BatchingProducer, Producer, TransactionProducer
@@ -108,3 +109,7 @@ class Client(Door[shared_client.Client]):
     def reader(self) -> Reader:
         """Return a reader of this client, to be used inside ``async with``; see Reader."""
         return Reader(self)
+
+    def admin(self) -> Admin:
+        """Return what administers this client's cluster, to be used inside ``async with``; see Admin."""
+        return Admin(self)

@@ -13,6 +13,7 @@ process ends is closed then, within seconds, which sends what is still pending. 
 parent opened raises ClosedError, and its connections are not touched: open it again there.
 """
 
+from rocketmq_py.blocking.admin import Admin
 from rocketmq_py.blocking.client import Client
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
@@ -20,6 +21,7 @@ from rocketmq_py.blocking.reader import Chunks, Messages, Reader
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 
 __all__ = [
+    "Admin",
     "BatchingProducer",
     "Chunks",
     "Client",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from rocketmq_py import shared_client
+from rocketmq_py.blocking.admin import Admin
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
 from rocketmq_py.blocking.door import Door
 from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
@@ -108,3 +109,7 @@ class Client(Door[shared_client.Client]):
     def reader(self) -> Reader:
         """Open a reader of this client; see Reader."""
         return Reader(self)
+
+    def admin(self) -> Admin:
+        """Open what administers this client's cluster; see Admin."""
+        return Admin(self)

@@ -1,0 +1,139 @@
+"""Administration of a cluster, for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
+
+from rocketmq_py import admin
+from rocketmq_py import client as core
+from rocketmq_py.aio.declaring import coroutine
+from rocketmq_py.aio.door import Door, shared_client
+from rocketmq_py.client.config import ClientOptions
+
+if TYPE_CHECKING:
+    from rocketmq_py.aio.client import Client
+
+
+class _Part:
+    """A part of an Admin: its methods are called through the Admin's door."""
+
+    def __init__(self, behind: object, call: Callable[..., Any]) -> None:
+        self._behind = behind
+        self._call = call
+
+
+class Topics(_Part):
+    """``admin.topics``."""
+
+    list = coroutine(admin.Topics.list)
+    describe = coroutine(admin.Topics.describe)
+    create = coroutine(admin.Topics.create)
+    alter = coroutine(admin.Topics.alter)
+    delete = coroutine(admin.Topics.delete)
+
+
+class Groups(_Part):
+    """``admin.groups``."""
+
+    list = coroutine(admin.Groups.list)
+    describe = coroutine(admin.Groups.describe)
+    create = coroutine(admin.Groups.create)
+    alter = coroutine(admin.Groups.alter)
+    delete = coroutine(admin.Groups.delete)
+
+
+class Offsets(_Part):
+    """``admin.offsets``."""
+
+    topics = coroutine(admin.Offsets.topics)
+    reset = coroutine(admin.Offsets.reset)
+    skip = coroutine(admin.Offsets.skip)
+    clone = coroutine(admin.Offsets.clone)
+
+
+class Messages(_Part):
+    """``admin.messages``."""
+
+    get = coroutine(admin.Messages.get)
+    find = coroutine(admin.Messages.find)
+    at = coroutine(admin.Messages.at)
+    tracks = coroutine(admin.Messages.tracks)
+    trace = coroutine(admin.Messages.trace)
+    consume_directly = coroutine(admin.Messages.consume_directly)
+
+
+class DeadLetterQueues(_Part):
+    """``admin.dead_letters``."""
+
+    list = coroutine(admin.DeadLetterQueues.list)
+    resend = coroutine(admin.DeadLetterQueues.resend)
+
+
+class Clients(_Part):
+    """``admin.clients``."""
+
+    list = coroutine(admin.Clients.list)
+    describe = coroutine(admin.Clients.describe)
+
+
+class Brokers(_Part):
+    """``admin.brokers``."""
+
+    list = coroutine(admin.Brokers.list)
+    describe = coroutine(admin.Brokers.describe)
+    settings = coroutine(admin.Brokers.settings)
+    alter = coroutine(admin.Brokers.alter)
+    wipe_write_permission = coroutine(admin.Brokers.wipe_write_permission)
+    add_write_permission = coroutine(admin.Brokers.add_write_permission)
+
+
+class NameServers(_Part):
+    """``admin.name_servers``."""
+
+    settings = coroutine(admin.NameServers.settings)
+    alter = coroutine(admin.NameServers.alter)
+
+
+class Access(_Part):
+    """``admin.access``."""
+
+    users = coroutine(admin.Access.users)
+    create_user = coroutine(admin.Access.create_user)
+    alter_user = coroutine(admin.Access.alter_user)
+    delete_user = coroutine(admin.Access.delete_user)
+    rules = coroutine(admin.Access.rules)
+    put_rule = coroutine(admin.Access.put_rule)
+    delete_rules = coroutine(admin.Access.delete_rules)
+    accounts_versions = coroutine(admin.Access.accounts_versions)
+
+
+class Admin(Door[admin.Admin]):
+    """``rocketmq_py.Admin`` for asyncio: the same parts, methods, arguments and errors, as coroutines.
+
+    Args:
+        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
+            an open ``rocketmq_py.aio.Client`` to share.
+        **options: the fields of ClientConfig, unless a client is shared.
+
+    Raises:
+        ConfigurationError: an option is unknown or outside of what is allowed.
+    """
+
+    def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
+        shared, within = shared_client(client)
+        behind = admin.Admin(shared, **options)
+        super().__init__(behind, within)
+        self.topics = Topics(behind.topics, self._call)
+        self.groups = Groups(behind.groups, self._call)
+        self.offsets = Offsets(behind.offsets, self._call)
+        self.messages = Messages(behind.messages, self._call)
+        self.dead_letters = DeadLetterQueues(behind.dead_letters, self._call)
+        self.clients = Clients(behind.clients, self._call)
+        self.brokers = Brokers(behind.brokers, self._call)
+        self.name_servers = NameServers(behind.name_servers, self._call)
+        self.access = Access(behind.access, self._call)
+
+    @property
+    def _client(self) -> core.Client:
+        return self._behind.client
