@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py import Message, Producer
 from rocketmq_py.broker import EmbeddedBroker
-from tests import virtual_time
+from rocketmq_py.testing.network import BUFFER_BYTES
 
 pytestmark = pytest.mark.usefixtures("jumping_clock")
 
@@ -88,12 +88,12 @@ async def test_an_end_that_did_not_read_all_breaks_the_connection() -> None:
 async def test_a_full_connection_holds_its_writer_up() -> None:
     near, far = await connected()
     with trio.move_on_after(1) as scope:
-        await near.send_all(bytes(virtual_time.BUFFER_BYTES + 1))
+        await near.send_all(bytes(BUFFER_BYTES + 1))
     assert scope.cancelled_caught
     async with trio.open_nursery() as nursery:
         nursery.start_soon(near.send_all, b"more")
         read = 0
-        while read < virtual_time.BUFFER_BYTES + 4:
+        while read < BUFFER_BYTES + 4:
             read += len(await far.receive_some())
 
 

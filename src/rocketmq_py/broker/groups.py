@@ -135,14 +135,14 @@ class ConsumerGroups:
         """Return the names of the groups that subscribe a topic."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
-    def silent_since(self, time: float) -> set[Connection]:
+    def silent_since(self, time: float) -> list[Connection]:
         """Return the connections of members without a heartbeat since ``time``, on trio's clock."""
-        return {
+        return [
             connection
             for group in self._groups.values()
             for connection, member in group.members.items()
             if member.heard_at < time
-        }
+        ]
 
     def jump(self, seconds: float) -> None:
         """Note that the clock was put forward: the members were heard as recently as before."""
@@ -214,14 +214,14 @@ class ProducerGroups:
         for name in [name for name, members in self._groups.items() if connection in members]:
             self.leave(name, connection)
 
-    def silent_since(self, time: float) -> set[Connection]:
+    def silent_since(self, time: float) -> list[Connection]:
         """Return the connections of members without a heartbeat since ``time``, on trio's clock."""
-        return {
+        return [
             connection
             for members in self._groups.values()
             for connection, member in members.items()
             if member.heard_at < time
-        }
+        ]
 
     def jump(self, seconds: float) -> None:
         """Note that the clock was put forward: the members were heard as recently as before."""
@@ -277,7 +277,7 @@ class Clients:
         while True:
             await trio.sleep(SCAN_SECONDS)
             since = trio.current_time() - self._config.channel_expired_timeout
-            for connection in self._consumers.silent_since(since) | self._producers.silent_since(since):
+            for connection in [*self._consumers.silent_since(since), *self._producers.silent_since(since)]:
                 connection.close("its client has sent no heartbeat")
 
     def forget(self, connection: Connection) -> None:

@@ -87,8 +87,8 @@ class HeldPulls:
     def __init__(self, answer: Callable[[HeldPull], None]) -> None:
         self._answer = answer
         self._deadlines = Deadlines()
-        self._of_queue: dict[ConsumeQueue, set[HeldPull]] = {}
-        self._of_connection: dict[Connection, set[HeldPull]] = {}
+        self._of_queue: dict[ConsumeQueue, dict[HeldPull, None]] = {}
+        self._of_connection: dict[Connection, dict[HeldPull, None]] = {}
         self._arrived: dict[ConsumeQueue, None] = {}
         self._parked = trio.lowlevel.ParkingLot()
 
@@ -106,10 +106,10 @@ class HeldPulls:
         held = HeldPull(connection, request, header, queue, wanted, expires_at, self._release)
         waiting = self._of_queue.get(queue)
         if waiting is None:
-            waiting = self._of_queue[queue] = set()
+            waiting = self._of_queue[queue] = {}
             queue.watchers.append(self._note_arrival)
-        waiting.add(held)
-        self._of_connection.setdefault(connection, set()).add(held)
+        waiting[held] = None
+        self._of_connection.setdefault(connection, {})[held] = None
         self._deadlines.add(held, expires_at)
 
     def drop(self, connection: Connection) -> None:
@@ -145,7 +145,7 @@ class HeldPulls:
 
     def _release(self, held: HeldPull) -> None:
         of_connection = self._of_connection[held.connection]
-        of_connection.discard(held)
+        of_connection.pop(held, None)
         if not of_connection:
             del self._of_connection[held.connection]
         self._forget(held)
@@ -154,7 +154,7 @@ class HeldPulls:
     def _forget(self, held: HeldPull) -> None:
         self._deadlines.remove(held)
         waiting = self._of_queue[held.queue]
-        waiting.discard(held)
+        waiting.pop(held, None)
         if not waiting:
             del self._of_queue[held.queue]
             held.queue.watchers.remove(self._note_arrival)

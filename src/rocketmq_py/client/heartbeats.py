@@ -86,7 +86,7 @@ class Heartbeats:
         self._expects_replies = False
         self._heard: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._heard_at: set[str] = set()
-        self._under_way: WeakKeyDictionary[Connection, set[_Heartbeat]] = WeakKeyDictionary()
+        self._under_way: WeakKeyDictionary[Connection, dict[_Heartbeat, None]] = WeakKeyDictionary()
 
     def add_producer(self, group: str) -> None:
         """Announce a producer group from now on. Several producers of one client may share a group."""
@@ -150,7 +150,7 @@ class Heartbeats:
             self._nursery.start_soon(self._tell, connection, timeout, heartbeat)
         except RuntimeError:
             raise ClosedError("the client is closed") from None  # its nursery has ended
-        self._under_way.setdefault(connection, set()).add(heartbeat)
+        self._under_way.setdefault(connection, {})[heartbeat] = None
         await heartbeat.answered.wait()
         if heartbeat.error is not None:
             raise heartbeat.error
@@ -170,7 +170,7 @@ class Heartbeats:
             heartbeat.error = ClosedError("the client is closed")
             raise
         finally:
-            self._under_way[connection].remove(heartbeat)
+            del self._under_way[connection][heartbeat]
             heartbeat.answered.set()
 
     def send_soon(self) -> None:
@@ -181,9 +181,9 @@ class Heartbeats:
         """Send one heartbeat to every broker in use, all at the same time. What fails is logged."""
         if not self._producers and not self._consumers:
             return
-        addresses = set(self._addresses())
+        addresses = dict.fromkeys(self._addresses())
         # Further connections that brokers know this client by, over the VIP channel, fall silent otherwise.
-        addresses.update(connection.address for connection in self._heard if not connection.is_closed)
+        addresses |= {connection.address: None for connection in self._heard if not connection.is_closed}
         async with trio.open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(self._send_to, address)

@@ -42,7 +42,7 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._expiring: dict[int, set[Expiring]] = {}
+        self._expiring: dict[int, dict[Expiring, None]] = {}
         self._next_tick: float = math.inf
         self._sleep = trio.CancelScope()
         self.receipts = 0
@@ -59,18 +59,18 @@ class Deadlines:
         expiring.tick = tick = math.ceil(ticks)
         sharing = self._expiring.get(tick)
         if sharing is None:
-            self._expiring[tick] = {expiring}
+            self._expiring[tick] = {expiring: None}
             if tick < self._next_tick:
                 self._next_tick = tick
                 self._sleep.deadline = tick * TICK
         else:
-            sharing.add(expiring)
+            sharing[expiring] = None
 
     def remove(self, expiring: Expiring) -> None:
         """Stop watching; one that has expired or was removed already is left alone."""
         sharing = self._expiring.get(expiring.tick)
         if sharing is not None:
-            sharing.discard(expiring)
+            sharing.pop(expiring, None)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -82,7 +82,7 @@ class Deadlines:
             for tick in sorted(tick for tick in self._expiring if tick * TICK <= now):
                 due = self._expiring[tick]
                 while due:  # what expires may remove others, and add them again for later
-                    due.pop().expire()
+                    due.popitem()[0].expire()
                 del self._expiring[tick]
             self._next_tick = min(self._expiring, default=math.inf)
 

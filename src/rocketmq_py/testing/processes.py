@@ -63,6 +63,11 @@ class Process(ABC):
         return format_address((self.host, self.port))
 
     @property
+    def connection_count(self) -> int:
+        """How many connections have asked something, and are open."""
+        return len(self._connections)
+
+    @property
     def is_running(self) -> bool:
         """Whether it listens."""
         return self._scope is not None

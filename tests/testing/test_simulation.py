@@ -1,0 +1,121 @@
+"""A program and brokers whose every event comes from a seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+import trio
+
+from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.testing import World, simulate
+
+
+async def program(world: World) -> list[bytes]:
+    """Messages through a broker that loses answers, is cut off and crashes, to two members of a group."""
+    handled: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        await trio.sleep(world.rng.uniform(0.0, 0.5))
+        world.trace("handled", message.body)
+        handled.append(message.body)
+        if world.rng.random() < 0.2:
+            raise ValueError("now and then")
+
+    address = world.name_server_address
+    async with (
+        Producer(address, group="p", instance_name="sender", try_timeout=1.0) as producer,
+        PushConsumer(address, group="g") as one,
+        PushConsumer(address, group="g") as other,
+        trio.open_nursery() as nursery,
+    ):
+        for consumer in (one, other):
+            consumer.subscribe("T")
+            nursery.start_soon(consumer.run, handle)
+        world.lose_answers("SEND_MESSAGE", times=2)
+        with world.slice(5):
+            for number in range(10):
+                await producer.send(Message("T", b"%d" % number), timeout=20)
+        world.cut(client="sender")
+        with world.partition("clients", "broker-b"):
+            await trio.sleep(20)
+        await world.crash("broker-a")
+        await trio.sleep(5)
+        await world.restart("broker-a")
+        with trio.fail_after(600):
+            while len(set(handled)) < 10:
+                await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    return handled
+
+
+def run(seed: int) -> tuple[str, float, int]:
+    simulation = simulate(program, seed=seed, brokers=2, topics={"T": 2})
+    assert {b"%d" % number for number in range(10)} == set(simulation.value)
+    return simulation.digest, simulation.seconds, simulation.events
+
+
+def test_the_same_seed_does_the_same_and_another_one_does_not() -> None:
+    first, again, other = run(1), run(1), run(2)
+    assert first == again
+    assert other[0] != first[0]
+    assert first[1] > 25
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_the_same_seed_does_the_same_in_another_process(hash_seed: str) -> None:
+    code = "from tests.testing.test_simulation import run; print(run(3))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": hash_seed}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
+    )
+    assert ran.stdout == f"{run(3)}\n"
+
+
+def test_time_and_chance_are_the_simulations_and_are_given_back() -> None:
+    async def look(world: World) -> tuple[float, float, float]:
+        await trio.sleep(3600)
+        return time.time(), random.random(), random.Random().random()
+
+    began = time.time()
+    state = random.getstate()
+    first, again = simulate(look, seed=1), simulate(look, seed=1)
+    assert first.value == again.value
+    assert first.value[0] == 1_700_003_600.0
+    assert first.seconds == 3600
+    assert simulate(look, seed=2).value[1:] != first.value[1:]
+    assert random.getstate() == state
+    assert time.time() >= began
+
+
+def test_a_failure_names_its_seed() -> None:
+    async def fail(world: World) -> None:
+        await trio.sleep(1.5)
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose") as failed:
+        simulate(fail, seed=7)
+    assert failed.value.__notes__ == ["simulated with seed 7, for 1.500 s of its time"]
+
+
+def test_events_are_kept_where_they_are_wanted() -> None:
+    async def note(world: World) -> None:
+        world.trace("something", 1)
+
+    assert simulate(note, seed=1).lines == ()
+    assert simulate(note, seed=1, trace=True).lines[0] == "0.000000 something 1"
+
+
+def test_settings_are_checked() -> None:
+    async def nothing(world: World) -> None:
+        pass
+
+    with pytest.raises(ConfigurationError, match="one of each is the least"):
+        simulate(nothing, seed=1, brokers=0)
+    with pytest.raises(ConfigurationError, match="default_topic_queue_nums is 0"):
+        simulate(nothing, seed=1, default_topic_queue_nums=0)
