@@ -10,7 +10,9 @@ import click
 
 from rocketmq_py.cli.acl import acl
 from rocketmq_py.cli.broker import broker
+from rocketmq_py.cli.check import check
 from rocketmq_py.cli.client import client
+from rocketmq_py.cli.completion import completion
 from rocketmq_py.cli.config import config
 from rocketmq_py.cli.consumer_group import consumer_group
 from rocketmq_py.cli.dlq import dlq
@@ -35,7 +37,10 @@ def main() -> None:
     """
 
 
-for command in (acl, broker, client, config, consumer_group, dlq, message, relay, send, server, tail, topic):
+for command in (
+    acl, broker, check, client, completion, config, consumer_group, dlq, message,
+    relay, send, server, tail, topic,
+):  # fmt: skip
     main.add_command(command)
 
 __all__ = ["main"]

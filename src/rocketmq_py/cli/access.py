@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -138,6 +138,12 @@ def takes_access(function: Function) -> Function:
 def takes_access_beside_keys(function: Function) -> Function:
     """Do the same for a command whose ``--key`` is a message's: the private key is ``--tls-key`` there."""
     return _with_options(function, "--tls-key")
+
+
+def access_of(options: Mapping[str, Any]) -> Access:
+    """Return the access that a command's options name, as far as they are there. Raises UsageError."""
+    given = {field.name: options.get(field.name) for field in attrs.fields(Access) if field.name != "key"}
+    return _resolved(options.get("cluster_name"), {**given, "key": options.get("private_key")})
 
 
 def _with_options(function: Function, *names_of_key: str) -> Function:

@@ -3,33 +3,66 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NoReturn
 
 import click
+import trio
 
 from rocketmq_py.admin import Admin
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.running import complain, end_for_signal, run
+from rocketmq_py.cli.sheet import BEFORE, WATCH
 from rocketmq_py.errors import RocketMQError
 
+Work = Callable[[Admin], Awaitable[Mapping[str, RocketMQError] | None]]
 
-def administer(
-    access: Access, work: Callable[[Admin], Awaitable[Mapping[str, RocketMQError] | None]]
-) -> None:
+
+def administer(access: Access, work: Work) -> None:
     """Have ``work`` done, which returns the errors of brokers that others made up for, and exit.
 
-    The exit code is 1 if there are any; each is a line on stderr.
+    The exit code is 1 if there are any; each is a line on stderr. With ``--watch`` it is done until a signal
+    comes.
     """
     failures: dict[str, RocketMQError] = {}
+    context = click.get_current_context()
+    seconds: float | None = context.meta.get(WATCH)
+
+    def before_each() -> None:
+        if sys.stdout is not None and sys.stdout.isatty():
+            context.meta[BEFORE] = f"\x1b[H\x1b[2Jevery {seconds:g} s: {time.strftime('%H:%M:%S')}\n\n"
 
     async def open_and_work() -> None:
         async with Admin(access.name_servers, **access.client_options()) as admin:
+            if seconds is not None:
+                await watch(lambda: work(admin), seconds, before_each)
             failures.update(await work(admin) or {})
 
     end_for_signal(run(open_and_work))
     for name, error in failures.items():
         complain(f"{name}: {error}")
     sys.exit(1 if failures else 0)
+
+
+async def watch(
+    work: Callable[[], Awaitable[Mapping[str, RocketMQError] | None]],
+    seconds: float,
+    before_each: Callable[[], None],
+) -> NoReturn:
+    """Do ``work`` again and again until cancelled. Errors are told; only the first time they end it."""
+    is_first = True
+    while True:
+        before_each()
+        try:
+            for name, error in (await work() or {}).items():
+                complain(f"{name}: {error}")
+        except RocketMQError as error:
+            if is_first:
+                raise
+            complain(str(error))
+        is_first = False
+        await trio.sleep(seconds)
 
 
 def told(failures: Mapping[str, RocketMQError]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import click
 from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.options import checked, not_empty, parse_property
 from rocketmq_py.cli.server import serve, server, server_options
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form
+from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +40,7 @@ def broker(**options: Any) -> None:
 
 @broker.command("list")
 @takes_form
+@takes_watch
 @takes_access
 def list_brokers(access: Access, form: Form) -> None:
     """Print how all brokers are doing, replicas too."""
@@ -116,6 +117,7 @@ def _status(broker: BrokerStatus) -> dict[str, Any]:
 @broker.command()
 @broker_argument
 @takes_form
+@takes_watch
 @takes_access
 def describe(access: Access, form: Form, name: str) -> None:
     """Print all that a broker tells of itself."""

@@ -8,7 +8,7 @@ import click
 
 from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.options import checked, not_empty
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form
+from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
 from rocketmq_py.names import check_group
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def client() -> None:
     help="Only those of this producer or consumer group.",
 )  # fmt: skip
 @takes_form
+@takes_watch
 @takes_access
 def list_clients(access: Access, form: Form, group: str | None) -> None:
     """Print all clients that are online."""
@@ -51,6 +52,7 @@ def list_clients(access: Access, form: Form, group: str | None) -> None:
 @click.argument("client_id", metavar="CLIENT", callback=checked(not_empty))
 @click.option("--stack", is_flag=True, help="With what its threads and tasks are doing.")
 @takes_form
+@takes_watch
 @takes_access
 def describe(access: Access, form: Form, client_id: str, stack: bool) -> None:
     """Print how a client is doing in each of its consumer groups, as it says itself."""

@@ -9,9 +9,9 @@ import click
 
 from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.group_sheets import group_sheets, group_value
-from rocketmq_py.cli.options import checked
+from rocketmq_py.cli.options import checked, complete_groups, complete_topics
 from rocketmq_py.cli.reset_place import Place, parse_place, read_offsets
-from rocketmq_py.cli.sheet import Column, Form, Sheet, show, takes_form
+from rocketmq_py.cli.sheet import Column, Form, Sheet, show, takes_form, takes_watch
 from rocketmq_py.cli.topic import broker_option, yes_option
 from rocketmq_py.names import check_group, check_topic
 
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(0, 65_536)
 Function = TypeVar("Function", bound=Callable[..., Any])
-group_argument = click.argument("group", metavar="GROUP", callback=checked(check_group))
+group_argument = click.argument(
+    "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups
+)
 topic_option = click.option(
-    "--topic", metavar="TOPIC", callback=checked(check_topic),
+    "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="Only this topic. Without it: all that the group consumes.",
 )  # fmt: skip
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
@@ -39,6 +41,7 @@ def consumer_group() -> None:
 @consumer_group.command("list")
 @click.option("--system", is_flag=True, help="With RocketMQ's own.")
 @takes_form
+@takes_watch
 @takes_access
 def list_groups(access: Access, form: Form, system: bool) -> None:
     """Print all groups, with their members and lag."""
@@ -80,6 +83,7 @@ def _summary(group: GroupSummary) -> dict[str, Any]:
 @consumer_group.command()
 @group_argument
 @takes_form
+@takes_watch
 @takes_access
 def describe(access: Access, form: Form, group: str) -> None:
     """Print a group's lag, members, subscriptions and settings."""
@@ -229,8 +233,8 @@ def reset(
 
 
 @consumer_group.command()
-@click.argument("source", metavar="GROUP", callback=checked(check_group))
-@click.argument("target", metavar="TARGET", callback=checked(check_group))
+@click.argument("source", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups)
+@click.argument("target", metavar="TARGET", callback=checked(check_group), shell_complete=complete_groups)
 @topic_option
 @dry_run_option
 @yes_option

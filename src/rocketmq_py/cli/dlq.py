@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.consumer_group import group_argument
 from rocketmq_py.cli.message_sheets import first_words, full_value
-from rocketmq_py.cli.options import checked, since_option, until_option
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form
+from rocketmq_py.cli.options import since_option, until_option
+from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
 from rocketmq_py.cli.topic import yes_option
-from rocketmq_py.names import check_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, DeadLetter, DeadLetters
     from rocketmq_py.errors import RocketMQError
 
-group_argument = click.argument("group", metavar="GROUP", callback=checked(check_group))
 count_option = click.option(
     "-c", "count", metavar="COUNT", type=click.IntRange(1, 10_000), default=100, show_default=True,
     help="The newest COUNT at the most.",
@@ -37,6 +36,7 @@ def dlq() -> None:
 @until_option
 @count_option
 @takes_form
+@takes_watch
 @takes_access
 def list_letters(
     access: Access, form: Form, group: str, begin_ms: int | None, end_ms: int | None, count: int

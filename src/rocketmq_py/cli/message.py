@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.consumer_group import group_argument
 from rocketmq_py.cli.message_sheets import (
     event_value,
     full_value,
@@ -16,9 +17,10 @@ from rocketmq_py.cli.message_sheets import (
     track_value,
     tracks_sheet,
 )
-from rocketmq_py.cli.options import checked, not_empty, since_option, until_option
+from rocketmq_py.cli.options import checked, complete_topics, not_empty, since_option, until_option
 from rocketmq_py.cli.sheet import Column, Form, Sheet, show, takes_form
-from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic
+from rocketmq_py.cli.topic import topic_argument
+from rocketmq_py.names import TRACE_TOPIC, check_topic
 
 if TYPE_CHECKING:
     from rocketmq_py.admin import Admin
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 id_argument = click.argument("message_id", metavar="ID", callback=checked(not_empty))
 topic_option = click.option(
-    "-t", "--topic", "topic", metavar="TOPIC", callback=checked(check_topic),
+    "-t", "--topic", "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="The topic; needed for the id that the sender gave.",
 )  # fmt: skip
 
@@ -103,7 +105,7 @@ async def _found_at(admin: Admin, topic: str, broker: str, queue: int, offset: i
 
 
 @message.command()
-@click.argument("topic", metavar="TOPIC", callback=checked(check_topic))
+@topic_argument
 @click.argument("key", metavar="KEY", callback=checked(not_empty))
 @since_option
 @until_option
@@ -176,7 +178,7 @@ def trace(access: Access, form: Form, message_id: str, trace_topic: str) -> None
 
 @message.command()
 @id_argument
-@click.argument("group", metavar="GROUP", callback=checked(check_group))
+@group_argument
 @click.argument("client", metavar="CLIENT", callback=checked(not_empty))
 @topic_option
 @takes_form

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
 
-from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic, is_system_topic
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 """The client's own default, repeated here for the help: the client's modules load slowly."""
@@ -82,11 +83,57 @@ def check_addresses(text: str) -> str:
     return text
 
 
+PATIENCE = 2.0
+"""Seconds for which a shell that completes a name waits for the cluster."""
+
+
+def complete_topics(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    """Return the topics that begin so; none if the cluster does not answer."""
+    topics = [name for name in _topics_on_wire(context) if name.startswith(begun)]
+    return [name for name in topics if not (name.startswith("%") or is_system_topic(name))]
+
+
+def complete_groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    """Return the groups that have had members and begin so; none if the cluster does not answer."""
+    retried = [
+        name.removeprefix(RETRY_PREFIX) for name in _topics_on_wire(context) if name.startswith(RETRY_PREFIX)
+    ]
+    return [name for name in retried if name.startswith(begun)]
+
+
+def _topics_on_wire(context: click.Context) -> list[str]:
+    """Return all topics of the cluster that a command line that is not complete leads to."""
+    import trio
+
+    from rocketmq_py.cli.access import access_of
+    from rocketmq_py.client import Client
+    from rocketmq_py.errors import RocketMQError
+
+    topics: list[str] = []
+
+    async def ask() -> None:
+        access = access_of(context.params)
+        with trio.move_on_after(PATIENCE):
+            async with Client(access.name_servers, **access.client_options()) as client:
+                names = await client.name_servers.topics()
+                topics.extend(sorted(client.namespace.unwrap_topic(name) for name in names))
+
+    with suppress(RocketMQError, click.ClickException):
+        trio.run(ask)
+    return topics
+
+
 topic_option = click.option(
-    "-t", "topic", metavar="TOPIC", callback=checked(check_topic), required=True, help="The topic."
+    "-t",
+    "topic",
+    metavar="TOPIC",
+    callback=checked(check_topic),
+    required=True,
+    help="The topic.",
+    shell_complete=complete_topics,
 )
 group_option = click.option(
-    "-G", "group", metavar="GROUP", callback=checked(check_group),
+    "-G", "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups,
     help="Join this consumer group: its members share the messages, and offsets are committed.",
 )  # fmt: skip
 since_option = click.option(

@@ -97,6 +97,8 @@ def _end_for(error: BaseException) -> NoReturn:
     if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
         sys.exit(128 + signal.SIGINT)
     for cause in causes:
+        if isinstance(cause, OSError) and not isinstance(cause, RocketMQError):
+            raise cause from None  # output that cannot be written: who calls commands knows what to say
         if not isinstance(cause, CommandError | RocketMQError):
             raise error
     complain(str(causes[0]))

@@ -17,6 +17,12 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+WATCH = "rocketmq_py.watch"
+"""In the meta of click's context: after how many seconds a command does it all again."""
+BEFORE = "rocketmq_py.before"
+"""There too: what is written before the next table, once."""
+
+
 class Form(enum.StrEnum):
     """How a command prints what it found."""
 
@@ -32,6 +38,19 @@ def takes_form(function: Function) -> Function:
         "-o", "form", type=click.Choice([form.value for form in Form]), default=Form.TABLE.value,
         show_default=True, callback=lambda _, __, value: Form(value),
         help="Tables (wide ones have all columns), or JSON: one document, or a line for each.",
+    )  # fmt: skip
+    return option(function)
+
+
+def takes_watch(function: Function) -> Function:
+    """Give a command the option ``--watch``, which :func:`administering.administer` reads."""
+
+    def keep(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
+        context.meta[WATCH] = seconds
+
+    option = click.option(
+        "--watch", metavar="SECONDS", type=click.FloatRange(min=0.1), expose_value=False, callback=keep,
+        help="Ask and print again and again, so many seconds later, until Ctrl-C.",
     )  # fmt: skip
     return option(function)
 
@@ -77,7 +96,9 @@ def show(form: Form, value: Any, sheets: Sequence[Sheet]) -> None:
         wide = form is Form.WIDE
         shown = [sheet for sheet in sheets if wide or not all(column.wide for column in sheet.columns)]
         text = "\n".join(_table(sheet, wide=wide) for sheet in shown)
-    click.echo(text, nl=False)
+    context = click.get_current_context(silent=True)
+    before = context.meta.pop(BEFORE, "") if context is not None else ""
+    click.echo(f"{before}{text}", nl=False)
 
 
 def _json(value: Any, *, indent: int) -> str:

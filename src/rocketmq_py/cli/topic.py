@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
-from rocketmq_py.cli.options import checked, not_empty, parse_property
-from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form
+from rocketmq_py.cli.options import checked, complete_topics, not_empty, parse_property
+from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ QUEUES = click.IntRange(1, 65_536)
 PERMISSIONS = click.Choice(["RW", "R", "W", "-"])
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE"])
 
-topic_argument = click.argument("topic", metavar="TOPIC", callback=checked(check_topic))
+topic_argument = click.argument(
+    "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics
+)
 broker_option = click.option(
     "--broker", "brokers", metavar="NAME", multiple=True, callback=checked(not_empty),
     help="Only on this broker; may be repeated. Without it: on all.",
@@ -37,6 +39,7 @@ def topic() -> None:
 @topic.command("list")
 @click.option("--system", is_flag=True, help="With RocketMQ's own, and groups' own.")
 @takes_form
+@takes_watch
 @takes_access
 def list_topics(access: Access, form: Form, system: bool) -> None:
     """Print all topics."""
@@ -83,6 +86,7 @@ def _summary(topic: TopicSummary) -> dict[str, Any]:
 @topic.command()
 @topic_argument
 @takes_form
+@takes_watch
 @takes_access
 def describe(access: Access, form: Form, topic: str) -> None:
     """Print a topic's settings on each broker, and its queues."""
