@@ -194,6 +194,30 @@ def test_what_came_for_a_cancelled_poll_is_not_committed_by_closing(address: str
     run(main())
 
 
+@pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
+def test_a_seek_drops_what_came_for_a_cancelled_poll(address: str, seek: str) -> None:
+    async def main() -> None:
+        await send(address)
+        async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
+            (sought, other, *_) = await consumer.queues("T")
+            await consumer.assign([sought, other])
+            kept = await fetched(consumer)
+            while {message.queue for message in kept} != {sought, other}:
+                kept += await fetched(consumer)
+            consumer._kept._items = kept
+            arguments = {"seek": [1], "seek_to_time": [0]}.get(seek, [])
+            await getattr(consumer, seek)(sought, *arguments)
+            assert await consumer.poll(max_messages=1000, timeout=0) == [
+                message for message in kept if message.queue == other
+            ]
+
+    async def fetched(consumer: LitePullConsumer) -> list[ReceivedMessage]:
+        await consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(timeout=60))
+        return consumer._kept.take(1000)
+
+    run(main())
+
+
 def test_pops(address: str) -> None:
     async def main() -> None:
         await send(address, NUMBERS[:40])

@@ -152,6 +152,17 @@ def test_what_came_for_an_interrupted_poll_is_the_next_ones(sent: Client) -> Non
     assert sorted(seen) == sorted(NUMBERS)
 
 
+@pytest.mark.parametrize("seek", ["seek", "seek_to_begin", "seek_to_end", "seek_to_time"])
+def test_a_seek_drops_what_came_for_an_interrupted_poll(sent: Client, seek: str) -> None:
+    with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
+        sought = consumer.queues("T")[0]
+        consumer.assign([sought])
+        consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(timeout=60))
+        arguments = {"seek": [0], "seek_to_time": [0]}.get(seek, [])
+        getattr(consumer, seek)(sought, *arguments)
+        assert not consumer._kept
+
+
 def test_pops(sent: Client) -> None:
     seen: list[bytes] = []
     with sent.pop_consumer("g", consume_from=FIRST) as consumer:

@@ -60,6 +60,22 @@ async def test_every_broker_in_use_hears_of_every_group_every_30_s(
         assert {len(heartbeats(server)) for server in cluster.brokers.values()} == {3}
 
 
+async def test_brokers_that_went_away_for_good_are_forgotten(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
+        client.heartbeats.add_producer("p")
+        await client.routes.get("T")
+        gone = cluster.brokers.pop("broker-b")
+        await until_asked(gone, RequestCode.HEART_BEAT)
+        await trio.sleep(100)
+        assert client.heartbeats._heard_at.keys() == {gone.address, cluster.brokers["broker-a"].address}
+        client.connections.close(gone.address)
+        await client.routes.refresh("T")
+        await trio.sleep(1000)
+        assert client.heartbeats._heard_at.keys() == {cluster.brokers["broker-a"].address}
+
+
 async def test_groups_and_topics_are_named_as_on_the_wire() -> None:
     consumer = ConsumerData(
         group_name="c", subscription_data_set=(SubscriptionData(topic="T", sub_string="*"),)

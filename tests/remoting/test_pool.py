@@ -41,6 +41,17 @@ async def test_being_cancelled_does_not_disturb_others_who_wait_for_the_same_dia
         assert (await connections.request(address, 10, {}, b"x", timeout=3)).body == b"x"
 
 
+async def test_addresses_that_nobody_dials_any_more_are_forgotten(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pool_of() as connections:
+        for port in range(1, 51):
+            with pytest.raises(ConnectError):
+                await connections.get(f"127.0.0.1:{port}")
+            await trio.sleep(1)
+        assert len(connections._failures) < 10
+
+
 async def test_nobody_there_is_one_clear_line_and_backs_off(
     jumping_clock: trio.testing.MockClock,
 ) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import consumer
@@ -36,6 +36,9 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
     from rocketmq_py.aio.client import Client
+
+
+P = ParamSpec("P")
 
 
 class _Consumer(Door[Behind]):
@@ -147,6 +150,20 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         return queues
 
 
+def _seek(
+    method: Callable[Concatenate[Any, P], Awaitable[None]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, None]]:
+    """Return the coroutine method for one that seeks: what came for a cancelled poll counts no more."""
+    seek = coroutine(method)
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        await seek(self, *args, **kwargs)
+        self._drop_kept(args[0] if args else kwargs["queue"])
+
+    return call
+
+
 class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for asyncio: gives messages when it is asked for them.
 
@@ -201,10 +218,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
     pause = plain(consumer.LitePullConsumer.pause)
     resume = plain(consumer.LitePullConsumer.resume)
     assign = coroutine(consumer.LitePullConsumer.assign)
-    seek = coroutine(consumer.LitePullConsumer.seek)
-    seek_to_begin = coroutine(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end = coroutine(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time = coroutine(consumer.LitePullConsumer.seek_to_time)
+    seek = _seek(consumer.LitePullConsumer.seek)
+    seek_to_begin = _seek(consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = _seek(consumer.LitePullConsumer.seek_to_end)
+    seek_to_time = _seek(consumer.LitePullConsumer.seek_to_time)
     queues = coroutine(consumer.LitePullConsumer.queues)
     offset_at = coroutine(consumer.LitePullConsumer.offset_at)
     commit = coroutine(consumer.LitePullConsumer.commit)
@@ -243,6 +260,9 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     def _is_undone(self) -> bool:
         return bool(self._kept)
+
+    def _drop_kept(self, queue: object) -> None:
+        self._kept.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
         if not self._behind.is_leaving:  # its listener may commit until the end

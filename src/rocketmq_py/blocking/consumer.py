@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, Unpack
 
 import trio
 
@@ -49,6 +49,9 @@ logger = logging.getLogger("rocketmq_py.blocking")
 
 STOP_SECONDS = 0.05
 """How long an interrupted run is given to begin before it is stopped again."""
+
+
+P = ParamSpec("P")
 
 
 class _Consumer(Door[Behind]):
@@ -203,6 +206,18 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         return queues
 
 
+def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Concatenate[Any, P], None]:
+    """Return the method for one that seeks: what came for an interrupted poll counts no more."""
+    seek = blocking(method)
+
+    @wraps(seek)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        seek(self, *args, **kwargs)
+        self._drop_kept(args[0] if args else kwargs["queue"])
+
+    return call
+
+
 class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
     """``rocketmq_py.LitePullConsumer`` for threads: gives messages when it is asked for them.
 
@@ -258,10 +273,10 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
     pause = plain(consumer.LitePullConsumer.pause)
     resume = plain(consumer.LitePullConsumer.resume)
     assign = blocking(consumer.LitePullConsumer.assign)
-    seek = blocking(consumer.LitePullConsumer.seek)
-    seek_to_begin = blocking(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end = blocking(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time = blocking(consumer.LitePullConsumer.seek_to_time)
+    seek = _seek(consumer.LitePullConsumer.seek)
+    seek_to_begin = _seek(consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = _seek(consumer.LitePullConsumer.seek_to_end)
+    seek_to_time = _seek(consumer.LitePullConsumer.seek_to_time)
     queues = blocking(consumer.LitePullConsumer.queues)
     offset_at = blocking(consumer.LitePullConsumer.offset_at)
     commit = blocking(consumer.LitePullConsumer.commit)
@@ -300,6 +315,9 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
 
     def _is_undone(self) -> bool:
         return bool(self._kept)
+
+    def _drop_kept(self, queue: object) -> None:
+        self._kept.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
         if not self._behind.is_leaving:  # its listener may commit until the end

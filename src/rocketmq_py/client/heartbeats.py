@@ -21,6 +21,8 @@ from rocketmq_py.remoting import Connection, Connections
 
 logger = logging.getLogger("rocketmq_py.client")
 
+FORGOTTEN_ROUNDS = 20
+"""A broker that has had no heartbeat for so many rounds is one that went away for good."""
 LEAVE_SECONDS = 1.0
 """How long a broker may take to answer a heartbeat that is under way, and then the unregistering."""
 
@@ -85,7 +87,7 @@ class Heartbeats:
         self._groups_changed = 0
         self._expects_replies = False
         self._heard: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-        self._heard_at: set[str] = set()
+        self._heard_at: dict[str, float] = {}  # when last, on trio's clock
         self._under_way: WeakKeyDictionary[Connection, dict[_Heartbeat, None]] = WeakKeyDictionary()
 
     def add_producer(self, group: str) -> None:
@@ -163,7 +165,7 @@ class Heartbeats:
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError.from_answer(answer.code, answer.remark, connection.address)
             self._heard[connection] = groups
-            self._heard_at.add(connection.address)
+            self._heard_at[connection.address] = trio.current_time()
         except RocketMQError as error:
             heartbeat.error = error
         except trio.Cancelled:
@@ -205,6 +207,9 @@ class Heartbeats:
                 await self._wanted.wait()
             self._wanted = trio.Event()
             await self.send()
+            # Brokers come and go.
+            long_ago = trio.current_time() - FORGOTTEN_ROUNDS * self._interval
+            self._heard_at = {address: at for address, at in self._heard_at.items() if at > long_ago}
 
     def _addresses(self) -> Iterable[str]:
         for addresses in self._routes.brokers().values():

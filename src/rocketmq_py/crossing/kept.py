@@ -25,6 +25,10 @@ class Kept(Generic[Item]):
         """Hold the one thing that an async function returns."""
         self._items = [await function()]
 
+    def drop(self, unwanted: Callable[[Item], bool]) -> None:
+        """Forget what nobody shall be given any more."""
+        self._items = [item for item in self._items if not unwanted(item)]
+
     def take(self, most: int) -> list[Item]:
         """Take what is held, so many at the most."""
         taken, self._items = self._items[:most], self._items[most:]

@@ -247,7 +247,14 @@ class Connections:
         before = self._failures.get(address)
         count = before.count + 1 if before is not None else 1
         back_off = min(FIRST_BACK_OFF * 2 ** (count - 1), LONGEST_BACK_OFF)
+        self._forget_old_failures()
         self._failures[address] = _Failures(count, trio.current_time() + back_off, kind, reason)
+
+    def _forget_old_failures(self) -> None:
+        """Forget addresses that nobody dials any more: brokers and name servers come and go."""
+        long_ago = trio.current_time() - LONGEST_BACK_OFF
+        for address in [one for one, failures in self._failures.items() if failures.retry_at < long_ago]:
+            del self._failures[address]
 
 
 def _reason(error: BaseException) -> str:
