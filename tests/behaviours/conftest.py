@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import attrs
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
 from tests import virtual_time
+from tests.behaviours.doors import DOORS, TRIO, client_through
 
 RETRY_DELAYS = "1s 1s 1s 1s 1s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s 2s"
 """What the clusters of these tests use as messageDelayLevel: a retry should not take 10 s."""
@@ -32,17 +33,39 @@ class ClusterUnderTest:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "cluster_name" in metafunc.fixturenames:
-        names = metafunc.config.getoption("--clusters", default="embedded").split(",")
-        alone = inspect.iscoroutinefunction(metafunc.function) and not any(
-            metafunc.definition.iter_markers("sockets")
-        )
-        marks = [pytest.mark.trio(run=virtual_time.run)] if alone else []
-        metafunc.parametrize(
-            "cluster_name",
-            [pytest.param(name, marks=marks if name == "embedded" else []) for name in names],
-            scope="session",
-        )
+    if "cluster_name" not in metafunc.fixturenames:
+        return
+    names = metafunc.config.getoption("--clusters", default="embedded").split(",")
+    alone = inspect.iscoroutinefunction(metafunc.function) and not any(
+        metafunc.definition.iter_markers("sockets")
+    )
+    virtual = [pytest.mark.trio(run=virtual_time.run)] if alone else []
+    arguments = [name for name in ("cluster_name", "door") if name in metafunc.fixturenames]
+    metafunc.parametrize(
+        arguments,
+        [
+            pytest.param(
+                *(name, door)[: len(arguments)],
+                marks=virtual if (name, door) == ("embedded", TRIO) else [],
+                id=name if door == TRIO else f"{name}-{door}",
+            )
+            for name in names
+            for door in _doors_of(metafunc, name)
+        ],
+        scope="session",
+    )
+
+
+def _doors_of(metafunc: pytest.Metafunc, cluster: str) -> Sequence[str]:
+    """The doors that a test's client is opened through: its own mark counts, or that of its module.
+
+    With ``real=True`` those of the embedded broker are left out: they wait for the clock, and take long.
+    """
+    for mark in metafunc.definition.iter_markers("doors"):
+        if "door" in metafunc.fixturenames and (cluster != "embedded" or not mark.kwargs.get("real")):
+            return mark.args or DOORS
+        break
+    return [TRIO]
 
 
 @pytest.fixture
@@ -65,9 +88,10 @@ async def cluster(cluster_name: str, real_one: ClusterUnderTest | None) -> Async
 
 
 @pytest.fixture
-async def client(cluster: ClusterUnderTest) -> AsyncIterator[Client]:
-    async with Client(cluster.address) as client:
-        yield client
+async def client(cluster: ClusterUnderTest, door: str) -> AsyncIterator[Client]:
+    """A client whose producers, consumers and readers are those of the door that the test runs through."""
+    async with Client(cluster.address) as client, client_through(door, cluster.address, client) as through:
+        yield through
 
 
 @pytest.fixture

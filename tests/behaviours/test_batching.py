@@ -14,6 +14,8 @@ from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES, MAX_BATCHED_PROPERT
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
 
+pytestmark = pytest.mark.doors
+
 LARGEST = 4 * 1024 * 1024
 """What brokers take in one request unless their settings say otherwise."""
 
@@ -135,7 +137,7 @@ async def test_one_queue_has_its_messages_in_the_order_in_which_they_were_sent(
     client: Client, topic: str
 ) -> None:
     async with client.batching_producer("senders", max_batch_messages=64) as producer:
-        queue = (await producer.producer.queues(topic))[2]
+        queue = (await producer.queues(topic))[2]
         pending = await send_numbers(producer, topic, 1000, queue)
     results = results_of(pending)
     assert [result.queue_offset for result in results.values()] == list(range(1000))

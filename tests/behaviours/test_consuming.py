@@ -10,6 +10,8 @@ from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all
 
+pytestmark = pytest.mark.doors
+
 PATIENCE = 60
 """Seconds after which a test that still waits has failed."""
 

@@ -12,6 +12,8 @@ from rocketmq_py.protocol.recall_handle import RecallHandle
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
+pytestmark = pytest.mark.doors(real=True)
+
 
 @pytest.mark.parametrize("level", [3, "10s"])
 async def test_a_delay_level_by_number_and_by_name(client: Client, topic: str, level: int | str) -> None:

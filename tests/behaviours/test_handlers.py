@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 
 from rocketmq_py import Client, ConsumeFrom, ConsumeLater, Message, PushConsumer, ReceivedMessage
 from tests.behaviours.reading import read_all
+
+pytestmark = pytest.mark.doors
 
 PATIENCE = 60
 """Seconds after which a test that still waits has failed."""
@@ -117,6 +120,7 @@ async def test_of_a_list_only_what_is_not_done_comes_again(client: Client, topic
     assert set(tries.counts.values()) == {1, 2}
 
 
+@pytest.mark.doors("trio", "asyncio")  # nobody can cancel a thread
 async def test_a_handler_that_hangs_does_not_keep_its_message(
     client: Client, topic: str, unique: str
 ) -> None:
@@ -141,6 +145,7 @@ async def test_a_handler_that_hangs_does_not_keep_its_message(
     assert tries.failures[b"2"] == [0, 1]
 
 
+@pytest.mark.doors("trio")  # the handler is in a thread of trio's
 async def test_plain_functions_run_at_the_same_time_and_may_fail(
     client: Client, topic: str, unique: str
 ) -> None:

@@ -8,20 +8,26 @@ import math
 import pytest
 import trio
 
-from rocketmq_py import Client, ConsumeFrom, LitePullConsumer, Message, MessageQueue, ReceivedMessage
+from rocketmq_py import (
+    Client,
+    ConsumeFrom,
+    LitePullConsumer,
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+)
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, until_readable
 from tests.behaviours.test_consuming import Collector, consume, numbers
 from tests.behaviours.test_reading import fill_with_a_pause
 
+pytestmark = pytest.mark.doors
 
-def consumer_of(client: Client | str, group: str, **options: bool) -> LitePullConsumer:
-    return LitePullConsumer(
-        client,
-        group=group,
-        consume_from=ConsumeFrom.FIRST,
-        auto_commit=options.get("auto_commit", True),
-    )
+
+def consumer_of(client: Client | str, group: str, *, auto_commit: bool = True) -> LitePullConsumer:
+    if isinstance(client, str):
+        return LitePullConsumer(client, group=group, consume_from=ConsumeFrom.FIRST, auto_commit=auto_commit)
+    return client.lite_pull_consumer(group, consume_from=ConsumeFrom.FIRST, auto_commit=auto_commit)
 
 
 async def fill_evenly(client: Client, topic: str, count: int, *, tags: str = "", start: int = 0) -> None:
@@ -174,6 +180,7 @@ async def test_some_messages_by_tags_and_by_a_condition(
             assert bodies(await poll(consumer, 20)) == numbers(range(20, 40))
 
 
+@pytest.mark.doors("trio", "asyncio")  # nobody can cancel a thread
 async def test_iterating_over_what_comes(client: Client, topic: str, unique: str) -> None:
     received = []
     async with consumer_of(client, unique) as consumer, trio.open_nursery() as nursery:

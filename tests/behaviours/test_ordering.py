@@ -13,6 +13,8 @@ from rocketmq_py.errors import InvalidMessageError, NoQueueError
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 
+pytestmark = pytest.mark.doors
+
 
 async def test_a_sharding_key_keeps_its_messages_in_order(client: Client, topic: str) -> None:
     keys = [f"order-{number}" for number in range(8)]
@@ -97,6 +99,7 @@ async def test_what_cannot_be_in_a_list_is_refused_with_the_reason(client: Clien
             await producer.send_batch([])
 
 
+@pytest.mark.doors("trio")  # another client has routes of its own
 async def test_a_topic_that_may_only_be_read_says_so(client: Client, topic: str) -> None:
     info = await client.name_servers.cluster_info()
     async with client.producer("senders") as producer:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 
 from rocketmq_py import (
@@ -21,6 +22,8 @@ from rocketmq_py import (
 from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
+
+pytestmark = pytest.mark.doors
 
 PATIENCE = 90
 """Seconds after which a test that still waits has failed."""

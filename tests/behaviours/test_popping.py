@@ -17,6 +17,8 @@ from rocketmq_py.names import dead_letter_topic
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
 
+pytestmark = pytest.mark.doors(real=True)
+
 
 @attrs.frozen
 class Popping:
@@ -151,6 +153,7 @@ async def test_a_receive_that_waits_in_vain(consumer: PopConsumer) -> None:
     assert await consumer.receive(wait=1) == []
 
 
+@pytest.mark.doors("trio", "asyncio")  # nobody can cancel a thread
 async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
     popping: Popping, consumer: PopConsumer
 ) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import pytest
 import trio
 
 from rocketmq_py import Client, ConsumeFrom, Message, Start
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.test_consuming import Collector, consume, fill, numbers
+
+pytestmark = pytest.mark.doors
 
 
 async def bodies(client: Client, topic: str, start: Start) -> list[bytes]:

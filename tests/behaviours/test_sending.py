@@ -18,6 +18,8 @@ from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all
 
+pytestmark = pytest.mark.doors
+
 
 @pytest.mark.parametrize("serialization", list(Serialization))
 async def test_a_message_comes_back_as_it_was_sent(

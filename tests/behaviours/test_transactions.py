@@ -25,6 +25,8 @@ from rocketmq_py.remoting import Connection
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all
 
+pytestmark = pytest.mark.doors(real=True)
+
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
 
@@ -242,6 +244,7 @@ class Questions:
         return False
 
 
+@pytest.mark.doors("trio")  # it listens to what the client is asked
 async def test_a_transaction_under_way_is_not_checked_and_its_end_answers_the_question(
     client: Client, topic: str
 ) -> None:
@@ -266,6 +269,7 @@ async def test_a_transaction_under_way_is_not_checked_and_its_end_answers_the_qu
     assert [message.body for message in await read_all(client, topic, count=1)] == [b"slow"]
 
 
+@pytest.mark.doors("trio")  # it listens to what the client is asked
 async def test_nothing_is_asked_during_the_time_of_immunity(client: Client, topic: str) -> None:
     questions, ledger = Questions(client), Ledger()
     async with client.transaction_producer(f"senders-{topic}", ledger.check) as producer:
