@@ -17,8 +17,6 @@ from rocketmq_py.names import dead_letter_topic
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
 
-pytestmark = pytest.mark.doors(real=True)
-
 
 @attrs.frozen
 class Popping:
@@ -98,6 +96,7 @@ async def test_what_is_acknowledged_does_not_come_again(popping: Popping, consum
     assert await consumer.receive(wait=6) == []
 
 
+@pytest.mark.doors(real=True)
 async def test_what_is_not_acknowledged_comes_again(popping: Popping, consumer: PopConsumer) -> None:
     await popping.send(b"a", b"b")
     first = await receive(consumer, 2, invisible=1)
@@ -133,6 +132,7 @@ async def test_members_share_the_messages(popping: Popping, cluster: ClusterUnde
             assert len({message.body for message in found}) == 20
 
 
+@pytest.mark.doors(real=True)
 async def test_a_receive_waits_for_a_message(popping: Popping, consumer: PopConsumer) -> None:
     await popping.send(b"first")
     await consumer.ack(*await receive(consumer, 1))
@@ -148,12 +148,13 @@ async def test_a_receive_waits_for_a_message(popping: Popping, consumer: PopCons
     assert bodies(received) == [b"second"]
 
 
+@pytest.mark.doors(real=True)
 async def test_a_receive_that_waits_in_vain(consumer: PopConsumer) -> None:
     assert await consumer.receive(wait=0) == []
     assert await consumer.receive(wait=1) == []
 
 
-@pytest.mark.doors("trio", "asyncio")  # nobody can cancel a thread
+@pytest.mark.doors("trio", "asyncio", real=True)  # nobody can cancel a thread
 async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
     popping: Popping, consumer: PopConsumer
 ) -> None:
@@ -168,6 +169,7 @@ async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
     await consumer.ack(message)
 
 
+@pytest.mark.doors(real=True)
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [({"tags": "A || B"}, [b"a", b"b"]), ({"sql": "size > 2"}, [b"c"])],
