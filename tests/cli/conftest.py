@@ -6,9 +6,11 @@ import logging
 import os
 import queue
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,6 +141,28 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
     yield run
     logger.setLevel(level)
     logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def invoke_with_files(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Ended]:
+    """Run a command in this process that reads and writes files: stdin, stdout and stderr."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> Ended:
+        paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
+        paths[0].write_bytes(stdin)
+        with paths[0].open() as given, paths[1].open("w") as out, paths[2].open("w") as err:
+            for name, file in (("stdin", given), ("stdout", out), ("stderr", err)):
+                monkeypatch.setattr(sys, name, file)
+            with pytest.raises(SystemExit) as ended:
+                main.main(arguments, "rocketmq-py")
+        monkeypatch.undo()
+        code = ended.value.code
+        assert code is None or isinstance(code, int)
+        return Ended(code or 0, paths[1].read_bytes(), paths[2].read_text())
+
+    return run
 
 
 @pytest.fixture

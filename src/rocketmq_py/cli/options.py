@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -72,6 +73,22 @@ def parse_property(text: str) -> tuple[str, str]:
     if not separator or not name:
         raise ValueError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def compile_pattern(text: str) -> re.Pattern[bytes]:
+    """Return a regular expression for bodies. Raises ValueError if it is none."""
+    try:
+        return re.compile(os.fsencode(text))
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
+def parse_queue(text: str) -> tuple[str, int]:
+    """Return the broker and the number of ``BROKER/N``. Raises ValueError if it is something else."""
+    broker, _, number = text.rpartition("/")
+    if not broker or not re.fullmatch("[0-9]{1,6}", number, re.ASCII):
+        raise ValueError(f"{text!r} is not BROKER/N, such as broker-a/0")
+    return broker, int(number)
 
 
 def check_addresses(text: str) -> str:

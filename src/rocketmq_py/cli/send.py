@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from rocketmq_py.cli.access import Access, takes_access_beside_keys
-from rocketmq_py.cli.options import checked, parse_duration, parse_property, topic_option
+from rocketmq_py.cli.options import checked, parse_duration, parse_property, parse_queue, topic_option
 from rocketmq_py.names import check_topic
+
+if TYPE_CHECKING:
+    from rocketmq_py.message import Message
 
 
 @click.command
@@ -40,6 +45,35 @@ from rocketmq_py.names import check_topic
     callback=checked(parse_property),
     multiple=True,
     help="A property of the messages; may be repeated.",
+)
+@click.option(
+    "--sharding-key",
+    metavar="KEY",
+    default="",
+    help="Messages of one key go to one queue, as long as the topic's queues stay the same.",
+)
+@click.option(
+    "--queue",
+    metavar="BROKER/N",
+    callback=checked(parse_queue),
+    help="The queue that they go to.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Each line is a message as `tail -J` prints it; its tag, keys and properties go along.",
+)
+@click.option(
+    "--template",
+    is_flag=True,
+    help="Fill {n} (a counter), {time_ms}, {time} and {random} in bodies, keys and the sharding key.",
+)
+@click.option(
+    "--rate",
+    metavar="N",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Send N messages a second at the most.",
 )
 @click.option(
     "--delay",
@@ -75,6 +109,11 @@ def send(
     tag: str,
     keys: tuple[str, ...],
     properties: tuple[tuple[str, str], ...],
+    sharding_key: str,
+    queue: tuple[str, int] | None,
+    as_json: bool,
+    template: bool,
+    rate: float | None,
     delay: float | None,
     delay_relay: str | None,
     count: int | None,
@@ -85,7 +124,8 @@ def send(
 
     BODY is one message. Without it each line of stdin is one, sent as it comes: without its newline,
     otherwise byte for byte (a carriage return stays), and empty lines are left out, as brokers refuse
-    empty messages. Messages are spread over the topic's queues and sent many at a time.
+    empty messages. With --json each line is a message with its tag, keys and properties.
+    Messages are spread over the topic's queues and sent many at a time.
 
     Results go to stderr. The exit code is 0 when every message was stored (with --oneway: was handed to
     the network), and 1 when one was not; then stderr says how many and why.
@@ -95,23 +135,39 @@ def send(
     if oneway and verbose:
         raise click.UsageError("-v shows the broker's answers, and with --oneway there are none")
 
+    if queue is not None and sharding_key:
+        raise click.UsageError("give --queue or --sharding-key, not both")
+    if as_json and (template or body is not None or file is not None):
+        raise click.UsageError("--json is for lines of stdin: neither BODY, -f nor --template goes with it")
+    if delay_relay is not None and delay is None:
+        raise click.UsageError("--delay-relay is for messages with --delay")
+
     from rocketmq_py.cli.bodies import Repeated, lines_of_stdin
+    from rocketmq_py.cli.making import Pattern, from_json, templates
     from rocketmq_py.cli.running import complain, end_for_signal, run
     from rocketmq_py.cli.sending import send_all
     from rocketmq_py.cli.tally import Tally
     from rocketmq_py.errors import InvalidMessageError
-    from rocketmq_py.message import Message
+    from rocketmq_py.message import MessageQueue
 
-    if delay_relay is not None and delay is None:
-        raise click.UsageError("--delay-relay is for messages with --delay")
-    make = partial(
-        Message, topic, tags=tag, keys=" ".join(keys), properties=dict(properties), delay=delay or 0.0
+    pattern = Pattern(
+        topic=topic,
+        tag=tag,
+        keys=keys,
+        properties=dict(properties),
+        delay=delay or 0.0,
+        sharding_key=sharding_key,
     )
     one = os.fsencode(body) if body is not None else file.read() if file is not None else None
     try:
-        Message(topic, one if one is not None else b"?", tag, keys, dict(properties))
+        pattern.make(one if one is not None else b"?")
     except InvalidMessageError as error:
         raise click.UsageError(str(error)) from None
+    make: Callable[[bytes], Message] = pattern.make
+    if as_json:
+        make = partial(from_json, pattern)
+    elif template:
+        make = templates(pattern, rng=random.Random())
     if "||" in tag:
         complain(
             f"a message has one tag: {tag!r} is sent as it is, and who subscribes to a part of it misses it"
@@ -122,7 +178,17 @@ def send(
     typing = one is None and sys.stdin is not None and sys.stdin.isatty()
     show = not verbose and not typing and sys.stderr is not None and sys.stderr.isatty()
     caught = run(
-        lambda: send_all(access, make, bodies, tally, delay_relay=delay_relay, oneway=oneway, show=show)
+        lambda: send_all(
+            access,
+            make,
+            bodies,
+            tally,
+            queue=None if queue is None else MessageQueue(topic, *queue),
+            rate=rate,
+            delay_relay=delay_relay,
+            oneway=oneway,
+            show=show,
+        )
     )
     end_for_signal(caught)
     sys.exit(1 if tally.failed else 0)

@@ -13,7 +13,7 @@ from rocketmq_py.cli.progress import show_progress
 from rocketmq_py.cli.running import CommandError
 from rocketmq_py.cli.tally import Tally
 from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
-from rocketmq_py.message import Message
+from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer import Producer
 
 SEND_TIMEOUT = 15.0
@@ -26,6 +26,8 @@ async def send_all(
     bodies: Bodies,
     tally: Tally,
     *,
+    queue: MessageQueue | None = None,
+    rate: float | None = None,
     delay_relay: str | None = None,
     oneway: bool = False,
     show: bool = False,
@@ -37,6 +39,8 @@ async def send_all(
         make: returns the message for a body.
         bodies: what is sent.
         tally: where results are counted.
+        queue: where all of them go; None lets the producer choose.
+        rate: messages a second at the most; None for no bound.
         delay_relay: the buffer topic of a relay, for messages that have to wait; None for none.
         oneway: do not ask for results.
         show: keep a line on stderr, a terminal, that shows the progress.
@@ -58,7 +62,7 @@ async def send_all(
                 delay_relay=delay_relay,
                 **access.client_options(),
             ) as producer:
-                await _send_each(producer, make, bodies, tally, oneway=oneway)
+                await _send_each(producer, make, bodies, tally, queue=queue, rate=rate, oneway=oneway)
             complete = True
             nursery.cancel_scope.cancel()
     finally:
@@ -69,24 +73,36 @@ async def send_all(
 
 
 async def _send_each(
-    producer: Producer, make: Callable[[bytes], Message], bodies: Bodies, tally: Tally, *, oneway: bool
+    producer: Producer,
+    make: Callable[[bytes], Message],
+    bodies: Bodies,
+    tally: Tally,
+    *,
+    queue: MessageQueue | None,
+    rate: float | None,
+    oneway: bool,
 ) -> None:
     async def send_first(message: Message) -> None:
-        tally.stored(await producer.send(message))
+        tally.stored(await producer.send(message, queue=queue))
 
     async def send_soon(message: Message) -> None:
-        await producer.send_soon(message, on_done=tally.done)
+        await producer.send_soon(message, queue=queue, on_done=tally.done)
 
     async def send_oneway(message: Message) -> None:
-        await producer.send_oneway(message)
+        await producer.send_oneway(message, queue=queue)
         tally.sent += 1
 
     # Until one message has been stored they are awaited one by one: a wrong address is told once, and does
     # not use up all the input.
     send = send_oneway if oneway else send_first
     works = False
+    next_at = trio.current_time()
     while batch := await bodies.next_batch():
         for body in batch:
+            if rate is not None:
+                await trio.sleep_until(next_at)
+                # What was late is not made up for: that would be a burst.
+                next_at = max(next_at, trio.current_time() - 1 / rate) + 1 / rate
             try:
                 await send(make(body))
             except RocketMQError as error:

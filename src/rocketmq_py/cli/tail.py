@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.format import BODY_A_LINE, Render, compile_format
-from rocketmq_py.cli.options import checked, group_option, not_empty, topic_option
+from rocketmq_py.cli.options import (
+    checked,
+    compile_pattern,
+    group_option,
+    not_empty,
+    since_option,
+    topic_option,
+    until_option,
+)
 from rocketmq_py.cli.start import Offset, Position, parse_offset
 
 
@@ -18,11 +29,12 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
     "offset",
     metavar="OFFSET",
     callback=checked(parse_offset),
-    default="end",
-    show_default=True,
+    show_default="end",
     help="Where to start: beginning, end, N (this offset in each queue), -N (the last N of each "
     "queue) or @TIMESTAMP_MS. With -G it says where a new group begins.",
 )
+@since_option
+@until_option
 @click.option("-e", "stop_at_end", is_flag=True, help="Stop at the end of the topic.")
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages.")
 @click.option(
@@ -30,8 +42,20 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
     "tags",
     metavar="TAGS",
     callback=checked(not_empty),
-    default="*",
     help="Only these tags: A, or A || B.",
+)
+@click.option(
+    "--sql",
+    metavar="CONDITION",
+    callback=checked(not_empty),
+    help="Only what a SQL92 condition on properties lets through, if brokers have enablePropertyFilter.",
+)
+@click.option(
+    "--grep",
+    "pattern",
+    metavar="PATTERN",
+    callback=checked(compile_pattern),
+    help="Only what has PATTERN, a regular expression of Python's, somewhere in its body.",
 )
 @click.option(
     "-f",
@@ -46,10 +70,14 @@ def tail(
     access: Access,
     topic: str,
     group: str | None,
-    offset: Offset,
+    offset: Offset | None,
+    begin_ms: int | None,
+    end_ms: int | None,
     stop_at_end: bool,
     count: int | None,
-    tags: str,
+    tags: str | None,
+    sql: str | None,
+    pattern: re.Pattern[bytes] | None,
     render: Render | None,
     as_json: bool,
 ) -> None:
@@ -60,8 +88,10 @@ def tail(
     order; those of different queues are mixed.
 
     With -G offsets are committed once messages are printed, so the next run goes on where this one
-    stopped; what was just being printed when it was stopped may come again. -e is not possible then,
-    and neither are N and -N as -o.
+    stopped; what was just being printed when it was stopped may come again. -e and --until are not
+    possible then, and neither are N and -N as -o. What --grep leaves out counts as consumed.
+
+    --since is another word for -o; --until prints what was stored until then, and ends.
 
     \b
     FORMAT is text with these letters, as in kcat:
@@ -83,6 +113,18 @@ def tail(
     """  # fmt: skip
     if as_json and render is not None:
         raise click.UsageError("give -f FORMAT or -J, not both")
+    if offset is not None and begin_ms is not None:
+        raise click.UsageError("give -o or --since, not both")
+    if tags is not None and sql is not None:
+        raise click.UsageError("give --tag or --sql, not both")
+    if end_ms is not None and end_ms > time.time() * 1000:
+        raise click.UsageError("--until is a time that has passed")
+    if begin_ms is not None:
+        offset = Offset(Position.TIMESTAMP, begin_ms)
+    elif offset is None:
+        offset = Offset(Position.END if end_ms is None else Position.BEGINNING)
+    if group is not None and end_ms is not None:
+        raise click.UsageError("--until does not go with -G: other members hold a part of the topic")
     if group is not None and stop_at_end:
         raise click.UsageError("-e does not go with -G: other members hold a part of the topic")
     if group is not None and offset.position in (Position.OFFSET, Position.LAST):
@@ -95,5 +137,15 @@ def tail(
         from rocketmq_py.cli.json_lines import json_line
 
         render = json_line
-    job = Tail(access, topic, tags, offset, render or compile_format(BODY_A_LINE), count)
+    job = Tail(
+        access,
+        topic,
+        tags or "*",
+        offset,
+        render or compile_format(BODY_A_LINE),
+        count,
+        sql=sql,
+        pattern=pattern,
+        end_ms=end_ms,
+    )
     end_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 
 import attrs
@@ -37,6 +38,9 @@ class Tail:
         offset: where to start; for a group, where a new one begins.
         render: returns the bytes to print for a message.
         count: how many messages to print; None for no end.
+        sql: a SQL92 condition on properties, in place of tags.
+        pattern: what a body must have in it to be printed.
+        end_ms: a time that has passed, epoch milliseconds: nothing that was stored later is printed.
     """
 
     access: Access
@@ -45,6 +49,9 @@ class Tail:
     offset: Offset
     render: Render
     count: int | None
+    sql: str | None = None
+    pattern: re.Pattern[bytes] | None = None
+    end_ms: int | None = None
 
     async def as_reader(self, *, stop_at_end: bool) -> None:
         """Print without joining a group. Raises RocketMQError when the topic cannot be read."""
@@ -54,15 +61,25 @@ class Tail:
             async with (
                 Reader(self.access.name_servers, **self.access.client_options()) as reader,
                 reader.open(
-                    self.topic, start=self.offset.start(), stop_at_end=stop_at_end, tags=self.tags
+                    self.topic,
+                    start=self.offset.start(),
+                    stop_at_end=stop_at_end or self.end_ms is not None,
+                    tags=self.tags,
+                    sql=self.sql,
                 ) as messages,
             ):
                 show_warnings()
+                left = set() if self.end_ms is None else set(await reader.offsets(self.topic))
                 async for message in messages:
-                    await output.print(self._rendered(message))
-                    printed += 1
-                    if printed == self.count:
-                        break
+                    if self.end_ms is not None and message.store_time_ms > self.end_ms:
+                        left.discard(message.queue)
+                        if not left:
+                            break
+                    elif self._is_wanted(message):
+                        await output.print(self._rendered(message))
+                        printed += 1
+                        if printed == self.count:
+                            break
 
         await _print_with(read)
 
@@ -78,6 +95,8 @@ class Tail:
 
             async def handle(message: ReceivedMessage) -> None:
                 nonlocal taken, printed
+                if not self._is_wanted(message):
+                    return
                 if taken == self.count:
                     await trio.sleep_forever()  # one too many: cancelled, so that the group gets it again
                 taken += 1
@@ -98,7 +117,7 @@ class Tail:
                     consume_from=_CONSUME_FROM[self.offset.position],
                     consume_timestamp_ms=self.offset.number,
                 ) as consumer:
-                    consumer.subscribe(self.topic, self.tags)
+                    consumer.subscribe(self.topic, self.tags, sql=self.sql)
                     with enough:
                         await consumer.run(handle)
 
@@ -114,6 +133,9 @@ class Tail:
                 f"group {group!r} is new to topic {self.topic!r}: it starts at the end; -o beginning has it "
                 "start with the first message"
             )
+
+    def _is_wanted(self, message: ReceivedMessage) -> bool:
+        return self.pattern is None or self.pattern.search(message.body) is not None
 
     def _rendered(self, message: ReceivedMessage) -> bytes:
         if message.corruption is not None:
