@@ -153,10 +153,10 @@ async def consumed_in_lists(address: str, calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("work", "bound"),
     [
-        (pipelined, 64),
-        (awaited, 185),
-        (in_lists, 9),
-        (batching, 26),
+        (pipelined, 35),
+        (awaited, 168),
+        (in_lists, 5),
+        (batching, 20),
         (consumed, 18),
         (consumed_in_lists, 14),
     ],

@@ -84,7 +84,7 @@ def _check_topic(topic: str) -> None:
 
 # Not slotted, like all of which there is one for every message: a frozen class with a __dict__ is built in
 # half the time of a slotted one.
-@attrs.frozen(slots=False)
+@attrs.frozen(slots=False, init=False)
 class Message:
     r"""A message to be sent. Java: ``org.apache.rocketmq.common.message.Message``.
 
@@ -113,42 +113,72 @@ class Message:
     """
 
     topic: str
-    body: bytes = attrs.field(converter=_body)
+    body: bytes
     tags: str = ""
-    keys: str = attrs.field(default="", converter=_keys)
+    keys: str = ""
     properties: Mapping[str, str] = NO_PROPERTIES
     flag: int = attrs.field(default=0, kw_only=True)
-    delay_level: int = attrs.field(default=0, kw_only=True, converter=_delay_level)
+    delay_level: int = attrs.field(default=0, kw_only=True)
     delay: float = attrs.field(default=0.0, kw_only=True)
     deliver_at_ms: int = attrs.field(default=0, kw_only=True)
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
     sharding_key: str = attrs.field(default="", kw_only=True)
 
-    def __attrs_post_init__(self) -> None:
-        # One comparison for what is as nearly always: this runs for every message.
-        if type(self.topic) is not str:
-            _check_topic_type(self.topic)
-        _check_topic(self.topic)
-        if not self.body:
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        tags: str = "",
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        *,
+        flag: int = 0,
+        delay_level: int | str = 0,
+        delay: float = 0.0,
+        deliver_at_ms: int = 0,
+        wait_store_ok: bool = True,
+        sharding_key: str = "",
+    ) -> None:
+        # One pass, and one comparison for what is as nearly always: this runs for every message.
+        if type(topic) is not str:
+            _check_topic_type(topic)
+        _check_topic(topic)
+        if type(body) is not bytes:
+            body = _body(body)
+        if not body:
             raise InvalidMessageError("the body is empty; brokers refuse such a message")
-        if self.delay_level or self.delay or self.deliver_at_ms:
+        if type(keys) is not str:
+            keys = _keys(keys)
+        if type(delay_level) is not int or delay_level:
+            delay_level = _delay_level(delay_level)
+        fields = self.__dict__
+        fields["topic"] = topic
+        fields["body"] = body
+        fields["tags"] = tags
+        fields["keys"] = keys
+        fields["properties"] = properties
+        fields["flag"] = flag
+        fields["delay_level"] = delay_level
+        fields["delay"] = delay
+        fields["deliver_at_ms"] = deliver_at_ms
+        fields["wait_store_ok"] = wait_store_ok
+        fields["sharding_key"] = sharding_key
+        if delay_level or delay or deliver_at_ms:
             self._check_delay()
-        if type(self.flag) is not int or self.flag:
+        if type(flag) is not int or flag:
             self._check_flag()
-        if self.wait_store_ok is not True and self.wait_store_ok is not False:
-            raise InvalidMessageError(
-                f"wait_store_ok is True or False, not {type(self.wait_store_ok).__name__}"
-            )
-        if self.tags != "":
-            _check_text("tags", self.tags)
-        if self.keys:
-            _check_text("keys", self.keys)
-        if self.sharding_key != "":
-            _check_text("sharding_key", self.sharding_key)
-            if names.SHARDING_KEY in self.properties:
+        if wait_store_ok is not True and wait_store_ok is not False:
+            raise InvalidMessageError(f"wait_store_ok is True or False, not {type(wait_store_ok).__name__}")
+        if tags != "":
+            _check_text("tags", tags)
+        if keys:
+            _check_text("keys", keys)
+        if sharding_key != "":
+            _check_text("sharding_key", sharding_key)
+            if names.SHARDING_KEY in properties:
                 raise InvalidPropertyError(f"sharding_key and the property {names.SHARDING_KEY!r}: give one")
-        if self.properties is not NO_PROPERTIES:
-            self._set("properties", _checked_properties(self.properties))
+        if properties is not NO_PROPERTIES:
+            fields["properties"] = _checked_properties(properties)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

@@ -48,7 +48,7 @@ class Admission:
         else:
             self._until_yield = YIELD_EVERY
             await trio.lowlevel.checkpoint()
-        if self._waiting or not self._fits(size):
+        if self.count and (self._waiting or self.count >= self._most or self.bytes + size > self._most_bytes):
             await self._wait(size)
         else:
             self.count += 1

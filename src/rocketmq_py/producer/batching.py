@@ -34,7 +34,7 @@ from rocketmq_py.producer.pending import FailureLog, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
 from rocketmq_py.producer.selectors import select_by_sharding_key
-from rocketmq_py.producer.send_request import Destination, Outcome
+from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.properties import SHARDING_KEY
 
@@ -157,9 +157,7 @@ class BatchingProducer(Lifespan):
         if timeout is not None:
             check_timeout(timeout)
         size, alone = self._measure(message)
-        pending = PendingSend()
-        if on_done is not None:
-            pending.add_done_callback(on_done)
+        pending = PendingSend(on_done)
         if queue is None and message.sharding_key:
             queue = select_by_sharding_key
         if queue is not None:
@@ -330,7 +328,7 @@ class BatchingProducer(Lifespan):
 
     async def _outcomes(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout: float | None
-    ) -> Sequence[Outcome]:
+    ) -> Sequence[SendResult | RocketMQError]:
         """Send messages together, and return the outcome of each."""
         try:
             if len(messages) == 1:
@@ -346,7 +344,7 @@ class BatchingProducer(Lifespan):
         first_half = await self._outcomes(messages[:middle], queue, timeout)
         return [*first_half, *await self._outcomes(messages[middle:], queue, timeout)]
 
-    def _finish(self, batch: ProducerBatch, outcomes: Sequence[Outcome]) -> None:
+    def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         if isinstance(outcomes, BatchResults):
             for place, pending in enumerate(batch.pendings):
                 pending.resolve_with(outcomes, place)
@@ -356,7 +354,7 @@ class BatchingProducer(Lifespan):
         self._admission.leave(batch.size, len(batch.messages))
 
 
-async def _outcome(pending: PendingSend) -> Outcome:
+async def _outcome(pending: PendingSend) -> SendResult | RocketMQError:
     try:
         return await pending
     except RocketMQError as error:

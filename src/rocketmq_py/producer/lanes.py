@@ -142,19 +142,19 @@ class Lanes:
         routes = self._client.routes
         if routes.get_nowait(request.topic) is not None:
             return
-        with trio.move_on_at(request.deadline) as waiting, nothing_sent():
+        with trio.move_on_at(request.send_deadline) as waiting, nothing_sent():
             await routes.get(request.topic, for_sending=True)
         if waiting.cancelled_caught:
             names = self._client.name_servers.addresses
             raise RequestTimeoutError(names, request.send_timeout, Delivery.NOT_SENT)
-        request.begin_try()  # how long the name server took is not held against the broker
+        request.begin_try(trio.current_time())  # how long the name server took is not held against the broker
 
     async def connect(self, request: SendRequest) -> Connection:
         """Return the connection to the broker of the queue that was chosen: dial, introduce where needed."""
         assert request.queue is not None
         with nothing_sent():
             connection = await self._reach(
-                request.queue.broker_name, request.end_of_try, introduced=request.wants_heartbeat
+                request.queue.broker_name, request.deadline, introduced=request.wants_heartbeat
             )
             if _is_too_old(connection, request):
                 raise UnsupportedByBrokerError(

@@ -19,17 +19,17 @@ class Line:
     def add(self, request: SendRequest) -> None:
         """Put one behind all others."""
         self.requests.append(request)
-        if request.end_of_try < self._scope.deadline:
-            self._scope.deadline = request.end_of_try
+        if request.deadline < self._scope.deadline:
+            self._scope.deadline = request.deadline
 
     def scope_until_one_expires(self) -> trio.CancelScope:
         """Return a scope that ends when the time of any of them is up, of those that are added, too."""
-        self._scope = trio.CancelScope(deadline=min([request.end_of_try for request in self.requests]))
+        self._scope = trio.CancelScope(deadline=min([request.deadline for request in self.requests]))
         return self._scope
 
     def take_expired(self, now: float) -> list[SendRequest]:
         """Remove and return those whose time is up."""
-        expired = [one for one in self.requests if one.end_of_try <= now]
+        expired = [one for one in self.requests if one.deadline <= now]
         if expired:
-            self.requests = deque([one for one in self.requests if one.end_of_try > now])
+            self.requests = deque([one for one in self.requests if one.deadline > now])
         return expired

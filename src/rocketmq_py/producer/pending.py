@@ -13,6 +13,7 @@ import trio
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage, SendResult
 from rocketmq_py.producer.batch import BatchResults
+from rocketmq_py.producer.send_request import send_result
 
 logger = logging.getLogger("rocketmq_py.producer")
 
@@ -76,11 +77,11 @@ class Pending(Generic[Result]):
 
     __slots__ = ("_callbacks", "_outcome", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, on_done: Callable[[Self], None] | None = None) -> None:
         # None while it is under way; then the result, a _Failure, or several results of which one is its own.
         self._outcome: Any = None
         # Tuples: of most there is one callback or none, and an empty tuple costs neither time nor memory.
-        self._callbacks: tuple[Callable[[Any], None], ...] = ()
+        self._callbacks: tuple[Callable[[Any], None], ...] = () if on_done is None else (on_done,)
         self._waiting: tuple[trio.lowlevel.Task, ...] = ()
 
     @property
@@ -125,10 +126,9 @@ class Pending(Generic[Result]):
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
         """Call ``callback(self)`` when it is done; at once if it is. What it raises is logged."""
+        self._callbacks += (callback,)
         if self.done:
-            self._call(callback)
-        else:
-            self._callbacks += (callback,)
+            self._call_back()
 
     def __await__(self) -> Generator[Any, Any, Result]:
         return self._wait().__await__()
@@ -141,24 +141,27 @@ class Pending(Generic[Result]):
         """Set what became of it (the producer's affair); ``log`` is told of an error nobody looks at."""
         if isinstance(outcome, RocketMQError):
             # Frames of the sender's would keep what it held, and this too, for as long as the error is kept.
-            self._set(_Failure(outcome.with_traceback(None), log))
+            self.settle(_Failure(outcome.with_traceback(None), log))
         else:
-            self._set(outcome)
+            self.settle(outcome)
 
-    def _set(self, outcome: Any) -> None:
+    def settle(self, outcome: Any) -> None:
+        """Set what became of it, in the form in which it is kept (the producer's affair)."""
         assert self._outcome is None, "it resolves once"
         self._outcome = outcome
         for task in self._waiting:
             trio.lowlevel.reschedule(task)
-        for callback in self._callbacks:
-            self._call(callback)
+        if self._callbacks:
+            self._call_back()
 
-    def _call(self, callback: Callable[[Any], None]) -> None:
-        # A callback runs between the answers of other sends; its fault must not become theirs.
-        try:
-            callback(self)
-        except Exception:
-            logger.exception("a callback of %s raised", type(self).__name__)
+    def _call_back(self) -> None:
+        callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
+            # It runs between the answers of other sends; its fault must not become theirs.
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("a callback of %s raised", type(self).__name__)
 
 
 class PendingSend(Pending[SendResult]):
@@ -168,14 +171,17 @@ class PendingSend(Pending[SendResult]):
 
     def result(self) -> SendResult:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
-        if isinstance(self._outcome, BatchResults):
-            self._outcome = self._outcome[self._place]
+        outcome = self._outcome
+        if isinstance(outcome, BatchResults):
+            self._outcome = outcome[self._place]
+        elif type(outcome) is tuple:
+            self._outcome = send_result(outcome)
         return super().result()
 
     def resolve_with(self, results: BatchResults, place: int) -> None:
         """Set that its result is the one in this place, to be taken from there when it is asked for."""
         self._place = place
-        self._set(results)
+        self.settle(results)
 
 
 class PendingReply(Pending[ReceivedMessage]):

@@ -12,7 +12,7 @@ from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.hooks import Hooks, SendContext
 from rocketmq_py.producer.pending import FailureLog, Pending
-from rocketmq_py.producer.send_request import Outcome, SendRequest
+from rocketmq_py.producer.send_request import Outcome, SendRequest, send_result
 from rocketmq_py.producer.sender import Sender
 
 AnyPending: TypeAlias = Pending[Any]
@@ -55,7 +55,7 @@ class Pipeline:
     def abandon(self) -> None:
         """End: what is under way fails, and no hook is called any more."""
         self._nursery = None
-        for request in list(self._under_way.values()):
+        for pending, request in list(self._under_way.items()):
             may_have_arrived = request.may_have_arrived
             error: RocketMQError = ClosedError(
                 "the producer was closed before the broker answered"
@@ -63,7 +63,9 @@ class Pipeline:
                 else "the producer was closed before the message could be sent"
             )
             error.delivery = Delivery.UNKNOWN if may_have_arrived else Delivery.NOT_SENT
-            self.finish(request, error)
+            self.leave(pending)
+            self._sender.counters.failed += 1
+            pending.resolve(error, self.failures)
         self.failures.report()
 
     async def flush(self) -> None:
@@ -76,7 +78,11 @@ class Pipeline:
 
         Raises as :meth:`Sender.submit`. When cancelled while it waits, it is not sent.
         """
-        await self.enter(request)
+        size = len(request.messages[0].body)  # what is sent may be compressed
+        await self.admission.enter(size)
+        if self._closed:
+            raise self._closed_meanwhile(size)
+        self._under_way[request.pending] = request
         try:
             if request.may_be_compressed:
                 await self._sender.compress(request)
@@ -92,9 +98,12 @@ class Pipeline:
         size = len(request.messages[0].body)
         await self.admission.enter(size)
         if self._closed:
-            self.admission.leave(size)
-            raise ClosedError("the producer was closed while the send waited for a place in flight")
+            raise self._closed_meanwhile(size)
         self._under_way[request.pending] = request
+
+    def _closed_meanwhile(self, size: int) -> ClosedError:
+        self.admission.leave(size)
+        return ClosedError("the producer was closed while the send waited for a place in flight")
 
     def leave(self, pending: AnyPending) -> None:
         """Give its place back. Repeatable."""
@@ -102,18 +111,19 @@ class Pipeline:
         if request is not None:
             self.admission.leave(len(request.messages[0].body))
 
-    def finish(self, request: SendRequest, outcome: Any) -> None:
+    def finish(self, request: SendRequest, outcome: Outcome) -> None:
         """Set the outcome of what is under way, count it, and give its place back."""
         pending = request.pending
-        if pending.done:
+        if self._under_way.pop(pending, None) is None:
             return  # abandoned when the producer was closed
+        self.admission.leave(len(request.messages[0].body))
         counters = self._sender.counters
         if isinstance(outcome, RocketMQError):
             counters.failed += 1
+            pending.resolve(outcome, self.failures)
         else:
             counters.sent += 1
-        self.leave(pending)
-        pending.resolve(outcome, self.failures)
+            pending.settle(outcome)
 
     def after_hooks(
         self, context: SendContext, finish: Callable[[SendRequest, Outcome], None] | None = None
@@ -133,7 +143,7 @@ class Pipeline:
         outcome: Outcome,
     ) -> None:
         error = outcome if isinstance(outcome, RocketMQError) else None
-        context.results = () if isinstance(outcome, RocketMQError) else (outcome,)
+        context.results = () if isinstance(outcome, RocketMQError) else (send_result(outcome),)
         await self._hooks.after_send(context, error)
         if finish is not None:
             finish(request, outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import get_ident
 from typing import Unpack
 
 import trio
@@ -149,12 +150,11 @@ class Producer(Member):
 
         When cancelled while it waits, the message is not sent.
         """
-        self._check_open()
+        if self._thread != get_ident():
+            self._check_open()
         if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
-        pending = PendingSend()
-        if on_done is not None:
-            pending.add_done_callback(on_done)
+        pending = PendingSend(on_done)
         retries = self.config.retries_pipelined
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)

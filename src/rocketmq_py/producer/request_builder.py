@@ -46,6 +46,7 @@ class RequestBuilder:
         self._group = client.namespace.wrap_group(config.group)
         self._form = lru_cache(maxsize=4096)(self._new_form)
         self._compress_over = config.compression.over if config.compression else math.inf
+        self._has_rare_settings = bool(config.try_timeout or config.retry_another_broker_when_not_store_ok)
         self._code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
 
     def build(
@@ -89,14 +90,15 @@ class RequestBuilder:
             )
         if client.namespace.name:
             system_properties = {**system_properties, INSTANCE_ID: client.namespace.name}
-        unique_id = client.unique_ids.next()
+        now_ms = client.now_ms()
+        unique_id = client.unique_ids.next(now_ms)
         request = SendRequest(
             self._form(message.topic, self._code if code is None else code),
             (message,),
             message.body,
             encode_message_properties(message, unique_id, system_properties),
             unique_id,
-            client.now_ms(),
+            now_ms,
             timeout=config.send_timeout if timeout is None else timeout,
             retries=retries,
             queue=queue,
@@ -106,7 +108,11 @@ class RequestBuilder:
             request.wants_heartbeat = True
         if len(message.body) >= self._compress_over:
             request.may_be_compressed = True
-        return self._finish(request, context)
+        if self._has_rare_settings:
+            self._set_rare(request)
+        if context is not None:
+            context.requests.append(request)
+        return request
 
     def build_batch(
         self,
@@ -130,17 +136,16 @@ class RequestBuilder:
             retries=retries,
             queue=queue,
         )
-        return self._finish(request, context)
-
-    def _finish(self, request: SendRequest, context: SendContext | None) -> SendRequest:
-        config = self._config
-        if config.try_timeout is not None:
-            request.try_timeout = config.try_timeout
-        if config.retry_another_broker_when_not_store_ok:
-            request.wants_store_ok = True
+        if self._has_rare_settings:
+            self._set_rare(request)
         if context is not None:
             context.requests.append(request)
         return request
+
+    def _set_rare(self, request: SendRequest) -> None:
+        config = self._config
+        request.try_timeout = config.try_timeout
+        request.wants_store_ok = config.retry_another_broker_when_not_store_ok
 
     def _new_form(self, topic: str, code: int) -> TopicForm:
         config, namespace = self._client.config, self._client.namespace

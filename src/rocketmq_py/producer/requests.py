@@ -13,11 +13,11 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import Delivery, InvalidMessageError, ReplyTimeoutError, RocketMQError
-from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import reply_topic
 from rocketmq_py.producer.pending import PendingReply
 from rocketmq_py.producer.pipeline import Pipeline
-from rocketmq_py.producer.send_request import Outcome, SendRequest
+from rocketmq_py.producer.send_request import Outcome, SendRequest, send_result
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
@@ -105,10 +105,10 @@ class Requests:
         """
         request.pending = pending
         await self._pipeline.enter(request)
-        request.begin_try()
+        request.begin_try(trio.current_time())
         waiting = _Waiting(pending, partial(self._expire, pending, request))
         self._waiting[pending.correlation_id] = waiting
-        self._deadlines.add(waiting, request.deadline)
+        self._deadlines.add(waiting, request.send_deadline)
         request.wants_heartbeat = True
         self._client.heartbeats.expect_replies()
         request.on_done = partial(self._sent, pending, on_sent)
@@ -168,10 +168,10 @@ class Requests:
         request: SendRequest,
         outcome: Outcome,
     ) -> None:
-        if isinstance(outcome, SendResult):
-            pending.sent = outcome
-        else:
+        if isinstance(outcome, RocketMQError):
             self._resolve(pending, outcome)
+        else:
+            pending.sent = send_result(outcome)
         if on_sent is not None:
             on_sent(request, outcome)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
 
-Outcome: TypeAlias = SendResult | RocketMQError
+Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str]]
+"""A broker's answer as :func:`send_result` takes it: the result is made when it is looked at."""
+
+Outcome: TypeAlias = Stored | SendResult | RocketMQError
 
 Destination: TypeAlias = MessageQueue | QueueSelector
 """Where a message must go: to this queue, or to the one that this chooses."""
@@ -43,6 +46,24 @@ class NotStoreOKError(RocketMQError):
 
     retriable = True
     delivery = Delivery.UNKNOWN
+
+
+def send_result(outcome: Stored | SendResult) -> SendResult:
+    """Return the result of a send that succeeded."""
+    if isinstance(outcome, SendResult):
+        return outcome
+    status, message_id, offset_message_id, queue, offset, fields = outcome
+    return SendResult(
+        status,
+        message_id,
+        offset_message_id,
+        queue,
+        offset,
+        fields.get("transactionId"),
+        fields.get("recallHandle"),
+        fields.get("MSG_REGION") or DEFAULT_REGION,
+        fields.get("TRACE_ON") != "false",
+    )
 
 
 class SendRequest(PendingRequest):
@@ -63,7 +84,8 @@ class SendRequest(PendingRequest):
         system_flag: RocketMQ's own bits.
 
     Attributes:
-        send_timeout: seconds for all tries together; ``timeout`` is what a time-out of one speaks of.
+        send_timeout, send_deadline: seconds for all tries together, and when they are over, on trio's clock;
+            ``timeout`` and ``deadline`` are those of a try.
         template: what writes its header for the queue that it is aimed at; None where only the fields can.
         fixed_queue: the only queue that it may go to, once that is known: a try that fails is not moved.
         failed_broker: of the last try that failed.
@@ -75,7 +97,7 @@ class SendRequest(PendingRequest):
         wants_store_ok: whether a status other than SEND_OK is a reason to try another broker.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, before.
         try_timeout: seconds for one try, if another may follow.
-        on_answer: what gets the answer to a try of a pipelined one.
+        on_answer: what gets the answer to a try of a pipelined one, and when it was received.
         on_done: what gets the outcome of a pipelined one.
         pending: what the user has of a pipelined one.
         in_background: whether its tries are made where nobody waits for what a selector raises.
@@ -84,7 +106,7 @@ class SendRequest(PendingRequest):
 
     # What most sends leave as it is stays on the class: there is one of these for every message.
     started = 0.0
-    deadline = 0.0  # not begun
+    send_deadline = 0.0  # not begun
     selector: QueueSelector | None = None
     fixed_queue: MessageQueue | None = None
     queue: MessageQueue | None = None
@@ -96,7 +118,7 @@ class SendRequest(PendingRequest):
     wants_heartbeat = False
     try_timeout: float | None = None
     template: HeaderTemplate | None = None
-    on_answer: Callable[[SendRequest, Answer], None]
+    on_answer: Callable[[SendRequest, Answer, float], None]
     on_done: Callable[[SendRequest, Outcome], None]
     pending: Pending[Any]
     in_background = False
@@ -123,7 +145,7 @@ class SendRequest(PendingRequest):
         self.body = body
         self.message_id = message_id
         self.code = form.code
-        self.timeout = self.send_timeout = timeout
+        self.send_timeout = timeout
         if queue is not None:
             self._set_destination(queue)
         self._properties = properties
@@ -161,24 +183,26 @@ class SendRequest(PendingRequest):
     @property
     def remaining(self) -> float:
         """Seconds that are left for all tries together."""
-        return max(self.deadline - trio.current_time(), 0.0)
+        return max(self.send_deadline - trio.current_time(), 0.0)
 
     def set_compressed(self, body: bytes, system_flag: int) -> None:
         """Take the compressed form of the body, and the bits of the system flag that say so."""
         self.body = body
         self._system_flag |= system_flag
 
-    def begin_try(self) -> None:
+    def begin_try(self, now: float) -> None:
         """Begin a try: the time that it may take runs from now on, with the first one that of all."""
-        self.started = trio.current_time()
-        if not self.deadline:
-            self.deadline = self.started + self.send_timeout
-
-    def written_to(self, address: str) -> None:
-        """Note that it is written now, to the broker at ``address``."""
-        self.address = address
-        self.is_written = True
+        self.started = now
         self.was_sent_away = False
+        deadline = self.send_deadline
+        if not deadline:
+            self.send_deadline = deadline = now + self.send_timeout
+        if self.try_timeout is not None and self.failures < self._retries:
+            self.deadline = min(deadline, now + self.try_timeout)
+            self.timeout = self.try_timeout
+        else:
+            self.deadline = deadline
+            self.timeout = deadline - now
 
     @property
     def fields(self) -> dict[str, str]:
@@ -212,43 +236,28 @@ class SendRequest(PendingRequest):
     def answered(self, answer: Answer) -> None:
         """Take what came of a try: for the task that waits for it, or for ``on_answer``."""
         if self.task is None:
-            self.on_answer(self, answer)
+            self.on_answer(self, answer, self.channel.received_at)
         else:
             super().answered(answer)
 
-    @property
-    def end_of_try(self) -> float:
-        """When the try that was begun counts as timed out, on trio's clock."""
-        if self.try_timeout is None or self.failures >= self._retries:
-            return self.deadline
-        return min(self.deadline, self.started + self.try_timeout)
-
-    def result(self, answer: Command) -> SendResult:
+    def stored_by(self, answer: Command) -> Stored:
         """Return what the broker's answer says. Raises BrokerError if it did not store the message."""
         status = _STATUS.get(answer.code)  # type: ignore[call-overload]  # an int is an IntEnum's equal
         if status is None:
             raise BrokerError.from_answer(answer.code, answer.remark, self.address)
-        fields, queue = answer.fields, self.queue
+        queue = self.queue
         assert queue is not None
         try:
-            offset_message_id, queue_id, offset = stored_place(fields)
+            offset_message_id, queue_id, offset = stored_place(answer.fields)
         except ProtocolError as error:
             raise ProtocolError(f"{self.address} answered a send: {error}") from error
-        result = SendResult(
-            status,
-            self.message_id,
-            offset_message_id,
-            queue if queue_id == queue.queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id),
-            offset,
-            fields.get("transactionId"),
-            fields.get("recallHandle"),
-            fields.get("MSG_REGION") or DEFAULT_REGION,
-            fields.get("TRACE_ON") != "false",
-        )
+        if queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        stored = status, self.message_id, offset_message_id, queue, offset, answer.fields
         if self.wants_store_ok and status is not SendStatus.SEND_OK:
-            self.stored = result
+            self.stored = send_result(stored)
             raise NotStoreOKError(f"{self.address} stored it with {status.name}")
-        return result
+        return stored
 
     def failed(self, error: RocketMQError) -> float | None:
         """Note that a try failed. Return the seconds to wait before the next, or None if it was the last.

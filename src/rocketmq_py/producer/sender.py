@@ -26,7 +26,7 @@ from rocketmq_py.producer.fault_detector import FaultDetector, answers
 from rocketmq_py.producer.lanes import Lanes, nothing_sent
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
 from rocketmq_py.producer.line import Line
-from rocketmq_py.producer.send_request import NotStoreOKError, Outcome, SendRequest
+from rocketmq_py.producer.send_request import NotStoreOKError, Outcome, SendRequest, send_result
 from rocketmq_py.producer.statistics import Counters
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Answer, Connection
@@ -58,12 +58,14 @@ class Sender:
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
         self.lanes = Lanes(client, self.faults, rng)
         self._nursery: trio.Nursery | None = None
+        self._now: Callable[[], float] = trio.current_time
         self._lines: dict[str, Line] = {}  # of brokers that pipelined requests wait for
         self._stop_listening: Callable[[], None] | None = None
 
     def open(self, nursery: trio.Nursery) -> None:
         """Begin: what has to be tried again in the background runs in ``nursery``."""
         self._nursery = nursery
+        self._now = trio.lowlevel.current_clock().current_time  # without the way through trio's run
         if self.faults is not None:
             self._stop_listening = self._client.on_route(self._forget_brokers)
             if self.faults.policy.detect:
@@ -113,23 +115,22 @@ class Sender:
                 if request.stored is not None:
                     return request.stored
                 raise error
-            request.begin_try()
+            request.begin_try(self._now())
             try:
                 connection = await self.lanes.find(request)
-                result = request.result(await self._ask(request, connection))
+                result = send_result(request.stored_by(await self._ask(request, connection)))
             except RocketMQError as failure:
                 error = failure
             else:
-                self._succeeded(request, trio.current_time())
+                self._succeeded(request, self._now())
                 return result
 
     async def _ask(self, request: SendRequest, connection: Connection) -> Command:
-        end = request.end_of_try
-        request.written_to(connection.address)
-        request.timeout = timeout = max(end - trio.current_time(), 0.0)
+        request.address, request.is_written = connection.address, True
+        request.timeout = timeout = max(request.deadline - self._now(), 0.0)
         if connection.hooks.all:
             return await connection.request(request.code, request.fields, request.body, timeout=timeout)
-        return await connection.exchange(request, end)
+        return await connection.exchange(request, request.deadline)
 
     # Pipelined
 
@@ -144,11 +145,24 @@ class Sender:
         Raises ClosedError, InvalidMessageError, and what a queue selector raises, here or when it is awaited;
         all other errors are outcomes.
         """
-        request.begin_try()
+        request.begin_try(self._now())
         request.on_answer = self._answered
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return self._submit_when_routed(request)
-        return self._submit(request)
+        try:
+            connection = self.lanes.take(request)
+            if (
+                connection is not None
+                and connection.writer.has_space
+                and not (self._lines and self._broker_of(request) in self._lines)
+            ):
+                return self._write(request, connection)
+            self._line_up(request)
+        except (ClosedError, InvalidMessageError):
+            raise
+        except RocketMQError as error:
+            start_soon(self._nursery, self._try_again, request, error)
+        return None
 
     async def _submit_when_routed(self, request: SendRequest) -> None:
         try:
@@ -158,21 +172,9 @@ class Sender:
         except RocketMQError as error:
             start_soon(self._nursery, self._try_again, request, error)
             return
-        hooked = self._submit(request)
+        hooked = self.submit(request)
         if hooked is not None:
             await hooked
-
-    def _submit(self, request: SendRequest) -> Awaitable[None] | None:
-        try:
-            connection = self.lanes.take(request)
-            if connection is not None and connection.writer.has_space and not self._is_lined_up(request):
-                return self._write(request, connection)
-            self._line_up(request)
-        except (ClosedError, InvalidMessageError):
-            raise
-        except RocketMQError as error:
-            start_soon(self._nursery, self._try_again, request, error)
-        return None
 
     def _line_up(self, request: SendRequest) -> None:
         """Have it written when its broker takes it, behind all others that wait for that broker."""
@@ -213,13 +215,9 @@ class Sender:
         for expired in line.take_expired(trio.current_time()):
             broker_name = self._broker_of(expired)
             where = self._client.routes.master_address_nowait(broker_name) or broker_name
-            seconds = expired.end_of_try - expired.started
+            seconds = expired.deadline - expired.started
             timed_out = RequestTimeoutError(where, seconds, Delivery.NOT_SENT)
             start_soon(self._nursery, self._try_again, expired, timed_out)
-
-    def _is_lined_up(self, request: SendRequest) -> bool:
-        """Whether others wait for its broker already."""
-        return bool(self._lines) and self._broker_of(request) in self._lines
 
     def _broker_of(self, request: SendRequest) -> str:
         assert request.queue is not None
@@ -227,12 +225,10 @@ class Sender:
 
     def _write(self, request: SendRequest, connection: Connection) -> Awaitable[None] | None:
         """Leave it with the connection; return what has to be awaited for that, if there are hooks."""
-        request.written_to(connection.address)
-        if request.try_timeout is not None:
-            request.timeout = request.try_timeout
+        request.address, request.is_written = connection.address, True
         if connection.hooks.all:
             return self._write_with_hooks(request, connection)
-        connection.send(request, request.end_of_try)
+        connection.carry(request)
         return None
 
     async def _write_with_hooks(self, request: SendRequest, connection: Connection) -> None:
@@ -241,32 +237,26 @@ class Sender:
                 request.code,
                 request.fields,
                 request.body,
-                deadline=request.end_of_try,
+                deadline=request.deadline,
                 timeout=request.timeout,
-                on_answer=partial(self._answered_late, request),
+                on_answer=lambda answer: self._answered(request, answer, trio.current_time()),
             )
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
             start_soon(self._nursery, self._try_again, request, error)
 
-    def _answered(self, request: SendRequest, answer: Answer) -> None:
-        self._take_answer(request, answer, request.channel.received_at)
-
-    def _answered_late(self, request: SendRequest, answer: Answer) -> None:
-        self._take_answer(request, answer, trio.current_time())
-
-    def _take_answer(self, request: SendRequest, answer: Answer, received_at: float) -> None:
+    def _answered(self, request: SendRequest, answer: Answer, received_at: float) -> None:
         if isinstance(answer, RocketMQError):
             start_soon(self._nursery, self._try_again, request, answer)
             return
         try:
-            result = request.result(answer)
+            stored = request.stored_by(answer)
         except RocketMQError as error:
             start_soon(self._nursery, self._try_again, request, error)
-        else:
-            self._succeeded(request, received_at)
-            request.on_done(request, result)
+            return
+        self._succeeded(request, received_at)
+        request.on_done(request, stored)
 
     async def _try_again(self, request: SendRequest, error: RocketMQError) -> None:
         """Go on after a try that failed, where nobody waits."""
@@ -287,18 +277,18 @@ class Sender:
         """
         if request.may_be_compressed:
             await self.compress(request)
-        request.begin_try()
+        request.begin_try(self._now())
         connection = await self.lanes.find(request)
         if connection.has_space:
             await trio.lowlevel.checkpoint()
         else:
             await self._wait_for_space(request, connection)
-        request.written_to(connection.address)
+        request.address, request.is_written = connection.address, True
         await connection.oneway(request.code, request.fields, request.body)
         self.counters.oneway += len(request.messages)
 
     async def _wait_for_space(self, request: SendRequest, connection: Connection) -> None:
-        end = request.end_of_try
+        end = request.deadline
         with trio.move_on_at(end) as waiting:
             await connection.wait_for_space()
         if waiting.cancelled_caught:

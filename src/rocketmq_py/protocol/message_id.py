@@ -61,11 +61,18 @@ class UniqueIdGenerator:
         self._counter = 0
         self._month_start_ms = self._month_end_ms = 0
 
-    def next(self) -> str:
-        """Return a new id."""
+    def next(self, now_ms: int | None = None) -> str:
+        """Return a new id; ``now_ms`` is the present, where it is known already."""
+        if now_ms is None:
+            now_ms = self._now_ms()
         counter = self._counter
         self._counter = counter + 1 & 0xFFFF
-        return f"{self._start()}{counter:04X}"
+        if (
+            self._read_process_id() != self._process_id
+            or not self._month_start_ms <= now_ms < self._month_end_ms
+        ):
+            self._begin(now_ms)
+        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{counter:04X}"
 
     def take(self, count: int) -> list[str]:
         """Return new ids, in a fraction of the time that so many calls of :meth:`next` take."""
@@ -74,22 +81,20 @@ class UniqueIdGenerator:
             # The counter starts again after 65,536 ids: the clock is read again long before that.
             first = self._counter
             end = first + min(count - len(unique_ids), 4096)
+            start = self.next()[:-4]
             self._counter = end & 0xFFFF
-            start = self._start()
             unique_ids += [f"{start}{counter & 0xFFFF:04X}" for counter in range(first, end)]
         return unique_ids
 
-    def _start(self) -> str:
-        """Return what the next id has before its counter."""
+    def _begin(self, now_ms: int) -> None:
+        """Begin to make ids in this process, or in another month."""
         process_id = self._read_process_id()
         if process_id != self._process_id:
             self._process_id = process_id
             salt = self._random.getrandbits(32)
             self._prefix = f"{self._address.hex().upper()}{process_id & 0xFFFF:04X}{salt:08X}"
-        now = self._now_ms()
-        if not self._month_start_ms <= now < self._month_end_ms:
-            self._month_start_ms, self._month_end_ms = _month_around(now, self._time_zone)
-        return f"{self._prefix}{now - self._month_start_ms:08X}"
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_around(now_ms, self._time_zone)
 
 
 @decoder("a unique message id")

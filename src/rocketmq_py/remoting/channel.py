@@ -79,17 +79,9 @@ class Channel(ABC):
                 await self.wait_for_space()
             if waiting.cancelled_caught:
                 raise RequestTimeoutError(self.address, pending.timeout, Delivery.NOT_SENT)
-        self.send(pending, deadline)
+        pending.deadline = deadline
+        self.carry(pending)
         return await pending.wait()
-
-    def send(self, pending: PendingRequest, deadline: float) -> None:
-        """Send a request without waiting. See :meth:`submit`, which is this for a request in parts."""
-        self.deadlines.add(pending, deadline)
-        try:
-            self.carry(pending)
-        except RocketMQError:
-            self.deadlines.remove(pending)
-            raise
 
     def submit(
         self,
@@ -122,7 +114,8 @@ class Channel(ABC):
                 ``on_answer``.
         """
         pending = SubmittedRequest(code, fields, body, timeout, on_answer)
-        self.send(pending, deadline)
+        pending.deadline = deadline
+        self.carry(pending)
         return pending
 
     async def submit_with_hooks(
@@ -159,7 +152,10 @@ class Channel(ABC):
 
     @abstractmethod
     def carry(self, pending: PendingRequest) -> None:
-        """Send what was given to another channel before, or is new. Raises as :meth:`submit`."""
+        """Send what was given to another channel before, or is new, until its ``deadline``.
+
+        Raises as :meth:`submit`.
+        """
 
     @abstractmethod
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -17,12 +18,18 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
-from rocketmq_py.protocol.command import Command, Serialization, encode_request, encode_response
+from rocketmq_py.protocol.command import (
+    RESPONSE_FLAG,
+    Command,
+    Serialization,
+    encode_request,
+    encode_response,
+)
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import pack_address
 from rocketmq_py.remoting.channel import Channel
-from rocketmq_py.remoting.deadlines import Deadlines
+from rocketmq_py.remoting.deadlines import UNWATCHED, Deadlines
 from rocketmq_py.remoting.pending_request import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
@@ -37,6 +44,8 @@ MAX_SILENT_SECONDS = 2.0
 """So many time-outs with nothing received in between, and so many seconds after the first of them, and the
 connection counts as dead. The seconds matter where time-outs are short, as those of a message's last try
 are: a slow broker is not a dead one, and closing the connection fails whatever else waits on it."""
+_ROUNDING = 1e-6
+"""Seconds: a tick of the deadlines may be less than the deadline that it stands for by a rounding error."""
 FLUSH_SECONDS = 1.0
 """How long a closing connection tries to write what is still buffered."""
 
@@ -114,6 +123,8 @@ class Connection(Channel):
         self.peer_version = 0
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
+        self.tick = UNWATCHED
+        self._expires_at = math.inf
         self._is_one_at_a_time = False
         self._silent_timeouts = 0
         self._silent_since = 0.0
@@ -159,6 +170,8 @@ class Connection(Channel):
                 self._onward().carry(pending)
                 return
             self._check_open()
+        if not pending.deadline >= self._expires_at:
+            self._watch(pending.deadline)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         frame = pending.frame(opaque, self._serialization, self._credentials)
         pending.channel, pending.opaque = self, opaque
@@ -243,8 +256,29 @@ class Connection(Channel):
     def forget(self, pending: PendingRequest) -> None:
         """Stop waiting for the answer of ``pending``, and do not send it if it has not been written yet."""
         if self._pending.pop(pending.opaque, None) is not None:
-            self.deadlines.remove(pending)
             self.writer.take_back(pending.turn, pending.place)
+
+    def _watch(self, deadline: float) -> None:
+        """Have :meth:`expire` called at ``deadline``.
+
+        Once for all requests that wait, and not before the earliest: one that is answered in time, as nearly
+        all are, costs its deadlines a comparison.
+        """
+        if math.isnan(deadline):
+            raise ValueError("NaN is no deadline")
+        self.deadlines.remove(self)
+        self.deadlines.add(self, deadline)
+        self._expires_at = deadline
+
+    def expire(self) -> None:
+        """Answer what is overdue with RequestTimeoutError (called by Deadlines)."""
+        now = trio.current_time() + _ROUNDING
+        self._expires_at = math.inf
+        for overdue in [pending for pending in self._pending.values() if pending.deadline <= now]:
+            self.time_out(overdue)
+        earliest = min((pending.deadline for pending in self._pending.values()), default=math.inf)
+        if earliest < self._expires_at:
+            self._watch(earliest)
 
     def time_out(self, pending: PendingRequest) -> None:
         """Answer ``pending`` with RequestTimeoutError, and break the connection if it has gone silent."""
@@ -265,7 +299,6 @@ class Connection(Channel):
         if answer.code == ResponseCode.GO_AWAY:
             self._sent_away(answer, pending)
         elif pending is not None:
-            self.deadlines.remove(pending)
             pending.answered(answer)
         if self.draining and not self._pending:
             self._close_when_written("the peer goes away")
@@ -295,7 +328,6 @@ class Connection(Channel):
         self._onward = self._successor
         if pending is not None:
             if self._onward is None or pending.was_sent_away:
-                self.deadlines.remove(pending)
                 pending.answered(answer)
             else:
                 pending.was_sent_away = True
@@ -316,7 +348,6 @@ class Connection(Channel):
         try:
             self.carry(pending)
         except RocketMQError as error:
-            self.deadlines.remove(pending)
             pending.answered(error)
 
     # Life
@@ -341,10 +372,10 @@ class Connection(Channel):
             return
         self._closed_because = reason
         self.is_usable = False
+        self.deadlines.remove(self)
         pending_requests = list(self._pending.values())
         self._pending.clear()
         for pending in pending_requests:
-            self.deadlines.remove(pending)
             pending.answered(ConnectionLostError(self.address, reason, pending.delivery))
         self.writer.close()
         if self._nursery is not None:
@@ -393,7 +424,7 @@ class Connection(Channel):
                 commands = decoder.feed(data)
                 self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1
                 for command in commands:
-                    if command.is_response:
+                    if command.flag & RESPONSE_FLAG:
                         self._answered(command)
                     else:
                         self._asked(command)

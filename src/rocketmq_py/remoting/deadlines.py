@@ -2,7 +2,8 @@
 
 A cancel scope for each request would cost more than the request itself. Here a deadline is rounded up
 to a tick, and all that share a tick share one set: adding and removing take one set operation, and
-the sweeper wakes once a tick at the most, however many requests are under way.
+the sweeper wakes once a tick at the most, however many requests are under way. A connection is watched
+for all of its requests, by the earliest of their deadlines.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TICK = 0.05
 """Seconds between two looks at what has expired: by so much a time-out may come late."""
 CATCH_UP_SECONDS = 1.0
 """How long after a stall of this process answers may still come, at most, and no longer than it lasted."""
-_UNWATCHED = -1
+UNWATCHED = -1
 """The tick of what has no deadline; trio's time is never negative."""
 
 
@@ -54,7 +55,7 @@ class Deadlines:
         """
         ticks = deadline / TICK
         if ticks == math.inf:
-            expiring.tick = _UNWATCHED
+            expiring.tick = UNWATCHED
             return
         expiring.tick = tick = math.ceil(ticks)
         sharing = self._expiring.get(tick)

@@ -48,6 +48,7 @@ class Dial(Channel):
     def carry(self, pending: PendingRequest) -> None:
         """Keep a request for the connection."""
         pending.channel = self
+        self.deadlines.add(pending, pending.deadline)
         self._waiting[pending] = lambda connection: connection.carry(pending)
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
@@ -76,12 +77,13 @@ class Dial(Channel):
         """Give what waits to the connection, or answer it with the error."""
         waiting, self._waiting = self._waiting, {}
         for item, send in waiting.items():
+            if isinstance(item, PendingRequest):
+                self.deadlines.remove(item)
             try:
                 if self.connection is None:
                     raise self.error
                 send(self.connection)
             except RocketMQError as error:
                 if isinstance(item, PendingRequest):
-                    self.deadlines.remove(item)
                     item.answered(error)
         self.done.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,6 +33,7 @@ class PendingRequest:
         channel: what carries it at present; a peer that goes away has another connection carry it.
         was_sent_away: whether a peer has answered GO_AWAY to it already.
         opaque, turn, place: its number on its connection, and where the writer has its frame.
+        deadline: trio's time at which it counts as timed out.
         task: who waits for the answer, where somebody does.
     """
 
@@ -41,6 +43,7 @@ class PendingRequest:
     turn: int
     place: int
     tick: int
+    deadline = math.inf
     was_sent_away = False
     task: trio.lowlevel.Task | None = None
     _answer: Answer | None = None
@@ -92,7 +95,7 @@ class PendingRequest:
         return Delivery.UNKNOWN if self.channel.has_written(self) else Delivery.NOT_SENT
 
     def expire(self) -> None:
-        """Answer with a time-out (called by Deadlines)."""
+        """Answer with a time-out, where it is watched by itself (called by Deadlines)."""
         self.channel.time_out(self)
 
     def forget(self) -> None:

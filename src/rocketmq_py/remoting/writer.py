@@ -23,6 +23,7 @@ class Writer:
     Attributes:
         turn: how many times waiting frames have been taken to be written. A frame that was put in the
             present turn has not left this process.
+        has_space: whether another frame may wait without growing past the bound.
     """
 
     def __init__(self, wire: Wire, max_buffered: int) -> None:
@@ -38,11 +39,7 @@ class Writer:
         self._waiting_for_space = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
         self.turn = 0
-
-    @property
-    def has_space(self) -> bool:
-        """Whether another frame may wait without growing past the bound."""
-        return self._buffered < self._max_buffered
+        self.has_space = True
 
     @property
     def has_space_for_answers(self) -> bool:
@@ -60,6 +57,8 @@ class Writer:
         place = len(frames)
         frames.append(frame)
         self._buffered += len(frame)
+        if self._buffered >= self._max_buffered:
+            self.has_space = False
         if self._is_idle:
             self._is_idle = False
             self._parked.unpark()
@@ -91,6 +90,7 @@ class Writer:
         if turn == self.turn and not self._is_closed:
             self._buffered -= len(self._frames[place])
             self._frames[place] = b""
+            self.has_space = self._buffered < self._max_buffered
             if self.has_space:
                 self._waiting_for_space.unpark_all()
 
@@ -112,6 +112,7 @@ class Writer:
         self._frames.clear()
         self._oneways.clear()
         self._buffered = 0
+        self.has_space = True
 
     async def run(self) -> None:
         """Write until cancelled. Raises what the wire raises."""
@@ -124,6 +125,7 @@ class Writer:
             self._frames = []
             self._oneways.clear()
             self._buffered = 0
+            self.has_space = True
             self.turn += 1
             self._is_writing = True
             self._waiting_for_space.unpark_all()

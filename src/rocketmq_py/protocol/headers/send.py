@@ -9,7 +9,7 @@ import attrs
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import decoder, shown
+from rocketmq_py.protocol.decoding import shown
 from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
 
 
@@ -112,11 +112,11 @@ class SendMessageAnswer(Header):
 _MOST_QUEUE_ID, _MOST_OFFSET = 2**31 - 1, 2**63 - 1
 
 
-@decoder("the answer to a send")
 def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
     """Return the ``msg_id``, ``queue_id`` and ``queue_offset`` of a :class:`SendMessageAnswer`.
 
-    What runs for each message: without an object, and checked all the same.
+    What runs for each message: without an object, and checked all the same. It needs no ``decoder`` around
+    it: looking up and converting texts raise nothing else.
 
     Raises:
         ProtocolError: one of them is missing, is no number, or is none that a queue can have.
