@@ -112,9 +112,12 @@ async def test_what_expired_before_it_was_read_is_told_and_the_rest_is_delivered
         await trio.to_thread.run_sync(operator.fill, HOME)
         await send([b"new"], 0)  # brokers see where a queue begins by the first message that is still there
         await trio.to_thread.run_sync(operator.expire, queue, end)
-        with caplog.at_level(logging.ERROR, "rocketmq_py.relay"):
+        with caplog.at_level(logging.WARNING, "rocketmq_py.relay"):
             async with relay_of(client, tmp_path):
                 received = await read_all(client, "T", count=3)
     assert {message.body for message in received} == {b"read 1", b"read 2", b"new"}
     assert f"messages {end - 2} to {end - 1} of buffer queue" in caplog.text
     assert "have expired before they were read: they are lost" in caplog.text
+    told = [text for text in caplog.messages if "waits for longer than broker-a keeps messages" in text]
+    assert len(told) == 1
+    assert "(fileReservedTime, 0 h)" in told[0]

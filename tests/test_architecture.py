@@ -40,7 +40,7 @@ ALLOWED = {
     "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
-    "relay": BOTTOM | {"client", "producer", "consumer"},
+    "relay": BOTTOM | {"protocol", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},

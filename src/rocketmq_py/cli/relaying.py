@@ -11,6 +11,7 @@ import click
 
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.running import complain, show_warnings
+from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay import Relay, RelayOptions, cancel
 from rocketmq_py.relay.entries import Waiting
@@ -26,6 +27,10 @@ async def run_relay(access: Access, topic: str, store: str, group: str | None, m
     client = Client(access.name_servers, **access.client_options())
     async with client, Relay(client, topic=topic, store=store, **options) as relay:
         complain(f"relaying {topic}, with what waits in {store}")
+        try:
+            await client.routes.get(topic)
+        except TopicNotFoundError as error:
+            complain(f"{error}; once it does, it is found within {client.config.route_refresh_interval:g} s")
         show_warnings()
         await relay.run()
 

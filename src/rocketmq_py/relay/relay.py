@@ -21,6 +21,7 @@ from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
 from rocketmq_py.relay.delivery import Delivery, Rate
 from rocketmq_py.relay.entries import Entry, Progress, cancel_in, progress_in, read_entry
+from rocketmq_py.relay.retention import Retention, retention_of
 from rocketmq_py.relay.store import QueueStore, Store, StoreError
 
 logger = logging.getLogger("rocketmq_py.relay")
@@ -35,10 +36,13 @@ CLOSE_SHARE = 0.4
 class _Queue:
     """A buffer queue that this relay has."""
 
-    def __init__(self, queue: MessageQueue, store: QueueStore, delivery: Delivery) -> None:
+    def __init__(
+        self, queue: MessageQueue, store: QueueStore, delivery: Delivery, retention: Retention
+    ) -> None:
         self.queue = queue
         self.store = store
         self.delivery = delivery
+        self.retention = retention
         self.scope = trio.CancelScope()
         self.caught_up = trio.Event()
         # The messages before this offset were there when the queue was acquired. Until they are read, it is
@@ -193,9 +197,11 @@ class Relay(Member):
 
     async def _keep(self, queue: _Queue, messages: list[ReceivedMessage]) -> None:
         next_offset = messages[-1].queue_offset + 1
-        entries = [(message.queue_offset, entry) for message in messages if (entry := _entry(message))]
+        read = [(message, entry) for message in messages if (entry := _entry(message))]
+        entries = [(message.queue_offset, entry) for message, entry in read]
         due_ms = await trio.to_thread.run_sync(queue.store.write, entries, next_offset)
         queue.delivery.added(due_ms)
+        queue.retention.look_at(read)
         if next_offset >= queue.catch_up_to:
             queue.caught_up.set()
 
@@ -245,6 +251,7 @@ class Relay(Member):
         elif start > end:
             logger.warning("buffer queue %s was made anew: reading it from its beginning", queue)
             start = first
+        retention = await retention_of(self.client, queue)
         await self._consumer.seek(queue, start)
         delivery = Delivery(
             store,
@@ -254,7 +261,7 @@ class Relay(Member):
             now_ms=self.client.now_ms,
             announce=partial(self._announce, queue),
         )
-        mine = self._queues[queue] = _Queue(queue, store, delivery)
+        mine = self._queues[queue] = _Queue(queue, store, delivery, retention)
         mine.catch_up_to = end
         if start >= end:
             mine.caught_up.set()
