@@ -78,17 +78,17 @@ def test_progress_of_another_owner_removes_what_that_has_delivered(store: Store)
     assert sorted(message.message_id for message in queue.waiting()) == ["b", "late"]
 
 
-def test_progress_says_the_earliest_that_still_waits_or_was_put_aside(store: Store) -> None:
+def test_the_earliest_still_waits_or_was_put_aside(store: Store) -> None:
     queue = store.queue(QUEUE)
-    assert queue.progress() == Progress(0, NEVER_MS)
+    assert queue.earliest_ms() == NEVER_MS
     queue.write([(0, waiting(10, "a", "U")), (1, waiting(20, "b")), (2, waiting(30, "c"))], 3)
-    assert queue.progress() == Progress(3, 10)
+    assert queue.earliest_ms() == 10
     queue.hold(queue.due(b"", 10, 1))
     queue.remove(queue.due(b"", 20, 1))
-    assert queue.progress() == Progress(3, 10)
+    assert queue.earliest_ms() == 10
     assert queue.held_topics() == ["U"]
     queue.remove(queue.held("U", b"", 10))
-    assert queue.progress() == Progress(3, 30)
+    assert queue.earliest_ms() == 30
 
 
 def test_topics_put_aside_are_told_apart_though_one_begins_like_the_other(store: Store) -> None:
@@ -123,21 +123,6 @@ def test_one_that_is_cancelled_while_it_is_under_way_is_not_put_aside(store: Sto
     queue.write([(2, Cancellation("id"))], 3)
     queue.hold(due)
     assert [message.message_id for message in queue.waiting()] == ["other"]
-
-
-def test_progress_says_nothing_of_what_comes_while_it_is_looked_for(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = store.queue(QUEUE)
-    queue.write([(0, waiting(5))], 1)
-
-    def next_due_ms(after: bytes = b"") -> int:
-        found = QueueStore.next_due_ms(queue, after)
-        queue.write([(1, waiting(3, "new"))], 2)
-        return found
-
-    monkeypatch.setattr(queue, "next_due_ms", next_due_ms)
-    assert queue.progress() == Progress(1, 5)
 
 
 def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
@@ -238,7 +223,7 @@ class StoreBesideAModel(RuleBasedStateMachine):
         kept = sorted(queue.waiting(), key=lambda message: int(message.message_id))
         assert kept == [self.model[offset] for offset in sorted(self.model)]
         earliest = min((message.due_ms for message in self.model.values()), default=NEVER_MS)
-        assert queue.progress() == Progress(self.offset, earliest)
+        assert (queue.next_offset or 0, queue.earliest_ms()) == (self.offset, earliest)
 
     def teardown(self) -> None:
         self.store.close()

@@ -42,7 +42,7 @@ def status_of(folder: str) -> None:
         for queue in store.queues():
             of_queue = store.queue(queue)
             count = sum(1 for _ in of_queue.waiting())
-            due_ms = of_queue.progress().due_ms
+            due_ms = of_queue.earliest_ms()
             click.echo(f"{_name(queue)}  {count} waiting{_next_due(due_ms)}")
             total, earliest = total + count, min(earliest, due_ms)
         click.echo(f"{total} waiting{_next_due(earliest)}")

@@ -83,6 +83,10 @@ class Delivery:
         # What comes after this key is not looked at yet, and nothing of it is due before that time.
         self._after = b""
         self._next_due_ms = 0
+        # Nothing waits before this key. To look for the first that does, among very many that RocksDB has
+        # not cleared away yet, takes hundreds of milliseconds.
+        self._done = b""
+        self._read_to = store.next_offset or 0
         self._changed = trio.Event()
         self._failing: set[str] = set()
         self._has_progressed = False
@@ -103,11 +107,19 @@ class Delivery:
                 if len(due) < self._batch_size:
                     self._next_due_ms = self._store.next_due_ms(self._after)
                 await self._deliver(due)
+                self._done = self._after
 
-    def added(self, due_ms: int) -> None:
-        """Take into account that messages have come, the earliest of which is due at ``due_ms``."""
+    def added(self, due_ms: int, next_offset: int) -> None:
+        """Take into account what was read of the buffer queue up to ``next_offset``.
+
+        Args:
+            due_ms: when the first of the new messages is due; NEVER_MS if there are none.
+            next_offset: the offset to read next.
+        """
         if due_ms < NEVER_MS:
             self._after = min(self._after, self._store.before(due_ms))
+            self._done = min(self._done, self._after)
+        self._read_to = next_offset
         if due_ms < self._next_due_ms:
             self._next_due_ms = due_ms
             self._changed.set()
@@ -117,7 +129,7 @@ class Delivery:
         if self._has_progressed:
             self._has_progressed = False
             try:
-                await self._announce(self._store.progress())
+                await self._announce(Progress(self._read_to, self._store.earliest_ms(self._done)))
             except RocketMQError as error:
                 self._has_progressed = True
                 logger.debug("progress not written down: %s", error)

@@ -200,7 +200,7 @@ class Relay(Member):
         read = [(message, entry) for message in messages if (entry := _entry(message))]
         entries = [(message.queue_offset, entry) for message, entry in read]
         due_ms = await trio.to_thread.run_sync(queue.store.write, entries, next_offset)
-        queue.delivery.added(due_ms)
+        queue.delivery.added(due_ms, next_offset)
         queue.retention.look_at(read)
         if next_offset >= queue.catch_up_to:
             queue.caught_up.set()

@@ -118,6 +118,9 @@ class QueueStore:
         self._number = number
         self._waiting = _WAITING + self._number
         self._held = _HELD + self._number
+        # Nothing waits before this key: to go over very many that RocksDB has not cleared away yet, for each
+        # record of progress, would take long. Whoever writes changes it.
+        self._floor = self._waiting
         self.next_offset = next_offset
 
     def write(self, entries: Iterable[tuple[int, Entry]], next_offset: int) -> int:
@@ -141,6 +144,7 @@ class QueueStore:
                 key = self._waiting + _number_bytes(entry.due_ms) + _number_bytes(offset)
                 batch.put(key, entry.encode())
                 batch.put(self._id_key(entry.message_id), key)
+                self._floor = min(self._floor, key)
                 earliest = min(earliest, entry.due_ms)
                 continue
             # Both speak of messages that came before: those have to be found.
@@ -228,13 +232,12 @@ class QueueStore:
         # Not synced: what a crash brings back is delivered again, with the same id.
         self._write(batch, synced=False)
 
-    def progress(self) -> Progress:
-        """Return how far this queue is delivered."""
-        offset = self.next_offset or 0  # first: what another thread writes from now on is not looked at
-        due_ms = self.next_due_ms()
+    def earliest_ms(self, after: bytes = b"") -> int:
+        """Return when the first of the messages is due that wait after a key, or could not be sent."""
+        due_ms = self.next_due_ms(after)
         for topic in self.held_topics():
             due_ms = min(due_ms, *(stored.message.due_ms for stored in self.held(topic, b"", 1)))
-        return Progress(offset, due_ms)
+        return due_ms
 
     def waiting(self) -> Iterator[Waiting]:
         """Return all messages that wait, those that could not be sent first."""
@@ -260,12 +263,15 @@ class QueueStore:
             batch.delete(self._id_key(Waiting.decode(value).message_id))
 
     def _delivered(self, progress: Progress) -> Iterator[tuple[bytes, bytes]]:
-        end = self._waiting + _number_bytes(progress.due_ms)
-        for key, value in _records(self._database, self._waiting, self._waiting):
+        floor = end = self._waiting + _number_bytes(progress.due_ms)
+        for key, value in _records(self._database, self._waiting, self._floor):
             if key >= end:
                 break
             if _number(key[-8:]) < progress.offset:
                 yield key, value
+            else:
+                floor = min(floor, key)
+        self._floor = max(self._floor, floor)
         for key, value in _records(self._database, self._held, self._held):
             if _number(key[-16:-8]) < progress.due_ms and _number(key[-8:]) < progress.offset:
                 yield key, value
