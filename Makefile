@@ -8,7 +8,7 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check check-spark lint types unit pythons other-pythons containers in-containers real \
+.PHONY: help demo test check check-spark lint types unit simulate pythons other-pythons containers in-containers real \
 	interoperation behaviours million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
@@ -45,6 +45,11 @@ UNIT = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 
 unit: .venv/installed
 	$(BIN)/python -m pytest $(UNIT) tests
+
+SEEDS ?= 1000
+
+simulate: .venv/installed  ## Random workloads on simulated clusters: SEEDS=1000 of them, a second each
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 check-spark: java  ## The tests of the format rocketmq of Spark, on the embedded broker
 	$(BIN)/python -m pytest $(PARALLEL) $(CHECK_SPARK)

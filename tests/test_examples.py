@@ -202,13 +202,21 @@ async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
     assert lines[-1].startswith("1 passed")
 
 
+async def test_a_users_tests_with_the_fixtures(tmp_path: Path) -> None:
+    settings = tmp_path / "pytest.ini"
+    settings.write_text("[pytest]\n")
+    plugin = ("-p", "rocketmq_py.pytest_plugin")  # what installing the package does
+    lines = await run("-m", "pytest", "-q", *plugin, "-c", str(settings), str(EXAMPLES / "test_kit.py"))
+    assert lines[-1].startswith("3 passed")
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.name)
 def test_only_public_names_are_used(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), "how is it run?"
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
-            rooms = ("", ".blocking", ".broker", ".errors", ".relay", ".spark", ".telemetry")
+            rooms = ("", ".blocking", ".broker", ".errors", ".relay", ".spark", ".telemetry", ".testing")
             assert node.module in {f"rocketmq_py{room}" for room in rooms}
             if node.module == "rocketmq_py":
                 assert {alias.name for alias in node.names} <= set(rocketmq_py.__all__)

@@ -181,6 +181,8 @@ def test_what_a_crash_keeps() -> None:
             assert result.queue_offset == 1
             assert [message.body for message in reader.find("T", "k")] == [b"flushed", b"after"]
         broker.crash(keep="nothing")
+        assert (bodies(broker), broker.offsets("g")) == ([], {})
+        broker.create_topic("U", queues=1)
         broker.crash(keep="flushed")
         broker.restart()
         assert bodies(broker) == []

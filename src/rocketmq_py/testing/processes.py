@@ -223,6 +223,8 @@ class BrokerProcess(Process):
         self._flushed_to = 0
         self._flushed_offsets: Mapping[tuple[str, str], Mapping[int, int]] = {}
         self.requests.clear()
+        if self.port:
+            self._open()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -236,8 +238,6 @@ class BrokerProcess(Process):
 
     def lose_unflushed(self) -> None:
         """Forget messages and offsets that came after the last flush; only while it is stopped."""
-        if not self._is_open:
-            return
         self.broker.store.truncate(self._flushed_to)
         self.broker.offsets.restore(self._flushed_offsets)
 
@@ -259,28 +259,32 @@ class BrokerProcess(Process):
         """End at once. What is stored stays; locks are gone, and the name servers notice."""
         if not self.is_running:
             return
+        name_servers = self._name_servers()
         await super().stop()
         self.broker.locks.clear()
-        for name_server in self._name_servers():
+        for name_server in name_servers:
             name_server.forget_broker(self.config.broker_name)
 
     def _name_servers(self) -> list[NameServer]:
         return [
             process.name_server
             for process in self._name_server_processes
-            if process.is_running and not self._is_apart_from(process)
+            if self.is_running and process.is_running and not self._is_apart_from(process)
         ]
 
     def _begin(self, nursery: trio.Nursery) -> None:
         if not self._is_open:
-            self._is_open = True
-            self.broker.open(self.address)
-            self.broker.store.watchers.append(self._on_stored)
-            for topic, queues in self._topics.items():
-                self.create_topic(topic, queues)
+            self._open()
         for task in self.broker.tasks:
             nursery.start_soon(task)
         self.broker.register()
+
+    def _open(self) -> None:
+        self._is_open = True
+        self.broker.open(self.address)
+        self.broker.store.watchers.append(self._on_stored)
+        for topic, queues in self._topics.items():
+            self.create_topic(topic, queues)
 
     def _on_stored(self, _: StoredMessage) -> None:
         self._on_change()

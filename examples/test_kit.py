@@ -1,0 +1,85 @@
+"""Test a consumer of your own with the fixtures of this package, with faults, and from seeds.
+
+    pytest examples/test_kit.py
+
+The code under test is ``convert_prices``. Nothing has to be set up: the package brings ``rocketmq_broker``.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from rocketmq_py import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py.blocking import Producer as BlockingProducer
+from rocketmq_py.testing import TestBroker, World, simulate
+
+
+async def convert_prices(address: str, rate: float) -> None:
+    """The code under test: reads prices in euros from one topic and sends them in dollars to another."""
+    async with (
+        Producer(address, group="converter", try_timeout=1.0) as producer,
+        PushConsumer(address, group="converter", consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+
+        async def convert(message: ReceivedMessage) -> None:
+            await producer.send(Message("Dollars", b"%.2f" % (float(message.body) * rate)))
+
+        consumer.subscribe("Euros")
+        await consumer.run(convert)
+
+
+def wait_until_converted(broker: TestBroker) -> list[bytes]:
+    """Run the code under test until there is a price in dollars."""
+
+    async def main() -> list[bytes]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(convert_prices, broker.name_server_address, 1.1)
+            found = await broker.arrived("Dollars")
+            nursery.cancel_scope.cancel()
+        return [message.body for message in found]
+
+    return trio.run(main)
+
+
+def test_prices_are_converted(rocketmq_broker: TestBroker) -> None:
+    """A test of a consumer."""
+    with BlockingProducer(rocketmq_broker.name_server_address, group="test") as producer:
+        producer.send(Message("Euros", b"10"))
+    assert wait_until_converted(rocketmq_broker) == [b"11.00"]
+
+
+def test_prices_are_converted_though_the_broker_is_busy(rocketmq_broker: TestBroker) -> None:
+    """With a fault: the first send of a price in dollars is refused."""
+    with BlockingProducer(rocketmq_broker.name_server_address, group="test") as producer:
+        producer.send(Message("Euros", b"10"))
+    fault = rocketmq_broker.fail("SEND_MESSAGE", times=1, topic="Dollars")
+    assert wait_until_converted(rocketmq_broker) == [b"11.00"]
+    assert fault.count == 1
+
+
+async def prices_on_a_bad_day(world: World) -> int:
+    """Answers are lost at random times; return how many prices were converted twice."""
+    async with (
+        Producer(world.name_server_address, group="test", try_timeout=1.0) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(convert_prices, world.name_server_address, 2.0)
+        for price in range(5):
+            await producer.send(Message("Euros", b"%d" % price), timeout=30)
+            await trio.sleep(world.rng.uniform(0, 3))
+            if world.rng.random() < 0.3:
+                world.lose_answers("SEND_MESSAGE", times=1, topic="Dollars")
+        converted: list[bytes] = []
+        with trio.fail_after(300):
+            while len(set(converted)) < 5:
+                await trio.sleep(1)
+                converted = [message.body for message in world.messages("Dollars")]
+        nursery.cancel_scope.cancel()
+    return len(converted) - 5
+
+
+def test_no_price_is_lost_on_any_of_many_bad_days() -> None:
+    """From seeds, in virtual time; a seed that fails does so again: ``simulate(…, seed=3)``."""
+    topics = ["Euros", "Dollars"]
+    repeated = [simulate(prices_on_a_bad_day, seed=seed, topics=topics).value for seed in range(5)]
+    assert sum(repeated) > 0, "an answer that is lost makes a price come twice"
