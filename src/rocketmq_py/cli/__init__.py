@@ -19,6 +19,7 @@ from rocketmq_py.cli.dlq import dlq
 from rocketmq_py.cli.group import OneLineErrors
 from rocketmq_py.cli.message import message
 from rocketmq_py.cli.relay import relay
+from rocketmq_py.cli.request import reply, request
 from rocketmq_py.cli.send import send
 from rocketmq_py.cli.server import server
 from rocketmq_py.cli.tail import tail
@@ -39,7 +40,7 @@ def main() -> None:
 
 for command in (
     acl, broker, check, client, completion, config, consumer_group, dlq, message,
-    relay, send, server, tail, topic,
+    relay, reply, request, send, server, tail, topic,
 ):  # fmt: skip
     main.add_command(command)
 
