@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from rocketmq_py.admin.topic_values import (
     TopicSettings,
     TopicSummary,
 )
+from rocketmq_py.client.users_topics import users_topics
 from rocketmq_py.errors import (
     ConfigurationError,
     RocketMQError,
@@ -30,16 +31,12 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import (
-    DEAD_LETTER_PREFIX,
     DEFAULT_TOPIC,
-    RETRY_PREFIX,
     check_topic,
     is_system_topic,
-    reply_topic,
 )
 from rocketmq_py.protocol.bodies import (
     BrokerData,
-    ClusterInfo,
     TopicConfig,
     TopicConfigTable,
     TopicOffset,
@@ -54,9 +51,6 @@ from rocketmq_py.protocol.headers import (
     GetTopicConfigRequest,
     GetTopicStatsInfoRequest,
 )
-
-SYSTEM_PREFIX = "RMQ_SYS_"
-"""Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others."""
 
 
 class Topics(Part):
@@ -76,7 +70,8 @@ class Topics(Part):
         names = await client.name_servers.topics()
         answers = await ask_each(brokers, lambda name: self._configs(brokers[name]))
         if not system:
-            names = self._users(names, await client.name_servers.cluster_info())
+            info = await client.name_servers.cluster_info()
+            names = users_topics(names, info, client.namespace)
         topics = []
         for name in names:
             settings = {
@@ -331,20 +326,6 @@ class Topics(Part):
         what = f"a topic with {', '.join(attributes)}"
         for broker in brokers.values():
             await check_is_5(self._client, master_of(broker), what)
-
-    def _users(self, topics: Iterable[str], info: ClusterInfo) -> Sequence[str]:
-        """Return those that are neither a group's own nor RocketMQ's, and in the namespace."""
-        # Brokers make topics by the names of their cluster and of themselves.
-        own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
-        wrap = self._client.namespace.wrap_topic
-        return [
-            topic
-            for topic in topics
-            if topic not in own
-            and not topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, SYSTEM_PREFIX))
-            and not is_system_topic(topic)
-            and wrap(topic) == topic
-        ]
 
 
 def _check_name(topic: str) -> None:

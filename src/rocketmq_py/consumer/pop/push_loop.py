@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import trio
 
-from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pop.messages import PoppedMessage, count_popped, triage
@@ -16,7 +15,8 @@ from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
-from rocketmq_py.errors import BrokerError, RocketMQError
+from rocketmq_py.consumer.pull.retry import PullRetry
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import queue_name
 
 logger = logging.getLogger("rocketmq_py.consumer")
@@ -69,8 +69,7 @@ class PopLoop:
         self._max_reconsume_times = max_reconsume_times
         self._outcomes = outcomes
         self._deliver = deliver
-        self._invalidate_route = invalidate_route
-        self._failure_log = failure_log
+        self._retry = PullRetry(f"popping {queue_name(self.queue)}", failure_log, invalidate_route)
         self._changed = trio.lowlevel.ParkingLot()
         self._pause = trio.CancelScope()
 
@@ -113,20 +112,15 @@ class PopLoop:
 
     async def _pop(self) -> float:
         """Pop once; return how many seconds to wait before the next time."""
-        what, spec = f"popping {queue_name(self.queue)}", self._spec()
+        spec = self._spec()
         self.asked_at = trio.current_time()
         try:
             popped = await self._requests.pop(
                 self.queue.broker_name, spec, hold=self._hold, queue_id=self.queue.queue_id
             )
         except RocketMQError as error:
-            if error.invalidates_route:
-                self._invalidate_route()
-            if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
-                return WAIT_SECONDS[Flow.BUSY]
-            self._failure_log.failed(what, error, WAIT_SECONDS[Flow.FAILED])
-            return WAIT_SECONDS[Flow.FAILED]
-        self._failure_log.succeeded(what)
+            return WAIT_SECONDS[self._retry.failed(error)]
+        self._retry.succeeded()
         now = trio.current_time()
         if popped:
             count_popped(self.popped_queue.counts, popped, now - self.asked_at)

@@ -15,28 +15,7 @@ from rocketmq_py.consumer.read.range import Bounds, QueueRange, first_at
 from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, reply_topic
 from rocketmq_py.protocol.subscription import subscribe
-
-SYSTEM_PREFIX = "RMQ_SYS_"
-"""Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others."""
-
-
-async def users_topics(client: Client) -> list[str]:
-    """Return the topics that are neither a group's own nor RocketMQ's; see ``Reader.topics``."""
-    info = await client.name_servers.cluster_info()
-    # Brokers make topics by the names of their cluster and of themselves.
-    own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
-    namespace = client.namespace
-    return sorted(
-        namespace.unwrap_topic(topic)
-        for topic in await client.name_servers.topics()
-        if topic not in own
-        and not topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-        and not is_system_topic(topic)
-        and not topic.startswith(SYSTEM_PREFIX)
-        and namespace.wrap_topic(topic) == topic
-    )
 
 
 async def offsets_of(

@@ -9,9 +9,10 @@ from typing import Unpack
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.member import Member
+from rocketmq_py.client.users_topics import users_topics
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
-from rocketmq_py.consumer.read.offset_queries import commit, committed, offsets_at, offsets_of, users_topics
+from rocketmq_py.consumer.read.offset_queries import commit, committed, offsets_at, offsets_of
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.consumer.read.raw import (
     DEFAULT_BUFFER,
@@ -254,7 +255,9 @@ class Reader(Member):
             NameServerError, BrokerError. ClosedError: the reader is not open.
         """
         self._check_open()
-        return await users_topics(self.client)
+        servers, namespace = self.client.name_servers, self.client.namespace
+        found = users_topics(await servers.topics(), await servers.cluster_info(), namespace)
+        return sorted(map(namespace.unwrap_topic, found))
 
     async def offsets(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
         """Return each queue's first offset, and the one that its next message will get.
