@@ -26,6 +26,8 @@ from rocketmq_py.protocol.headers import (
     OffsetAnswer,
     PullMessageRequest,
     QueryConsumerOffsetRequest,
+    RecallMessageAnswer,
+    RecallMessageRequest,
     SearchOffsetRequest,
     UnlockBatchMqRequest,
     UpdateConsumerOffsetRequest,
@@ -217,6 +219,14 @@ class BrokerCalls:
         )
         if answer.code not in _STORED:
             raise BrokerError.from_answer(answer.code, answer.remark, address)
+
+    async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> str:
+        """Have a broker take a timed message back; return the message's id."""
+        header = RecallMessageRequest(
+            producer_group=group, topic=topic, recall_handle=recall_handle, broker_name=broker_name
+        )
+        answer = await self.call(self._routes.broker_address(broker_name), header)
+        return RecallMessageAnswer.from_fields(answer.fields).msg_id
 
     async def pull(
         self, address: str, header: PullMessageRequest, *, timeout: float, body: bytes = b""

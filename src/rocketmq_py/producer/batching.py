@@ -169,7 +169,7 @@ class BatchingProducer(Lifespan):
                 pending.resolve(error, self._failures)
                 return pending
         await self._admission.enter(size)
-        if not self.is_open:  # it may have been closed meanwhile
+        if self._thread is None:  # it may have been closed meanwhile
             self._admission.leave(size)
             raise self._not_open()
         self._accumulator.add(message, pending, size, queue, alone=alone, timeout=timeout)

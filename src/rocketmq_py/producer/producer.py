@@ -14,25 +14,22 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.tracing import TraceDispatcher
-from rocketmq_py.codes import RequestCode
-from rocketmq_py.errors import BatchError, InvalidMessageError, RocketMQError
+from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.batch import BatchResults, split_batch
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import DelayRelay
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
+from rocketmq_py.producer.lists import Lists
 from rocketmq_py.producer.pending import PendingReply, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.requests import Requests, reply_to
-from rocketmq_py.producer.selectors import selector_of_list
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.producer.tracing import TraceHook
-from rocketmq_py.protocol.headers import RecallMessageAnswer, RecallMessageRequest
 from rocketmq_py.protocol.recall_handle import RecallHandle
 
 
@@ -73,16 +70,14 @@ class Producer(Member):
         self.config = ProducerConfig(**own)
         self._sender = Sender(self.client, self.config, rng or self.client.rng)
         self._builder = RequestBuilder(self.client, self.config)
+        self._lists = Lists(self.client, self.config, self._builder, self._sender)
         self._hooks = Hooks()
         admission = Admission(self.config.max_in_flight, self.config.max_in_flight_bytes)
         self._pipeline = Pipeline(self._sender, self._hooks, admission)
         self._delay_relay: DelayRelay | None = None
         if self.config.delay_relay is not None:
-            self._delay_relay = DelayRelay(
-                self.config.delay_relay,
-                self.client,
-                partial(self._sender.lanes.keeps_times, timeout=self.config.send_timeout),
-            )
+            keeps_times = partial(self._sender.lanes.keeps_times, timeout=self.config.send_timeout)
+            self._delay_relay = DelayRelay(self.config.delay_relay, self.client, keeps_times)
         self._tracing: TraceDispatcher | None = None
         if self.config.trace:
             topic = TRACE_TOPIC if self.config.trace is True else self.config.trace
@@ -125,8 +120,7 @@ class Producer(Member):
             return await self._sender.deliver(self._builder.build(message, queue, timeout, retries))
         async with self._hooks.around(self._context(SendMode.AWAITED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
-            result = await self._sender.deliver(request)
-            context.results = (result,)
+            context.results = (result := await self._sender.deliver(request),)
         return result
 
     async def send_soon(
@@ -222,36 +216,12 @@ class Producer(Member):
         if isinstance(messages, Message):
             raise InvalidMessageError("messages is a list of Messages, not one Message; send sends that")
         if not self._hooks.all:
-            return await self._send_batch(messages, queue, timeout)
+            return await self._lists.send(messages, queue, timeout)
         async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
             if len(context.messages) != len(messages):
                 raise InvalidMessageError("a hook must not change how many messages there are")
-            results = await self._send_batch(context.messages, queue, timeout, context)
+            results = await self._lists.send(context.messages, queue, timeout, context)
             context.results = results
-        return results
-
-    async def _send_batch(
-        self,
-        messages: Sequence[Message],
-        queue: Destination | None,
-        timeout: float | None,
-        context: SendContext | None = None,
-    ) -> Sequence[SendResult]:
-        batches = split_batch(
-            messages, max_size=self.config.max_message_size, new_unique_ids=self.client.unique_ids.take
-        )
-        if queue is None:
-            queue = selector_of_list(messages)
-        results: Sequence[SendResult] = ()
-        for batch in batches:
-            request = self._builder.build_batch(batch, queue, timeout, self.config.retries, context)
-            try:
-                more = BatchResults(await self._sender.deliver(request), batch.unique_ids)
-            except RocketMQError as error:
-                if not results:
-                    raise
-                raise BatchError(results, len(messages), error) from error
-            results = [*results, *more] if results else more
         return results
 
     async def request(
@@ -327,18 +297,12 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a reply that was written may still arrive.
         """
         self._check_open()
-        message, system_properties, queue = reply_to(request, body)
+        message, properties, queue = reply_to(request, body)
         self.client.namespace.add_system_topic(message.topic)
-        v2 = self.config.request_form == "V2"
-        request_to_send = self._builder.build(
-            message,
-            queue,
-            timeout,
-            self.config.retries,
-            code=RequestCode.SEND_REPLY_MESSAGE_V2 if v2 else RequestCode.SEND_REPLY_MESSAGE,
-            system_properties=system_properties,
+        retries, code = self.config.retries, self._builder.reply_code
+        return await self._sender.deliver(
+            self._builder.build(message, queue, timeout, retries, code=code, system_properties=properties)
         )
-        return await self._sender.deliver(request_to_send)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Take a timed message back before it is delivered; brokers 5.x only. Java: ``recallMessage``.
@@ -357,17 +321,9 @@ class Producer(Member):
         When cancelled, it may or may not have been recalled.
         """
         self._check_open()
-        handle = RecallHandle.decode(recall_handle)
+        broker_name = RecallHandle.decode(recall_handle).broker_name
         await self.client.routes.get(topic, for_sending=True)
-        header = RecallMessageRequest(
-            producer_group=self.config.group,
-            topic=topic,
-            recall_handle=recall_handle,
-            broker_name=handle.broker_name,
-        )
-        address = self.client.routes.broker_address(handle.broker_name)
-        answer = await self.client.brokers.call(address, header)
-        return RecallMessageAnswer.from_fields(answer.fields).msg_id
+        return await self.client.brokers.recall(broker_name, self.config.group, topic, recall_handle)
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues that a topic's messages may be sent to, sorted.

@@ -38,6 +38,9 @@ class RequestBuilder:
     Args:
         client: gives ids, the time, and the namespace.
         config: the producer's settings.
+
+    Attributes:
+        reply_code: the kind of the requests that carry replies.
     """
 
     def __init__(self, client: Client, config: ProducerConfig) -> None:
@@ -47,7 +50,9 @@ class RequestBuilder:
         self._form = lru_cache(maxsize=4096)(self._new_form)
         self._compress_over = config.compression.over if config.compression else math.inf
         self._has_rare_settings = bool(config.try_timeout or config.retry_another_broker_when_not_store_ok)
-        self._code = RequestCode.SEND_MESSAGE_V2 if config.request_form == "V2" else RequestCode.SEND_MESSAGE
+        v2 = config.request_form == "V2"
+        self._code = RequestCode.SEND_MESSAGE_V2 if v2 else RequestCode.SEND_MESSAGE
+        self.reply_code = RequestCode.SEND_REPLY_MESSAGE_V2 if v2 else RequestCode.SEND_REPLY_MESSAGE
 
     def build(
         self,

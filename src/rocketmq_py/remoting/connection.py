@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -29,23 +28,20 @@ from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import pack_address
 from rocketmq_py.remoting.channel import Channel
-from rocketmq_py.remoting.deadlines import UNWATCHED, Deadlines
+from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_requests import PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
-from rocketmq_py.remoting.writer import Writer
+from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
 
 logger = logging.getLogger("rocketmq_py.remoting")
 
-DEFAULT_MAX_BUFFERED = 4 * 1024 * 1024
-"""Bytes that may pile up for one connection before senders wait."""
 MAX_SILENT_TIMEOUTS = 3
 MAX_SILENT_SECONDS = 2.0
 """So many time-outs with nothing received in between, and so many seconds after the first of them, and the
 connection counts as dead. The seconds matter where time-outs are short, as those of a message's last try
 are: a slow broker is not a dead one, and closing the connection fails whatever else waits on it."""
-_ROUNDING = 1e-6
-"""Seconds: a tick of the deadlines may be less than the deadline that it stands for by a rounding error."""
 FLUSH_SECONDS = 1.0
 """How long a closing connection tries to write what is still buffered."""
 
@@ -114,21 +110,17 @@ class Connection(Channel):
         self._read_waits_for_space = read_waits_for_space
         self._decoder = FrameDecoder(max_frame_size)
         self.writer = Writer(wire, max_buffered)
-        self.peer_address = wire.peer_address
-        self.local_address = wire.local_address
+        self.peer_address, self.local_address = wire.peer_address, wire.local_address
         self.draining = False
         self.is_usable = True
         self._onward: Callable[[], Channel] | None = None
         self.has_received = False
         self.peer_version = 0
-        self._pending: dict[int, PendingRequest] = {}
+        self._requests = PendingRequests(deadlines, self.time_out)
+        self._pending = self._requests.by_opaque
         self._opaque = 0
-        self.tick = UNWATCHED
-        self._expires_at = math.inf
-        self._is_one_at_a_time = False
-        self._silent_timeouts = 0
-        self._silent_since = 0.0
-        self._drops_answers = False
+        self._is_one_at_a_time = self._drops_answers = False
+        self._silent_timeouts, self._silent_since = 0, 0.0
         self._closed_because: str | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -170,8 +162,8 @@ class Connection(Channel):
                 self._onward().carry(pending)
                 return
             self._check_open()
-        if not pending.deadline >= self._expires_at:
-            self._watch(pending.deadline)
+        if not pending.deadline >= self._requests.watched:
+            self._requests.watch(pending.deadline)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         frame = pending.frame(opaque, self._serialization, self._credentials)
         pending.channel, pending.opaque = self, opaque
@@ -208,11 +200,9 @@ class Connection(Channel):
             self._onward().oneway_nowait(code, fields, body)
             return
         self._check_open()
-        signed_fields = fields if self._credentials is None else signed(fields, body, self._credentials)
+        wire = fields if self._credentials is None else signed(fields, body, self._credentials)
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        frame = encode_request(
-            code, opaque, signed_fields, body, oneway=True, serialization=self._serialization
-        )
+        frame = encode_request(code, opaque, wire, body, oneway=True, serialization=self._serialization)
         self.writer.put_oneway(frame, (code, fields, body))
 
     def respond(
@@ -257,28 +247,6 @@ class Connection(Channel):
         """Stop waiting for the answer of ``pending``, and do not send it if it has not been written yet."""
         if self._pending.pop(pending.opaque, None) is not None:
             self.writer.take_back(pending.turn, pending.place)
-
-    def _watch(self, deadline: float) -> None:
-        """Have :meth:`expire` called at ``deadline``.
-
-        Once for all requests that wait, and not before the earliest: one that is answered in time, as nearly
-        all are, costs its deadlines a comparison.
-        """
-        if math.isnan(deadline):
-            raise ValueError("NaN is no deadline")
-        self.deadlines.remove(self)
-        self.deadlines.add(self, deadline)
-        self._expires_at = deadline
-
-    def expire(self) -> None:
-        """Answer what is overdue with RequestTimeoutError (called by Deadlines)."""
-        now = trio.current_time() + _ROUNDING
-        self._expires_at = math.inf
-        for overdue in [pending for pending in self._pending.values() if pending.deadline <= now]:
-            self.time_out(overdue)
-        earliest = min((pending.deadline for pending in self._pending.values()), default=math.inf)
-        if earliest < self._expires_at:
-            self._watch(earliest)
 
     def time_out(self, pending: PendingRequest) -> None:
         """Answer ``pending`` with RequestTimeoutError, and break the connection if it has gone silent."""
@@ -372,10 +340,7 @@ class Connection(Channel):
             return
         self._closed_because = reason
         self.is_usable = False
-        self.deadlines.remove(self)
-        pending_requests = list(self._pending.values())
-        self._pending.clear()
-        for pending in pending_requests:
+        for pending in self._requests.take_all():
             pending.answered(ConnectionLostError(self.address, reason, pending.delivery))
         self.writer.close()
         if self._nursery is not None:
@@ -405,23 +370,18 @@ class Connection(Channel):
         except WIRE_ERRORS as error:
             self.close(reason_of(error))
 
-    def _closed_unheard(self) -> str:
-        wish = "a certificate of this client" if self._wire.is_encrypted else "TLS"
-        return f"the peer closed it before it said anything: does it want {wish}?"
-
     async def _read(self) -> None:
-        decoder = self._decoder
         try:
             while True:
                 data = await self._wire.receive()
                 if not data:
-                    self.close("the peer closed it" if self.has_received else self._closed_unheard())
+                    self.close("the peer closed it" if self.has_received else self._wire.closed_unheard)
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
                 self.received_at = trio.current_time()
                 self.deadlines.receipts += 1
-                commands = decoder.feed(data)
+                commands = self._decoder.feed(data)
                 self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1
                 for command in commands:
                     if command.flag & RESPONSE_FLAG:

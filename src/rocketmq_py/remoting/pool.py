@@ -14,11 +14,12 @@ from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.address import split_address
-from rocketmq_py.remoting.connection import DEFAULT_MAX_BUFFERED, Connection, Handler
+from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.dial import Dial
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.tls import TLS, handshake_reason
+from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
 
 FIRST_BACK_OFF = 0.1
 LONGEST_BACK_OFF = 5.0

@@ -72,6 +72,12 @@ class Wire:
         if descriptor >= 0:
             os.close(descriptor)
 
+    @property
+    def closed_unheard(self) -> str:
+        """Why, perhaps, the peer closed it without a word."""
+        wish = "a certificate of this client" if self.is_encrypted else "TLS"
+        return f"the peer closed it before it said anything: does it want {wish}?"
+
     async def aclose(self) -> None:
         """Close it at once."""
         await trio.aclose_forcefully(self._stream)

@@ -9,6 +9,9 @@ import trio
 
 from rocketmq_py.remoting.wire import Wire
 
+DEFAULT_MAX_BUFFERED = 4 * 1024 * 1024
+"""Bytes that may pile up for one connection before senders wait."""
+
 Oneway: TypeAlias = tuple[int, Mapping[str, str], bytes]
 """What a oneway request is made of: code, fields, body."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import attrs
 
@@ -213,9 +214,15 @@ class QueuePuller:
                 next_offset = max(next_offset, messages[-1].queue_offset + 1)
             if subscription.tags_set:
                 # Brokers compare only hashes of the tags.
-                wanted = {tag.encode() for tag in subscription.tags_set}
+                wanted = _encoded(subscription.tags_set)
                 messages = [message for message in messages if tag_in(message.encoded_properties) in wanted]
         return Pulled(raw.status, messages, next_offset, raw.min_offset, raw.max_offset)
+
+
+@lru_cache(maxsize=256)
+def _encoded(tags: tuple[str, ...]) -> frozenset[bytes]:
+    """Return the tags of a subscription as properties hold them."""
+    return frozenset([tag.encode() for tag in tags])
 
 
 def tag_in(encoded_properties: bytes) -> bytes:

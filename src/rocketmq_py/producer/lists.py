@@ -1,0 +1,60 @@
+"""Sending lists of messages: in as few requests as they fit in, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.errors import BatchError, RocketMQError
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer.batch import BatchResults, split_batch
+from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.hooks import SendContext
+from rocketmq_py.producer.request_builder import RequestBuilder
+from rocketmq_py.producer.selectors import selector_of_list
+from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.sender import Sender
+
+
+class Lists:
+    """Sends one producer's lists of messages.
+
+    Args:
+        client: makes the ids of messages.
+        config: how large a request may be, and how often it is tried.
+        builder: makes the requests.
+        sender: brings them to brokers.
+    """
+
+    def __init__(
+        self, client: Client, config: ProducerConfig, builder: RequestBuilder, sender: Sender
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._builder = builder
+        self._sender = sender
+
+    async def send(
+        self,
+        messages: Sequence[Message],
+        queue: Destination | None,
+        timeout: float | None,
+        context: SendContext | None = None,
+    ) -> Sequence[SendResult]:
+        """Send a list and return each message's result; see :meth:`Producer.send_batch`."""
+        batches = split_batch(
+            messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
+        )
+        if queue is None:
+            queue = selector_of_list(messages)
+        results: Sequence[SendResult] = ()
+        for batch in batches:
+            request = self._builder.build_batch(batch, queue, timeout, self._config.retries, context)
+            try:
+                more = BatchResults(await self._sender.deliver(request), batch.unique_ids)
+            except RocketMQError as error:
+                if not results:
+                    raise
+                raise BatchError(results, len(messages), error) from error
+            results = [*results, *more] if results else more
+        return results
