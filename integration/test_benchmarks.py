@@ -11,10 +11,12 @@ import pytest
 from integration.benchmarks import report
 from integration.benchmarks.bench import Results, Run
 from integration.benchmarks.peers import all_peers, go, official
+from integration.benchmarks.programs.floor import Answers
 from integration.benchmarks.run import BROKER_SETTINGS, parse, run
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import StartCluster
 from integration.clusters.provider import external_name, start_cluster
+from rocketmq_py.protocol.command import Command, encode_response
 
 QUICK = ("--rounds", "1", "--scale", "0.002", "--sizes", "128")
 
@@ -106,6 +108,22 @@ def test_it_measures_java_and_this_project(
     results = run(cluster, parse([*QUICK, "--clients", "ours-rocketmq"]))
     assert not results.failures
     assert {each.workload for each in results.runs} == all_peers()["ours-rocketmq"].workloads
+
+
+def test_the_floor_is_a_row(cluster: Cluster) -> None:
+    results = run(cluster, parse([*QUICK, "--clients", "floor"]))
+    assert not results.failures
+    assert {each.workload for each in results.runs} == {"awaited", "pipelined"}
+
+
+def test_answers_are_counted_however_they_come() -> None:
+    request = Command(10, 1)
+    frames = encode_response(request, 0) + encode_response(request, 0)
+    answers = Answers()
+    assert [answers.count(bytes([byte])) for byte in frames].count(1) == 2
+    assert Answers().count(frames) == 2
+    with pytest.raises(ValueError, match="answered"):
+        Answers().count(encode_response(request, 1))
 
 
 @pytest.mark.skipif(not go.program().exists(), reason="the Go program is not built: `make bench` does that")

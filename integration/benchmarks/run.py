@@ -16,6 +16,8 @@ clients
   ours-rocketmq   this project, with binary headers
   ours-batching   this project's BatchingProducer, with JSON headers: beside batches that programs make
   ours-blocking   this project's door for threads (rocketmq_py.blocking), with JSON headers
+  floor           no client: prepared frames, and answers that are only counted. Awaited, on trio: what its
+                  loop takes for a round trip. Pipelined, on a plain socket: what the broker takes by itself
 Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up
 over at most 2,000 messages. Those that cannot be had here are left out, and the table says why.
 

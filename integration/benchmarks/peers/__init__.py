@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from integration.benchmarks.peers import go, java, official
-from integration.benchmarks.peers.ours import batching, blocking, ours
+from integration.benchmarks.peers.ours import batching, blocking, floor, ours
 from integration.benchmarks.peers.peer import Peer
 from rocketmq_py import Serialization
 
@@ -16,6 +16,7 @@ def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
         *(ours(serialization, profiles) for serialization in Serialization),
         batching(profiles),
         blocking(),
+        floor(),
     ]
     peers = [java.WARM, java.JUST_STARTED, go.GO, official.OFFICIAL, *project]
     return {peer.key: peer for peer in peers}

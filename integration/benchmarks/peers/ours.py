@@ -62,6 +62,17 @@ def blocking() -> Peer:
     )
 
 
+def floor() -> Peer:
+    """Return what sending costs without any client."""
+    key = "floor"
+    return Peer(
+        key=key,
+        label="no client: prepared frames",
+        workloads=frozenset({"awaited", "pipelined"}),
+        open=partial(_opened, key, Serialization.JSON, None, None, program="floor"),
+    )
+
+
 @contextmanager
 def _opened(
     key: str,

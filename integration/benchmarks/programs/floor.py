@@ -1,0 +1,140 @@
+"""What a send costs without a client: prepared frames to one queue, and answers that are only counted.
+
+``awaited`` is a round trip as trio alone makes it, with one task and one stream. ``pipelined`` is a plain
+socket in a loop without any library: its rate, and the processor time of the server beside it, are those of
+the broker alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from integration.benchmarks.programs.measuring import Stopwatch, options, report
+from rocketmq_py import Client, Message
+from rocketmq_py.protocol.command import encode_request
+from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.remoting.address import split_address
+
+READ_SIZE = 256 * 1024
+_unpack_length = struct.Struct(">i").unpack_from
+_SUCCESS = b'"code":0,'
+
+
+class Answers:
+    """Counts answers in what is received, and sees that they are successes."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def count(self, data: bytes) -> int:
+        """Return how many answers ``data`` completes. Raises ValueError for one that is no success."""
+        data = self._held + data
+        position = complete = 0
+        while len(data) - position >= 4:
+            end = position + 4 + _unpack_length(data, position)[0]
+            if end > len(data):
+                break
+            if _SUCCESS not in data[position:end]:
+                raise ValueError(f"the broker answered {data[position:end]!r}")
+            position = end
+            complete += 1
+        self._held = data[position:]
+        return complete
+
+
+async def prepared(chosen: argparse.Namespace) -> tuple[str, bytes]:
+    """Return the address of a broker, and a frame that sends a message to it."""
+    async with Client(chosen.address) as client:
+        route = await client.routes.get(chosen.topic, for_sending=True)
+        queue = route.queues_to_write()[0]
+        message = Message(chosen.topic, b"x" * chosen.size)
+        fields = send_fields(
+            message,
+            queue,
+            producer_group=chosen.group,
+            unique_id=client.unique_ids.next(),
+            born_time_ms=client.now_ms(),
+        )
+        address = client.routes.broker_address(queue.broker_name)
+    return address, encode_request(310, 1, fields, message.body)
+
+
+async def awaited(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
+    """Send one after the other, on trio."""
+    latencies: list[float] = []
+    watch = Stopwatch()
+    async with await trio.open_tcp_stream(*split_address(address)) as stream:
+        answers = Answers()
+        for number in range(chosen.warm_up + chosen.count):
+            if number == chosen.warm_up:
+                watch.start()
+            started = time.perf_counter()
+            await stream.send_all(frame)
+            while not answers.count(await _received(stream)):
+                pass
+            latencies.append(time.perf_counter() - started)
+        watch.stop()
+    report(watch, latencies[chosen.warm_up :])
+
+
+async def _received(stream: trio.SocketStream) -> bytes:
+    data = await stream.receive_some(READ_SIZE)
+    if not data:
+        raise ConnectionError("the broker closed the connection")
+    return bytes(data)
+
+
+async def pipelined(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
+    """Have so many sends under way all the time, on a blocking socket."""
+    watch = Stopwatch()
+    with socket.create_connection(split_address(address)) as connection:
+        if chosen.warm_up:
+            _exchange(connection, frame, chosen.warm_up, chosen.in_flight)
+        watch.start()
+        _exchange(connection, frame, chosen.count, chosen.in_flight)
+        watch.stop()
+    report(watch)
+
+
+def _exchange(connection: socket.socket, frame: bytes, count: int, in_flight: int) -> None:
+    answers = Answers()
+    to_send, unanswered = count, count
+    free = min(in_flight, to_send)
+    while unanswered:
+        connection.sendall(frame * free)
+        to_send -= free
+        data = connection.recv(READ_SIZE)
+        if not data:
+            raise ConnectionError("the broker closed the connection")
+        answered = answers.count(data)
+        unanswered -= answered
+        free = min(answered, to_send)
+
+
+MODES: dict[str, Callable[[str, bytes, argparse.Namespace], Awaitable[None]]] = {
+    "awaited": awaited,
+    "pipelined": pipelined,
+}
+
+
+async def run(chosen: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    address, frame = await prepared(chosen)
+    await MODES[chosen.mode](address, frame, chosen)
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = options(__doc__, "namesrv", MODES)
+    parser.add_argument("--serialization", help="is ignored: the headers are JSON")
+    trio.run(run, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
