@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, MessageQueue
+from rocketmq_py import Client, LitePullConsumer, Message, MessageQueue
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.errors import ClosedError, ConfigurationError, NotAssignedError
 from rocketmq_py.relay import Relay
 from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import create_topic
@@ -78,6 +78,26 @@ async def test_what_has_expired_before_it_was_read_is_told(
                 while not relay.queues:
                     await trio.sleep(0.02)
     assert "messages 3 to 3 of buffer queue" in caplog.text
+
+
+async def test_a_queue_that_the_consumer_is_about_to_have_is_acquired_when_it_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listener is told before; whoever seeks at once is too early."""
+    seek, early = LitePullConsumer.seek, [QUEUE, QUEUE]
+
+    async def seek_later(self: LitePullConsumer, queue: MessageQueue, offset: int) -> None:
+        if early:
+            raise NotAssignedError(f"{early.pop()} is not assigned")
+        await seek(self, queue, offset)
+
+    monkeypatch.setattr(LitePullConsumer, "seek", seek_later)
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        await create_topic(client, "Buffer", queues=1)
+        async with Relay(client, topic="Buffer", store=tmp_path) as relay:
+            with trio.fail_after(20):
+                while relay.queues != [QUEUE]:
+                    await trio.sleep(0.02)
 
 
 @pytest.mark.parametrize("members", [1, 2])

@@ -101,6 +101,7 @@ class Relay(Member):
         self._store: Store | None = None
         self._queues: dict[MessageQueue, _Queue] = {}
         self._changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
+        self._awaited: set[MessageQueue] = set()  # gained; those that are not in _queues are to be acquired
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
         self._is_run = False
@@ -220,19 +221,18 @@ class Relay(Member):
 
     async def _follow_assignment(self, nursery: trio.Nursery) -> None:
         while self._changes:
-            gained, lost = self._changes[0]
+            gained, lost = self._changes.pop(0)
+            self._awaited.update(gained)
             for queue in lost:
+                self._awaited.discard(queue)
                 await self._revoke(queue)
-            for queue in gained:
-                try:
-                    if queue not in self._queues:
-                        await self._acquire(queue, nursery)
-                except NotAssignedError:
-                    continue
-                except RocketMQError as error:
-                    logger.warning("buffer queue %s cannot be read yet: %s", queue, error)
-                    return  # after the next poll again
-            del self._changes[0]
+        for queue in sorted(self._awaited - self._queues.keys()):
+            try:
+                await self._acquire(queue, nursery)
+            except NotAssignedError:
+                pass  # its listener hears of it before the consumer has it
+            except RocketMQError as error:
+                logger.warning("buffer queue %s cannot be read yet: %s", queue, error)
 
     async def _acquire(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
         assert self._store is not None
