@@ -14,10 +14,14 @@ from rocketmq_py.testing import World
 from tests.simulation.story import Group
 from tests.simulation.workload import CONSUMERS, Plan, plan_of, run
 
-SOME = range(8)
+SOME = range(6)
+ONCE_WRONG = {
+    "a delayed heartbeat was handled after its connection had ended: a member that nobody was": 271,
+    "the same, by way of a cut connection": 409,
+}
 
 
-@pytest.mark.parametrize("seed", SOME)
+@pytest.mark.parametrize("seed", [*SOME, *ONCE_WRONG.values()])
 def test_nothing_is_wrong(seed: int) -> None:
     findings = run(plan_of(seed)).value
     assert not findings, "\n".join([f"again: python -m tests.simulation --seed {seed} --trace", *findings])

@@ -78,6 +78,18 @@ def test_a_delayed_request_is_done_later_on_the_brokers_clock() -> None:
         assert bodies(broker) == [b"x", b"y"]
 
 
+def test_a_delayed_request_is_lost_with_its_connection() -> None:
+    with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
+        sender.send(Message("T", b"x"))
+        broker.delay("SEND_MESSAGE", "1h", times=1)
+        with pytest.raises(RequestTimeoutError):
+            sender.send(Message("T", b"y"), timeout=0.1)
+        broker.cut()
+        broker.wait_until(lambda: sender.send(Message("T", b"z")))
+        broker.advance("1h")
+        assert bodies(broker) == [b"x", b"z"]
+
+
 def test_a_fault_strikes_one_client_by_its_name_or_its_address() -> None:
     with (
         run_broker(topics=["T"]) as broker,

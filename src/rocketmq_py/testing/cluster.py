@@ -235,7 +235,10 @@ class Cluster(ABC):
         client: str | None = None,
         server: str | None = None,
     ) -> Fault:
-        """Have requests done ``duration`` later, on the brokers' clock; else as :meth:`fail`."""
+        """Have requests done ``duration`` later, on the brokers' clock; else as :meth:`fail`.
+
+        Those whose connection has ended until then are lost.
+        """
         return self._strike(late(seconds_of(duration), self._nursery), request, times, topic, client, server)
 
     def _strike(

@@ -125,11 +125,12 @@ def lose_request(connection: Connection, request: Command, handle: Handle) -> No
 
 
 def late(seconds: float, nursery: trio.Nursery) -> Strike:
-    """Do what is asked later."""
+    """Do what is asked later, unless its connection has ended meanwhile."""
 
     async def wait(connection: Connection, request: Command, handle: Handle) -> None:
         await trio.sleep(seconds)
-        handle(connection, request)
+        if not connection.is_closed:  # else the broker would know a client that is gone, for ever
+            handle(connection, request)
 
     return lambda connection, request, handle: nursery.start_soon(wait, connection, request, handle)
 
