@@ -152,6 +152,28 @@ def test_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=1)
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("anyio"), reason="anyio is not installed")
+def test_with_anyio_on_asyncio_and_on_trio(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from rocketmq_py import Message, Producer, aio
+
+        @pytest.fixture(params=["asyncio", "trio"])
+        def anyio_backend(request):
+            return request.param
+
+        @pytest.mark.anyio
+        async def test_it(rocketmq_broker, anyio_backend):
+            producer_of = {"asyncio": aio.Producer, "trio": Producer}[anyio_backend]
+            async with producer_of(rocketmq_broker.name_server_address, group="p") as producer:
+                await producer.send(Message("T", b"x"))
+            assert len(await rocketmq_broker.arrived("T")) == 1
+        """
+    )
+    run(pytester).assert_outcomes(passed=2)
+
+
 def test_the_plugin_is_registered_and_loads_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert list(project["entry-points"]["pytest11"].values()) == ["rocketmq_py.pytest_plugin"]
