@@ -1,0 +1,320 @@
+"""Groups whose members come, go, die and lose their connections at random, on the embedded broker.
+
+Whatever happens: when it has settled each queue has one owner, what is consumed in order is in order, and
+nothing is lost. Every seed is a run of its own in virtual time, which it replays to the letter.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import attrs
+import pytest
+import trio
+
+from rocketmq_py import (
+    Client,
+    ConsumeFrom,
+    LitePullConsumer,
+    Message,
+    MessageQueue,
+    PopConsumer,
+    PoppedMessage,
+    PushConsumer,
+    ReceivedMessage,
+)
+from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.testing import World, simulate
+
+SEEDS = range(*map(int, os.environ.get("ROCKETMQ_SEEDS", "0 2").split()))
+"""ROCKETMQ_SEEDS="2 500" looks further."""
+QUEUES = 4
+CHAOS_SECONDS = 40
+SETTLE_SECONDS = 150
+"""Brokers keep the locks and the place in the group of who has died for two minutes at the most."""
+
+
+@attrs.define(eq=False)
+class Member:
+    """One consumer, and what ends it."""
+
+    name: str
+    consumer: PushConsumer | LitePullConsumer | PopConsumer
+    killed: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    leaving: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        assert not isinstance(self.consumer, PopConsumer)
+        if isinstance(self.consumer, PushConsumer):
+            return [queue for queue in self.consumer.queues if queue.topic == "T"]
+        return self.consumer.assignment
+
+
+@attrs.define
+class Group:
+    """Members, what they get, and what happens to them.
+
+    Attributes:
+        consume: what a member does, in its open consumer, until it is cancelled or leaves.
+    """
+
+    world: World
+    nursery: trio.Nursery
+    open: Callable[[str], PushConsumer | LitePullConsumer | PopConsumer]
+    consume: Callable[[Member], Awaitable[None]]
+    members: list[Member] = attrs.field(factory=list)
+    count: int = 0
+
+    def join(self) -> None:
+        self.count += 1
+        member = Member(f"m{self.count}", self.open(self.world.name_server_address))
+        self.members.append(member)
+        self.nursery.start_soon(self._live, member)
+
+    async def _live(self, member: Member) -> None:
+        with member.killed:
+            async with member.consumer, trio.open_nursery() as nursery:
+                member.consumer.subscribe("T")
+                nursery.start_soon(self.consume, member)
+                await member.leaving.wait()
+                await trio.lowlevel.checkpoint()  # a stop before the run would stop nothing
+                if isinstance(member.consumer, PushConsumer):
+                    member.consumer.stop()
+                else:
+                    nursery.cancel_scope.cancel()
+        self.members.remove(member)
+        member.ended.set()
+
+    async def suffer(self, seconds: float) -> None:
+        """Do this and that to the members for a time; two are left at the end."""
+        world, rng = self.world, self.world.rng
+        end = trio.current_time() + seconds
+        while trio.current_time() < end:
+            await trio.sleep(rng.choice((0, 0.001, 0.02, 0.5, 3, 10)) * rng.random())
+            member = rng.choice(self.members) if self.members else None
+            if member is None or (rng.random() < 0.3 and len(self.members) < 4):
+                self.join()
+                continue
+            match rng.randrange(8):
+                case 0 | 1:
+                    member.leaving.set()
+                case 2:
+                    member.killed.cancel()
+                case 3:
+                    world.cut()
+                case 4 if not isinstance(member.consumer, PopConsumer):
+                    member.consumer.unsubscribe("T")
+                    await trio.sleep(rng.choice((0, 0.01, 1)))
+                    if member.consumer.is_open:
+                        member.consumer.subscribe("T")
+                case 5 if not isinstance(member.consumer, PopConsumer):
+                    member.consumer.pause()
+                    await trio.sleep(rng.random())
+                    member.consumer.resume()
+                case 6:
+                    world.lose_answers(None, times=rng.randint(1, 5))
+                case 7 if rng.random() < 0.3:
+                    await world.crash("broker-a")
+                    await trio.sleep(rng.choice((0.1, 3, 20)))
+                    await world.restart("broker-a")
+        world.heal()
+        while len(self.members) < 2:
+            self.join()
+
+    async def end(self) -> None:
+        assert self.world.connections()
+        for member in list(self.members):
+            member.leaving.set()
+            await member.ended.wait()
+
+
+async def send(client: Client, count: int, first: int = 0) -> None:
+    queues = [MessageQueue("T", "broker-a", number) for number in range(QUEUES)]
+    async with client.producer("senders") as producer:
+        for number in range(first, first + count):
+            while True:
+                try:
+                    await producer.send(Message("T", b"%d" % number), queue=queues[number % QUEUES])
+                except RocketMQError:
+                    await trio.sleep(1)
+                else:
+                    break
+            await trio.sleep(0.05)
+
+
+def replay(program: Callable[[World], Awaitable[None]], seed: int) -> None:
+    """Run it with this seed, and see that it closes all that it opens."""
+
+    async def main(world: World) -> None:
+        await program(world)
+        await trio.sleep(1)
+        assert not world.connections()
+
+    latency = random.Random(seed).choice((0.0, 0.002, 0.1))
+    simulate(main, seed=seed, topics={"T": QUEUES}, latency=(0.0, latency))
+
+
+def check_owners(group: Group) -> None:
+    owned = [queue for member in group.members for queue in member.queues]
+    assert sorted(queue.queue_id for queue in owned) == list(range(QUEUES))
+
+
+@attrs.define
+class Journal:
+    """What was handled, by whom, and whether it could be."""
+
+    handled: defaultdict[MessageQueue, list[int]] = attrs.field(factory=lambda: defaultdict(list))
+    at_work: set[MessageQueue] = attrs.field(factory=set)
+    bodies: set[int] = attrs.field(factory=set)
+    problems: list[str] = attrs.field(factory=list)
+
+    def check_order(self) -> None:
+        """See that each queue was handled in order; who died before a commit has things done again."""
+        for offsets in self.handled.values():
+            highest = -1
+            for offset in offsets:
+                assert offset <= highest + 1, "something was passed over"
+                highest = max(highest, offset)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+def test_push_consumers(seed: int, orderly: bool) -> None:
+    journal = Journal()
+
+    async def program(world: World) -> None:
+        rng = world.rng
+
+        async def handle(message: ReceivedMessage) -> None:
+            if orderly and message.queue in journal.at_work:
+                journal.problems.append(f"two calls at the same time for {message.queue}")
+            journal.at_work.add(message.queue)
+            try:
+                await trio.sleep(rng.choice((0, 0, 0.01, 0.3)))
+                journal.handled[message.queue].append(message.queue_offset)
+                journal.bodies.add(int(message.body))
+            finally:
+                journal.at_work.discard(message.queue)
+
+        async def consume(member: Member) -> None:
+            assert isinstance(member.consumer, PushConsumer)
+            with suppress(ClosedError):  # it may leave before it begins
+                await member.consumer.run(handle)
+
+        def consumer(address: str) -> PushConsumer:
+            return PushConsumer(address, group="g", orderly=orderly, consume_from=ConsumeFrom.FIRST)
+
+        async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
+            group = Group(world, nursery, consumer, consume)
+            group.join()
+            nursery.start_soon(send, client, 400)
+            await group.suffer(CHAOS_SECONDS)
+            await trio.sleep(SETTLE_SECONDS)
+            check_owners(group)
+            assert journal.bodies == set(range(400))
+            await send(client, 8, first=400)
+            await trio.sleep(5)
+            assert journal.bodies == set(range(408))
+            await group.end()
+
+    replay(program, seed)
+    assert not journal.problems
+    if orderly:
+        journal.check_order()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lite_pull_consumers(seed: int) -> None:
+    seen: set[int] = set()
+
+    async def program(world: World) -> None:
+        rng = world.rng
+
+        async def consume(member: Member) -> None:
+            assert isinstance(member.consumer, LitePullConsumer)
+            while True:
+                try:
+                    messages = await member.consumer.poll(max_messages=rng.randint(1, 20), timeout=1)
+                except ClosedError:
+                    return
+                except RocketMQError:  # nothing is subscribed now
+                    await trio.sleep(0.1)
+                    continue
+                # Whoever leaves is done with what was polled last.
+                seen.update(int(message.body) for message in messages)
+                await trio.sleep(rng.choice((0, 0, 0.01, 0.3)))
+
+        def consumer(address: str) -> LitePullConsumer:
+            return LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST)
+
+        async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
+            group = Group(world, nursery, consumer, consume)
+            group.join()
+            nursery.start_soon(send, client, 400)
+            await group.suffer(CHAOS_SECONDS)
+            await trio.sleep(SETTLE_SECONDS)
+            check_owners(group)
+            assert seen == set(range(400))
+            await group.end()
+
+    replay(program, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pop_consumers_in_order(seed: int) -> None:
+    done: defaultdict[MessageQueue, set[int]] = defaultdict(set)
+    bodies: set[int] = set()
+
+    async def program(world: World) -> None:
+        rng = world.rng
+
+        async def consume(member: Member) -> None:
+            consumer = member.consumer
+            assert isinstance(consumer, PopConsumer)
+            while True:
+                try:
+                    messages = await consumer.receive(
+                        max_messages=rng.choice((1, 3, 32)),
+                        invisible=rng.choice((1, 5, 20)),
+                        wait=rng.choice((0, 5)),
+                    )
+                    by_queue: defaultdict[MessageQueue, list[PoppedMessage]] = defaultdict(list)
+                    for message in messages:
+                        by_queue[message.queue].append(message)
+                    for queue, of_queue in by_queue.items():
+                        first = of_queue[0].queue_offset
+                        missing = set(range(first)) - done[queue]
+                        assert not missing, f"{queue}: {first} came before {missing} were acknowledged"
+                    await trio.sleep(rng.choice((0, 0, 0.01, 0.3, 2)))
+                    for queue, of_queue in by_queue.items():
+                        if rng.random() < 0.9:
+                            taken = of_queue[: rng.randint(1, len(of_queue))]
+                            done[queue].update(message.queue_offset for message in taken)
+                            bodies.update(int(message.body) for message in taken)
+                            await consumer.ack(*taken)
+                except ClosedError:
+                    return
+                except RocketMQError:
+                    await trio.sleep(0.1)
+
+        def consumer(address: str) -> PopConsumer:
+            return PopConsumer(address, group="g", orderly=True, consume_from=ConsumeFrom.FIRST)
+
+        async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
+            group = Group(world, nursery, consumer, consume)
+            group.join()
+            nursery.start_soon(send, client, 200)
+            await group.suffer(CHAOS_SECONDS)
+            with trio.fail_after(3000):  # what is not acknowledged comes again, as often as not
+                while len(bodies) < 200:
+                    await trio.sleep(1)
+            await group.end()
+
+    replay(program, seed)
+    assert bodies == set(range(200))
