@@ -24,6 +24,7 @@ from rocketmq_py.errors import NameServerError, TLSError
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.ways import WAYS, serves
+from tests.cli.command import run_cli
 
 TLS_PROPERTIES = """
 tls.test.mode.enable=false
@@ -115,6 +116,29 @@ async def test_every_way_of_consuming_is_encrypted(
         await until_readable(client, unique, count=2)
         received = await WAYS[way](client, unique, f"group-{unique}", 2, tmp_path)
         assert sorted(len(message.body) for message in received) == [1, 1_000_000]
+
+
+async def test_commands_are_encrypted(certified: Certified, unique: str) -> None:
+    address = ("-n", certified.cluster.name_servers)
+    trusted = (*address, "--ca", str(certified.ca_file), "--cert", str(certified.own))
+    for arguments, printed in (
+        (("topic", "create", unique, "--queues", "1", *trusted), f"topic {unique}: created on "),
+        (("send", "-t", unique, "hello", "--ca", str(certified.ca_file), "--cert", str(certified.own)), ""),
+        (("tail", "-t", unique, "-o", "beginning", "-c", "1", *trusted), "hello\n"),
+        (("message", "find", unique, "no-such-key", *trusted), "STORED"),
+        (("group", "list", *trusted), "GROUP"),
+    ):
+        ended = await run_cli(*arguments, env={"NAMESRV_ADDR": certified.cluster.name_servers})
+        assert ended.code == 0, ended.err
+        assert ended.out.decode().startswith(printed)
+    unknown = await run_cli("topic", "list", *address, "--ca", str(certified.ca_file))
+    assert unknown.code == 1
+    assert "certificate of this client" in unknown.err
+    untrusted = await run_cli("topic", "list", *address, "--tls", "--cert", str(certified.own))
+    assert untrusted.code == 1
+    assert "nobody who is trusted vouches" in untrusted.err
+    insecure = await run_cli("topic", "list", *address, "--insecure", "--cert", str(certified.own))
+    assert insecure.code == 0, insecure.err
 
 
 @pytest.mark.parametrize("certificate", ["none", "foreign"])
