@@ -6,7 +6,7 @@ import pytest
 
 from integration.clusters.cluster import Cluster
 from integration.mqadmin import mqadmin, send
-from rocketmq_py import Client
+from rocketmq_py import Client, Message
 from rocketmq_py.admin import ResetTo
 from tests.behaviours.reading import until_readable
 
@@ -51,3 +51,37 @@ async def test_the_figures_are_those_of_mqadmin(real: Cluster, client: Client, t
 
         known = set((await mqadmin(real, "topicList")).split())
         assert {one.topic for one in (await admin.topics.list(system=True)).topics} <= known
+
+
+async def test_a_message_is_what_mqadmin_says(real: Cluster, client: Client, topic: str) -> None:
+    group = f"group-{topic}"
+    async with client.producer("senders") as producer:
+        sent = await producer.send(Message(topic, b"x", "A", "order-7", {"colour": "green"}))
+    await until_readable(client, topic, count=1)
+    async with client.reader() as reader:
+        await reader.commit(group, {sent.queue: sent.queue_offset + 1})
+    async with client.admin() as admin:
+        # By it mqadmin looks for a group's brokers; members bring it along.
+        await admin.topics.create(f"%RETRY%{group}", queues=1)
+        found = await admin.messages.get(sent.offset_message_id)
+        assert found is not None
+        of_topic = "" if real.version.startswith("4.") else f"-t {topic} "
+        shown = await mqadmin(real, f"queryMsgById {of_topic}-i {sent.offset_message_id}")
+        said = {
+            name.strip(): value.strip()
+            for name, separator, value in (line.partition(":") for line in shown.splitlines())
+            if separator
+        }
+        assert said["Topic"] == found.topic
+        assert said["Queue ID"] == str(found.queue_id)
+        assert said["Queue Offset"] == str(found.queue_offset)
+        assert said["CommitLog Offset"] == str(found.commit_log_offset)
+        assert said["Tags"] == f"[{found.tags}]"
+        assert said["Keys"] == f"[{found.keys[0]}]"
+        assert said["Store Host"] == found.store_host
+        (track,) = await admin.messages.tracks(found)
+        assert (track.group, track.is_past) == (group, True)
+        assert f"MessageTrack [consumerGroup={track.group}, trackType={track.track_type}" in shown
+        by_key = await mqadmin(real, f"queryMsgByKey -t {topic} -k order-7")
+        (same,) = await admin.messages.find(topic, "order-7")
+        assert same.message_id in by_key
