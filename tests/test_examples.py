@@ -216,7 +216,17 @@ def test_only_public_names_are_used(path: Path) -> None:
     assert ast.get_docstring(tree), "how is it run?"
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
-            rooms = ("", ".blocking", ".broker", ".errors", ".relay", ".spark", ".telemetry", ".testing")
+            rooms = (
+                "",
+                ".aio",
+                ".blocking",
+                ".broker",
+                ".errors",
+                ".relay",
+                ".spark",
+                ".telemetry",
+                ".testing",
+            )
             assert node.module in {f"rocketmq_py{room}" for room in rooms}
             if node.module == "rocketmq_py":
                 assert {alias.name for alias in node.names} <= set(rocketmq_py.__all__)

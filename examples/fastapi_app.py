@@ -1,0 +1,58 @@
+"""A FastAPI service: a producer in a route, and a consumer beside the routes.
+
+    pip install fastapi uvicorn
+    uvicorn examples.fastapi_app:app
+
+Name servers are taken from NAMESRV_ADDR, else 127.0.0.1:9876.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py.aio import Client
+
+TOPIC = "Orders"
+billed: list[str] = []
+
+
+async def bill(message: ReceivedMessage) -> None:
+    """Called on the application's own loop; raising has the message delivered again."""
+    billed.append(message.body.decode())
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Open the client with the application, and close it when the server stops."""
+    async with (
+        Client() as client,
+        client.producer("shop") as producer,
+        client.push_consumer("billing", consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        app.state.producer = producer
+        consuming = asyncio.create_task(consumer.run(bill))
+        yield
+        consumer.stop()
+        await consuming
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/orders/{number}")
+async def order(number: int) -> dict[str, str]:
+    """Answer when the broker has stored the message."""
+    result = await app.state.producer.send(Message(TOPIC, b"order %d" % number))
+    return {"message_id": result.message_id}
+
+
+@app.get("/billed")
+async def what_is_billed() -> list[str]:
+    """What the consumer has handled."""
+    return billed
