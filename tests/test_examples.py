@@ -198,14 +198,16 @@ async def test_a_users_test_with_the_embedded_broker(tmp_path: Path) -> None:
     # As in a project that has no settings for pytest.
     settings = tmp_path / "pytest.ini"
     settings.write_text("[pytest]\n")
-    lines = await run("-m", "pytest", "-q", "-c", str(settings), str(EXAMPLES / "embedded_broker.py"))
+    test = str(EXAMPLES / "embedded_broker.py")
+    lines = await run("-m", "pytest", "-q", "-p", "no:asyncio", "-c", str(settings), test)
     assert lines[-1].startswith("1 passed")
 
 
 async def test_a_users_tests_with_the_fixtures(tmp_path: Path) -> None:
     settings = tmp_path / "pytest.ini"
     settings.write_text("[pytest]\n")
-    plugin = ("-p", "rocketmq_py.pytest_plugin")  # what installing the package does
+    # What installing the package does; and no plugin that warns of settings that it has not got.
+    plugin = ("-p", "rocketmq_py.pytest_plugin", "-p", "no:asyncio")
     lines = await run("-m", "pytest", "-q", *plugin, "-c", str(settings), str(EXAMPLES / "test_kit.py"))
     assert lines[-1].startswith("3 passed")
 

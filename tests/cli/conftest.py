@@ -121,16 +121,24 @@ def member_aside(aside: Aside) -> MemberAside:
     return run
 
 
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Commands that run in this process set up what is logged."""
+    logger = logging.getLogger("rocketmq_py")
+    level, handlers = logger.level, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
+
+
 Invoke = Callable[..., Ended]
 
 
 @pytest.fixture
-def invoke(monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Run a command in this process, as far as only what it prints with click is looked at."""
     for name in os.environ.keys() - ENVIRONMENT.keys():
         monkeypatch.delenv(name)
-    logger = logging.getLogger("rocketmq_py")
-    level, handlers = logger.level, list(logger.handlers)
 
     def run(*arguments: str, stdin: bytes | None = None) -> Ended:
         result = CliRunner().invoke(main, arguments, input=stdin)
@@ -138,9 +146,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
             raise result.exception
         return Ended(result.exit_code, result.stdout_bytes, result.stderr)
 
-    yield run
-    logger.setLevel(level)
-    logger.handlers[:] = handlers
+    return run
 
 
 @pytest.fixture

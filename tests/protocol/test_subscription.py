@@ -66,8 +66,8 @@ def test_sql_is_left_to_the_broker() -> None:
     assert matches(subscription, "anything")
 
 
-def test_sql_needs_a_condition() -> None:
-    with pytest.raises(ConfigurationError, match="condition"):
+def test_sql_needs_a_filter() -> None:
+    with pytest.raises(ConfigurationError, match="needs a SQL filter"):
         subscribe("T", " ", version_ms=1, kind=SQL92)
 
 

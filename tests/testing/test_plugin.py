@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_inprocess("-p", "rocketmq_py.pytest_plugin", "-p", "no:xdist", *arguments)
+    others = [] if "asyncio" in arguments else ["-p", "no:asyncio"]
+    plugins = ["-p", "rocketmq_py.pytest_plugin", "-p", "no:xdist", *others]
+    return pytester.runpytest_inprocess(*plugins, *arguments)
 
 
 TESTS = """
@@ -149,7 +151,8 @@ def test_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
             assert len(await rocketmq_broker.arrived("T")) == 1
         """
     )
-    run(pytester).assert_outcomes(passed=1)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    run(pytester, "-p", "asyncio").assert_outcomes(passed=1)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("anyio"), reason="anyio is not installed")
