@@ -209,16 +209,18 @@ async def test_a_producer_takes_the_relay_where_brokers_keep_no_exact_times(
             await producer.send(Message(topic, b"1", delay=1.5)),
             await (await producer.send_soon(Message(topic, b"2", deliver_at_ms=began + 2500))),
         ]
+        async with client.batching_producer("batching", delay_relay=buffer) as batching:
+            results.append(await batching.send(Message(topic, b"3", delay=3.5)))
         if is_old:
             for message in (Message(topic, b"3", delay=400 * 24 * 3600), Message(buffer, b"3", delay=1)):
                 with pytest.raises(InvalidMessageError):
                     await producer.send(message)
             with pytest.raises(InvalidMessageError, match="a queue of the relay's choice"):
                 await producer.send(Message(topic, b"3", delay=1), queue=SelectByHash("k"))
-        received = await receive(client, unique, topic, 2)
+        received = await receive(client, unique, topic, 3)
     assert {result.queue.topic for result in results} == {buffer if is_old else topic}
-    assert [message.body for message, _ in received] == [b"1", b"2"]
-    assert [came_ms >= began + after for (_, came_ms), after in zip(received, (1500, 2500), strict=True)]
+    assert [message.body for message, _ in received] == [b"1", b"2", b"3"]
+    assert [came_ms >= began + after for (_, came_ms), after in zip(received, (1500, 2500, 3500), strict=True)]
     if is_old:
         ids = [message.user_properties[MESSAGE_ID] for message, _ in received]
         assert ids == [result.message_id for result in results]

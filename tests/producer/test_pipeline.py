@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client
 from rocketmq_py.client import ClientConfig
 from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -286,6 +287,29 @@ async def test_a_request_that_was_written_may_have_arrived() -> None:
         with pytest.raises(ClosedError) as caught:
             await pending
         assert caught.value.delivery is Delivery.UNKNOWN
+
+
+async def test_a_group_is_left_although_closing_takes_too_long() -> None:
+    written = trio.Event()
+
+    def no_answer(connection: Connection, request: Command) -> None:
+        if request.code == V2:
+            written.set()
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
+        async with client.producer("slow", close_timeout=0.01) as producer:
+            await client.heartbeats.send()
+            await producer.send_soon(MESSAGE, timeout=60)
+            await written.wait()
+        await client.heartbeats.send()
+        broker = cluster.brokers["broker-a"]
+        with trio.fail_after(5):
+            while not broker.asked(RequestCode.UNREGISTER_CLIENT):
+                await trio.lowlevel.checkpoint()
+        (leave,) = broker.asked(RequestCode.UNREGISTER_CLIENT)
+        assert leave.fields["producerGroup"] == "slow"
 
 
 # Failures that nobody looks at

@@ -201,7 +201,7 @@ class LatencyFaults:
         sooner. Those that cannot be reached are left out; None if that leaves none.
         Java: ``pickOneAtLeast`` of 4.x, which looks at the brokers of all topics; that of 5.x is random.
         """
-        reachable = [name for name in set(broker_names) if self.is_reachable(name)]
+        reachable = [name for name in dict.fromkeys(broker_names) if self.is_reachable(name)]
         if not reachable:
             return None
         reachable.sort(key=self._rank)

@@ -370,10 +370,12 @@ class Producer(Member):
         self.client.heartbeats.add_producer(self.config.group)
 
     async def _close(self) -> None:
-        await self._pipeline.close()
-        if self._tracing is not None:
-            await self._tracing.flush()
-        await self.client.heartbeats.remove_producer(self.config.group)
+        try:
+            await self._pipeline.close()
+            if self._tracing is not None:
+                await self._tracing.flush()
+        finally:  # brokers must not go on asking a group that nobody answers for
+            await self.client.heartbeats.remove_producer(self.config.group)
         await super()._close()
 
     def _abandon(self) -> None:
