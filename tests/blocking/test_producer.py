@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed, wait
 from itertools import repeat
@@ -407,3 +409,41 @@ def test_flushing_does_not_wait_for_the_linger(client: Client) -> None:
         producer.flush()
         assert all(future.done() for future in futures)
         assert attrs.asdict(producer.statistics)["sent"] == 10
+
+
+def descriptors_and_threads() -> tuple[int, int]:
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+
+def test_64_threads_send_read_and_close(address: str) -> None:
+    """Through one producer, one of their own, and a reader; nothing of it is left behind."""
+    ids: list[str] = []
+    with Client(address) as client:  # what the process keeps for good is there now
+        client.producer("p").send(Message("T", b"first"))
+    before = descriptors_and_threads()
+
+    with Client(address) as client, client.producer("shared") as shared:
+
+        def work(number: int) -> None:
+            with Producer(address, group=f"own-{number}") as own:
+                sent = [
+                    shared.send(Message("T", b"1")),
+                    shared.send_soon(Message("T", b"2")).result(),
+                    own.send(Message("T", b"3")),
+                    *own.send_batch([Message("T", b"4"), Message("T", b"5")]),
+                ]
+                with client.reader() as reader:
+                    for result in sent:
+                        assert reader.message(result.offset_message_id) is not None
+            ids.extend(result.offset_message_id for result in sent)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(set(ids)) == 64 * 5
+    deadline = time.monotonic() + 10
+    while any(now > then for now, then in zip(descriptors_and_threads(), before, strict=True)):
+        assert time.monotonic() < deadline, f"{before} before, {descriptors_and_threads()} now"
+        time.sleep(0.01)  # the broker, which is in this process, has to hear of the ends
