@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rocketmq_py
-from rocketmq_py import aio, blocking
+from rocketmq_py import aio, blocking, client
 from rocketmq_py.admin.part import Part
 
 DIFFERENT = {
@@ -18,7 +18,7 @@ DIFFERENT = {
     # Written by hand at the door, as the result or the callback differs.
     "send_soon", "request_soon", "transaction", "open", "range", "pull", "lite_pull_consumer",
 }  # fmt: skip
-CLIENT_INSIDE = {name for name in dir(rocketmq_py.Client) if name not in vars(rocketmq_py.Client)}
+CLIENT_INSIDE = set(dir(client.Client))
 """What a client has for the other rooms, not for users; but for hooks."""
 NAMES = [
     "Client", "Producer", "BatchingProducer", "TransactionProducer",

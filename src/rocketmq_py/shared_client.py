@@ -1,8 +1,9 @@
-"""The client that a user opens to share it among several producers and consumers."""
+"""The client that a user opens to share it among several producers and consumers, and what clients open."""
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Callable
+from typing import Generic, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py.admin import Admin
@@ -32,8 +33,106 @@ from rocketmq_py.producer import (
     TransactionProducer,
 )
 
+ProducerKind = TypeVar("ProducerKind")
+BatchingKind = TypeVar("BatchingKind")
+TransactionKind = TypeVar("TransactionKind")
+PushKind = TypeVar("PushKind")
+PopKind = TypeVar("PopKind")
+LitePullKind = TypeVar("LitePullKind")
+ReaderKind = TypeVar("ReaderKind")
+AdminKind = TypeVar("AdminKind")
 
-class Client(core.Client):
+
+class Opens(
+    Generic[
+        ProducerKind, BatchingKind, TransactionKind, PushKind, PopKind, LitePullKind, ReaderKind, AdminKind
+    ]
+):
+    """Makes producers, consumers, readers and admins that share a client: those of trio, or of a door."""
+
+    _producer: Callable[..., ProducerKind]
+    _batching_producer: Callable[..., BatchingKind]
+    _transaction_producer: Callable[..., TransactionKind]
+    _push_consumer: Callable[..., PushKind]
+    _pop_consumer: Callable[..., PopKind]
+    _lite_pull_consumer: Callable[..., LitePullKind]
+    _reader: Callable[..., ReaderKind]
+    _admin: Callable[..., AdminKind]
+
+    def producer(
+        self, group: str, *configs: ProducerConfig, **options: Unpack[ProducerOptions]
+    ) -> ProducerKind:
+        """Return a producer of this client, to be used inside ``async with`` (``with``); see Producer."""
+        return self._producer(self, *configs, group=group, **options)
+
+    def batching_producer(
+        self, group: str, *configs: BatchingConfig | ProducerConfig, **options: Unpack[BatchingOptions]
+    ) -> BatchingKind:
+        """Return one of this client, to be used inside ``async with`` (``with``); see BatchingProducer."""
+        return self._batching_producer(self, *configs, group=group, **options)
+
+    def transaction_producer(
+        self,
+        group: str,
+        check: TransactionCheck,
+        *configs: TransactionConfig | ProducerConfig,
+        **options: Unpack[TransactionOptions],
+    ) -> TransactionKind:
+        """Return one of this client, to be used inside ``async with`` (``with``); see TransactionProducer."""
+        return self._transaction_producer(self, *configs, group=group, check=check, **options)
+
+    def push_consumer(
+        self,
+        group: str,
+        *configs: PushConsumerConfig,
+        assignment_listener: AssignmentListener | None = None,
+        **options: Unpack[PushConsumerOptions],
+    ) -> PushKind:
+        """Return one of this client, to be used inside ``async with`` (``with``); see PushConsumer."""
+        return self._push_consumer(
+            self, *configs, group=group, assignment_listener=assignment_listener, **options
+        )
+
+    def pop_consumer(
+        self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
+    ) -> PopKind:
+        """Return one of this client, to be used inside ``async with`` (``with``); see PopConsumer."""
+        return self._pop_consumer(self, *configs, group=group, **options)
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        *configs: LitePullConsumerConfig,
+        assignment_listener: AssignmentListener | None = None,
+        **options: Unpack[LitePullConsumerOptions],
+    ) -> LitePullKind:
+        """Return one of this client, to be used inside ``async with`` (``with``); see LitePullConsumer."""
+        return self._lite_pull_consumer(
+            self, *configs, group=group, assignment_listener=assignment_listener, **options
+        )
+
+    def reader(self) -> ReaderKind:
+        """Return a reader of this client, to be used inside ``async with`` (``with``); see Reader."""
+        return self._reader(self)
+
+    def admin(self) -> AdminKind:
+        """Return what administers this client's cluster, inside ``async with`` (``with``); see Admin."""
+        return self._admin(self)
+
+
+class Client(
+    core.Client,
+    Opens[
+        Producer,
+        BatchingProducer,
+        TransactionProducer,
+        PushConsumer,
+        PopConsumer,
+        LitePullConsumer,
+        Reader,
+        Admin,
+    ],
+):
     """Connections, routes and heartbeats of one cluster, shared by what is opened from it.
 
     ::
@@ -46,58 +145,11 @@ class Client(core.Client):
     consumer that is made with an address instead has a client of its own.
     """
 
-    def producer(self, group: str, *configs: ProducerConfig, **options: Unpack[ProducerOptions]) -> Producer:
-        """Return a producer of this client, to be used inside ``async with``; see Producer."""
-        return Producer(self, *configs, group=group, **options)
-
-    def batching_producer(
-        self, group: str, *configs: BatchingConfig | ProducerConfig, **options: Unpack[BatchingOptions]
-    ) -> BatchingProducer:
-        """Return one of this client, to be used inside ``async with``; see BatchingProducer."""
-        return BatchingProducer(self, *configs, group=group, **options)
-
-    def transaction_producer(
-        self,
-        group: str,
-        check: TransactionCheck,
-        *configs: TransactionConfig | ProducerConfig,
-        **options: Unpack[TransactionOptions],
-    ) -> TransactionProducer:
-        """Return one of this client, to be used inside ``async with``; see TransactionProducer."""
-        return TransactionProducer(self, *configs, group=group, check=check, **options)
-
-    def push_consumer(
-        self,
-        group: str,
-        *configs: PushConsumerConfig,
-        assignment_listener: AssignmentListener | None = None,
-        **options: Unpack[PushConsumerOptions],
-    ) -> PushConsumer:
-        """Return a push consumer of this client, to be used inside ``async with``; see PushConsumer."""
-        return PushConsumer(self, *configs, group=group, assignment_listener=assignment_listener, **options)
-
-    def pop_consumer(
-        self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
-    ) -> PopConsumer:
-        """Return a pop consumer of this client, to be used inside ``async with``; see PopConsumer."""
-        return PopConsumer(self, *configs, group=group, **options)
-
-    def lite_pull_consumer(
-        self,
-        group: str,
-        *configs: LitePullConsumerConfig,
-        assignment_listener: AssignmentListener | None = None,
-        **options: Unpack[LitePullConsumerOptions],
-    ) -> LitePullConsumer:
-        """Return one of this client, to be used inside ``async with``; see LitePullConsumer."""
-        return LitePullConsumer(
-            self, *configs, group=group, assignment_listener=assignment_listener, **options
-        )
-
-    def reader(self) -> Reader:
-        """Return a reader of this client, to be used inside ``async with``; see Reader."""
-        return Reader(self)
-
-    def admin(self) -> Admin:
-        """Return what administers this client's cluster, to be used inside ``async with``; see Admin."""
-        return Admin(self)
+    _producer = Producer
+    _batching_producer = BatchingProducer
+    _transaction_producer = TransactionProducer
+    _push_consumer = PushConsumer
+    _pop_consumer = PopConsumer
+    _lite_pull_consumer = LitePullConsumer
+    _reader = Reader
+    _admin = Admin

@@ -220,7 +220,9 @@ async def test_a_producer_takes_the_relay_where_brokers_keep_no_exact_times(
         received = await receive(client, unique, topic, 3)
     assert {result.queue.topic for result in results} == {buffer if is_old else topic}
     assert [message.body for message, _ in received] == [b"1", b"2", b"3"]
-    assert [came_ms >= began + after for (_, came_ms), after in zip(received, (1500, 2500, 3500), strict=True)]
+    assert [
+        came_ms >= began + after for (_, came_ms), after in zip(received, (1500, 2500, 3500), strict=True)
+    ]
     if is_old:
         ids = [message.user_properties[MESSAGE_ID] for message, _ in received]
         assert ids == [result.message_id for result in results]
