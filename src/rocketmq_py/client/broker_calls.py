@@ -1,16 +1,16 @@
-"""What clients ask brokers apart from sending: typed requests, typed answers, errors raised."""
+"""What clients ask brokers apart from a user's sends: typed requests, typed answers, errors raised."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError
-from rocketmq_py.message import MessageQueue, ReceivedMessage, SendStatus
+from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
@@ -33,10 +33,9 @@ from rocketmq_py.protocol.headers import (
     UpdateConsumerOffsetRequest,
 )
 from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.send_request import STORED
 from rocketmq_py.remoting import Connections
 from rocketmq_py.remoting.address import vip_address
-
-_STORED = {ResponseCode.SUCCESS, *[status.value for status in SendStatus]}
 
 
 class BrokerCalls:
@@ -217,8 +216,37 @@ class BrokerCalls:
         answer = await self._connections.request(
             self.channel(address), RequestCode.SEND_MESSAGE_V2, fields, body, timeout=self._timeout
         )
-        if answer.code not in _STORED:
+        if answer.code not in STORED:
             raise BrokerError.from_answer(answer.code, answer.remark, address)
+
+    async def send_to_first(
+        self, queues: Iterable[MessageQueue], fields: Callable[[MessageQueue], Mapping[str, str]], body: bytes
+    ) -> None:
+        """Send one of the client's own messages to the first of ``queues`` whose broker stores it.
+
+        Such are trace records, and copies of what a group failed on; Java has inner producers for them. They
+        do without a producer's Sender on purpose: no user waits for them, so they are not counted, traced or
+        shown to hooks, and what becomes of them is held against no broker.
+
+        Args:
+            queues: where it may go; each is tried once.
+            fields: gives the fields for a queue, whose topic is the one on the wire; see :meth:`send`.
+            body: the body.
+
+        Raises the error of the last try; NoQueueError if there are no queues.
+        """
+        error: RocketMQError = NoQueueError("there is no queue that the message may go to")
+        for queue in queues:
+            on_wire = attrs.evolve(queue, topic=self._namespace.wrap_topic(queue.topic))
+            try:
+                await self.send(queue, fields(on_wire), body)
+            except RocketMQError as failure:
+                if failure.invalidates_route:
+                    self._routes.invalidate(queue.topic)
+                error = failure
+            else:
+                return
+        raise error
 
     async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> str:
         """Have a broker take a timed message back; return the message's id."""

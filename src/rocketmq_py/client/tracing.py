@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
+from functools import partial
 
-import attrs
 import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.message import Message
 from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.trace import TraceRecord, encode_record, keys_of
@@ -48,7 +48,7 @@ class TraceDispatcher:
         self._client = client
         self._group = f"{_GROUP_PREFIX}-{group}"[:120]
         self._records: deque[TraceRecord] = deque()
-        self._counter = itertools.count(client.rng.randrange(1024))
+        self._turn = itertools.count(client.rng.randrange(1024))
         self._enough = trio.Event()
         self.topic = topic
         self.dropped = 0
@@ -92,27 +92,17 @@ class TraceDispatcher:
         return Message(self.topic, "".join(texts).encode(errors="replace"), keys=keys_of(taken))
 
     async def _send(self, message: Message) -> None:
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                route = await self._client.routes.get(self.topic, for_sending=True)
-                queues = route.queues_to_write()
-                await self._send_to(queues[next(self._counter) % len(queues)], message)
-            except RocketMQError as error:
-                if error.invalidates_route:
-                    self._client.routes.invalidate(self.topic)
-                if not tries_left:
-                    raise
-            else:
-                return
-
-    async def _send_to(self, queue: MessageQueue, message: Message) -> None:
         client = self._client
-        fields = send_fields(
+        route = await client.routes.get(self.topic, for_sending=True)
+        queues = route.queues_to_write()
+        fields = partial(
+            send_fields,
             message,
-            attrs.evolve(queue, topic=client.namespace.wrap_topic(queue.topic)),
             producer_group=self._group,
             unique_id=client.unique_ids.next(),
             born_time_ms=client.now_ms(),
             default_topic_queues=client.config.default_topic_queues,
         )
-        await client.brokers.send(queue, fields, message.body)
+        turn = next(self._turn)
+        tried = [queues[(turn + place) % len(queues)] for place in range(_TRIES)]
+        await client.brokers.send_to_first(tried, fields, message.body)

@@ -33,7 +33,7 @@ from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.pending import FailureLog, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
-from rocketmq_py.producer.selectors import select_by_sharding_key
+from rocketmq_py.producer.selectors import check_destination, select, select_by_sharding_key
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.properties import SHARDING_KEY
@@ -281,16 +281,11 @@ class BatchingProducer(Lifespan):
         return size, must_go_alone(message)
 
     async def _choose(self, queue: Destination, message: Message) -> MessageQueue:
-        if not isinstance(queue, MessageQueue):
-            if not callable(queue):
-                raise InvalidMessageError(
-                    f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
-                )
-            route = await self.producer.client.routes.get(message.topic, for_sending=True)
-            queue = queue(route.queues_to_write(), message)
-        if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
-            raise InvalidMessageError(f"queue {queue} is not one of topic {message.topic!r}")
-        return queue
+        check_destination(queue, message.topic)
+        if isinstance(queue, MessageQueue):
+            return queue
+        route = await self.producer.client.routes.get(message.topic, for_sending=True)
+        return select(queue, route.queues_to_write(), message)
 
     def _relieve(self) -> None:
         """Send what lingers, where somebody waits for space and nothing under way will make any."""

@@ -25,6 +25,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
+from rocketmq_py.producer.selectors import select
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.send_request import HeaderTemplate, SendForm
 from rocketmq_py.remoting import Connection
@@ -206,15 +207,13 @@ class Lanes:
             return self._choice.choose(route, request.failed_broker)
         queues = route.queues_to_write()
         try:
-            queue = request.selector(queues, request.messages[0])
+            queue = select(request.selector, queues, request.messages[0])
         except RocketMQError:
             raise
         except Exception as error:
             if not request.in_background:
                 raise
             raise InvalidMessageError(f"the queue selector raised {error!r}") from error
-        if not isinstance(queue, MessageQueue) or queue.topic != route.topic:
-            raise InvalidMessageError(f"the selector chose {queue!r}, no queue of topic {route.topic!r}")
         request.fixed_queue = queue
         return queue
 

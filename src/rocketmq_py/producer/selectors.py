@@ -65,6 +65,25 @@ def select_by_sharding_key(queues: Sequence[MessageQueue], message: Message, /) 
         chosen = following
 
 
+def check_destination(queue: MessageQueue | QueueSelector, topic: str) -> None:
+    """Raise InvalidMessageError for what is neither a queue of the topic nor a function that chooses one."""
+    if isinstance(queue, MessageQueue):
+        if queue.topic != topic:
+            raise InvalidMessageError(f"queue {queue} is not one of topic {topic!r}")
+    elif not callable(queue):
+        raise InvalidMessageError(
+            f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
+        )
+
+
+def select(selector: QueueSelector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """Return the queue that a selector chooses. Raises InvalidMessageError if it is none of the topic's."""
+    queue = selector(queues, message)
+    if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
+        raise InvalidMessageError(f"the selector chose {queue!r}, no queue of topic {message.topic!r}")
+    return queue
+
+
 def selector_of_list(messages: Sequence[Message]) -> QueueSelector | None:
     """Return what chooses the queue of messages that go together; None where none has a sharding key.
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from rocketmq_py.codes import ResponseCode
 from rocketmq_py.credentials import Credentials
-from rocketmq_py.errors import BrokerError, Delivery, InvalidMessageError, ProtocolError, RocketMQError
+from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
-from rocketmq_py.producer.selectors import QueueSelector
+from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import stored_place
-from rocketmq_py.protocol.send_request import HeaderTemplate
+from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.remoting.pending_request import Answer, PendingRequest
 
@@ -32,13 +31,6 @@ Outcome: TypeAlias = Stored | SendResult | RocketMQError
 
 Destination: TypeAlias = MessageQueue | QueueSelector
 """Where a message must go: to this queue, or to the one that this chooses."""
-
-_STATUS = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-}
 
 
 class NotStoreOKError(RocketMQError):
@@ -154,16 +146,11 @@ class SendRequest(PendingRequest):
         self._retries = retries
 
     def _set_destination(self, queue: Destination) -> None:
+        check_destination(queue, self.topic)
         if isinstance(queue, MessageQueue):
-            if queue.topic != self.topic:
-                raise InvalidMessageError(f"queue {queue} is not one of topic {self.topic!r}")
             self.fixed_queue = queue
-        elif callable(queue):
-            self.selector = queue
         else:
-            raise InvalidMessageError(
-                f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
-            )
+            self.selector = queue
 
     @property
     def topic(self) -> str:
@@ -242,7 +229,7 @@ class SendRequest(PendingRequest):
 
     def stored_by(self, answer: Command) -> Stored:
         """Return what the broker's answer says. Raises BrokerError if it did not store the message."""
-        status = _STATUS.get(answer.code)  # type: ignore[call-overload]  # an int is an IntEnum's equal
+        status = STORED.get(answer.code)
         if status is None:
             raise BrokerError.from_answer(answer.code, answer.remark, self.address)
         queue = self.queue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-
-import attrs
+from collections.abc import Callable
+from functools import partial
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
-from rocketmq_py.errors import NoQueueError, RocketMQError
+from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
 from rocketmq_py.names import retry_topic
 from rocketmq_py.protocol.compression import CompressionType, compress
@@ -84,30 +84,22 @@ class SendBack:
         message last.
         """
         route = await self._client.routes.get(retry_topic(self._group))
-        candidates = list(route.write_queues)
+        candidates = list(route.queues_to_write())
         self._client.rng.shuffle(candidates)
         queues = {queue.broker_name: queue for queue in candidates}
         own = queues.pop(message.broker_name, None)
-        error: RocketMQError = NoQueueError(f"topic {route.topic!r} has no queue that may be written")
-        for queue in [*queues.values(), *([own] if own is not None else [])]:
-            try:
-                fields, body = self._copy(message, queue, delay_level)
-                await self._client.brokers.send(queue, fields, body)
-            except RocketMQError as failure:
-                error = failure
-            else:
-                return
-        raise error
+        in_turn = [*queues.values(), *([own] if own is not None else [])]
+        fields, body = self._copy(message, route.topic, delay_level)
+        await self._client.brokers.send_to_first(in_turn, fields, body)
 
     def _copy(
-        self, message: ReceivedMessage, queue: MessageQueue, delay_level: int
-    ) -> tuple[dict[str, str], bytes]:
-        """Return the ext fields and the body of a copy."""
+        self, message: ReceivedMessage, topic: str, delay_level: int
+    ) -> tuple[Callable[[MessageQueue], dict[str, str]], bytes]:
+        """Return what gives the ext fields of a copy for a queue, and its body."""
         body, system_flag = message.body, message.system_flag & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
         if message.corruption is None and len(body) >= COMPRESS_OVER:
             body = compress(body)
             system_flag = COMPRESSED_FLAG | CompressionType.ZLIB << COMPRESSION_TYPE_SHIFT
-        wrap = self._client.namespace.wrap_topic
         failures, limit = message.reconsume_times + 1, self._max_reconsume_times
         if delay_level == DEAD_LETTER:
             limit = min(limit, MAX_FAILURES - 1)
@@ -116,10 +108,10 @@ class SendBack:
             delay_level = min(FIRST_DELAY_LEVEL + message.reconsume_times, MAX_DELAY_LEVEL)
         kept = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
         kept.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
-        kept[names.RETRY_TOPIC] = wrap(message.topic)
-        fields = send_fields(
-            Message(queue.topic, message.body, flag=message.flag, delay_level=delay_level),
-            attrs.evolve(queue, topic=wrap(queue.topic)),
+        kept[names.RETRY_TOPIC] = self._client.namespace.wrap_topic(message.topic)
+        fields = partial(
+            send_fields,
+            Message(topic, message.body, flag=message.flag, delay_level=delay_level),
             producer_group=PRODUCER_GROUP,
             unique_id=message.message_id,
             born_time_ms=self._client.now_ms(),
