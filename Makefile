@@ -91,8 +91,8 @@ in-containers: .venv/installed
 million: java  ## A million messages through Spark and back, each once: by batch and stream, on each version
 	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py
 
-relay-kills: .venv/installed  ## Kill relays a hundred times, where make test has ten: 8 minutes
-	RELAY_KILLS=100 $(REAL) integration/test_relay_kills.py
+relay-kills: .venv/installed  ## Kill relays a hundred times, and targets for minutes, where make test has ten and seconds
+	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
 
 spark-matrix: java  ## The tests of Spark, with the older versions that work too
 	$(BIN)/python -m integration.spark_matrix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -27,8 +28,9 @@ SETTINGS = {
     "autoCreateTopicEnable": "false",  # else the other broker takes the topic over
     **PATIENT,
 }
-AWAY_SECONDS = 20.0
-"""Nothing else would happen in minutes: a send has failed after 3 s, and is tried again each second."""
+AWAY_SECONDS = float(os.environ.get("RELAY_AWAY", "20"))
+"""How long the broker is away: three minutes in ``make relay-kills``. Nothing else happens then but that a
+send fails after 3 s, and is tried again each second."""
 
 
 @asynccontextmanager

@@ -299,6 +299,7 @@ def run(chosen: argparse.Namespace) -> list[Figures]:
     rows = [relay, timer]
     print(table(load, rows))
     if chosen.json:
+        chosen.json.parent.mkdir(parents=True, exist_ok=True)
         chosen.json.write_text(json.dumps([row.summary() for row in rows], indent=1))
     return rows
 

@@ -8,7 +8,6 @@ import sys
 import trio
 
 from rocketmq_py import Client, Message
-from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.relay import Relay, StoreError, wait_in
 from rocketmq_py.relay.store import Store
 
@@ -16,30 +15,31 @@ FILE_BYTES = 512 * 1024
 
 
 async def main() -> None:
-    folder = sys.argv[1]
-    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+    address, unique, folder = sys.argv[1:]
+    buffer, topic = f"B-{unique}", f"T-{unique}"
+    async with Client(address) as client:
         info = await client.name_servers.cluster_info()
         (brokers,) = info.broker_addr_table.values()
-        await client.brokers.create_topic(brokers.broker_addrs[0], "Buffer", queues=1)
+        await client.brokers.create_topic(brokers.broker_addrs[0], buffer, queues=1)
         async with client.producer("senders") as producer:
             for _ in range(200):
-                message = Message("T", b"x" * 8192)
-                await producer.send(wait_in("Buffer", message, client.now_ms() + 3_600_000))
+                message = Message(topic, b"x" * 8192)
+                await producer.send(wait_in(buffer, message, client.now_ms() + 3_600_000))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, resource.RLIM_INFINITY))
         try:
-            async with Relay(client, topic="Buffer", store=folder) as relay:
+            async with Relay(client, topic=buffer, store=folder) as relay:
                 await relay.run()
         except StoreError as error:
             print(error)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        (queue,) = (await client.routes.get("Buffer")).read_queues
-        committed = await client.brokers.committed_offset("RELAY_Buffer", queue, zero_if_new=True)
+        (queue,) = (await client.routes.get(buffer)).read_queues
+        committed = await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=True)
         with Store(folder) as store:
             kept = store.queue(queue)
             print(committed, kept.next_offset or 0, len(list(kept.waiting())))
         # With space again, it goes on.
-        async with Relay(client, topic="Buffer", store=folder) as relay:
-            while await client.brokers.committed_offset("RELAY_Buffer", queue, zero_if_new=True) != 200:
+        async with Relay(client, topic=buffer, store=folder) as relay:
+            while await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=True) != 200:
                 await trio.sleep(0.05)
         with Store(folder) as store:
             print(len(list(store.queue(queue).waiting())))
