@@ -69,6 +69,7 @@ async def test_the_broker_of_a_target_is_away(
             await trio.to_thread.run_sync(cluster.kill, AWAY)
         else:
             cluster.freeze(AWAY)
+        await trio.sleep(AWAY_SECONDS)
         here = await read_all(client, "Here", count=count)
         if how == "killed":
             await trio.to_thread.run_sync(keeper.submit(cluster.restart, AWAY).result)
