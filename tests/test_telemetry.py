@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import trio
 from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -165,7 +166,9 @@ async def do_nothing(item: object) -> None:
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_a_handlers_call_is_a_span_below_that_of_the_send(spans: Spans, in_thread: bool) -> None:
+async def test_a_handlers_call_is_a_span_below_that_of_the_send(
+    spans: Spans, in_thread: bool, nursery: trio.Nursery
+) -> None:
     tracer = spans.provider.get_tracer("test")
     sending = tracer.start_span("send T")
     seen: list[object] = []
@@ -177,9 +180,10 @@ async def test_a_handlers_call_is_a_span_below_that_of_the_send(spans: Spans, in
     async def handle_here(message: ReceivedMessage) -> None:
         handle(message)
 
-    caller = Invoker(handle if in_thread else handle_here, 1, in_lists=False)
+    caller = Invoker(handle if in_thread else handle_here, 1, nursery, in_lists=False)
     message = sent_in(sending, TAGS="A", KEYS="k1 k2", baggage="who=me")
     await hooks_of(spans).call(caller.call, QUEUE, message)
+    caller.abandon()
     inner, span = spans.finished()
     assert span.name == "process T"
     assert span.kind is trace.SpanKind.CONSUMER

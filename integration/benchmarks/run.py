@@ -15,7 +15,11 @@ clients
   ours-json       this project, with JSON headers (the default)
   ours-rocketmq   this project, with binary headers
   ours-batching   this project's BatchingProducer, with JSON headers: beside batches that programs make
+  ours-plain      this project's push consumer with plain functions as handlers, which are called in threads:
+                  beside those that are async
   ours-blocking   this project's door for threads (rocketmq_py.blocking), with JSON headers
+  ours-aio        this project's door for asyncio (rocketmq_py.aio), on asyncio's own loop
+  ours-uvloop     the same on uvloop's
   floor           no client: prepared frames, and answers that are only counted. Awaited, on trio: what its
                   loop takes for a round trip. Pipelined, on a plain socket: what the broker takes by itself
 Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up

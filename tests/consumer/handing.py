@@ -51,7 +51,7 @@ def handling_in(
 ) -> ConcurrentDispatch:
     return ConcurrentDispatch(
         nursery,
-        Invoker(handle, concurrency, in_lists=batch_size is not None),
+        Invoker(handle, concurrency, nursery, in_lists=batch_size is not None),
         concurrency=concurrency,
         batch_size=batch_size,
         timeout=timeout,

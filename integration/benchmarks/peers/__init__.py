@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from integration.benchmarks.peers import go, java, official
-from integration.benchmarks.peers.ours import batching, blocking, floor, ours
+from integration.benchmarks.peers.ours import aio, batching, blocking, floor, ours, plain
 from integration.benchmarks.peers.peer import Peer
 from rocketmq_py import Serialization
 
@@ -15,7 +15,10 @@ def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
     project = [
         *(ours(serialization, profiles) for serialization in Serialization),
         batching(profiles),
+        plain(profiles),
         blocking(),
+        aio("asyncio"),
+        aio("uvloop"),
         floor(),
     ]
     peers = [java.WARM, java.JUST_STARTED, go.GO, official.OFFICIAL, *project]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
@@ -18,10 +19,14 @@ from integration.benchmarks.peers.peer import (
     Job,
     Measured,
     Peer,
+    PeerUnavailableError,
     run_program,
 )
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Serialization
+
+_OF_DOORS = SENDING | {"batches", "consume", "lists"}
+"""What is measured of the doors."""
 
 
 def ours(serialization: Serialization, profiles: Path | None) -> Peer:
@@ -51,15 +56,47 @@ def batching(profiles: Path | None) -> Peer:
     )
 
 
+def plain(profiles: Path | None) -> Peer:
+    """Return this project with plain functions as handlers, beside those that are async."""
+    key = "ours-plain"
+    return Peer(
+        key=key,
+        label="rocketmq-py, plain handlers",
+        workloads=frozenset({"consume", "lists"}),
+        open=partial(_opened, key, Serialization.JSON, profiles, "plain"),
+    )
+
+
 def blocking() -> Peer:
     """Return this project's door for threads as a peer."""
     key = "ours-blocking"
     return Peer(
         key=key,
         label="rocketmq-py, blocking",
-        workloads=SENDING | {"batches"},
+        workloads=_OF_DOORS,
         open=partial(_opened, key, Serialization.JSON, None, None, program="blocking"),
     )
+
+
+def aio(loop: str) -> Peer:
+    """Return this project's door for asyncio as a peer, on a ``loop`` of asyncio's own or of uvloop."""
+    key = "ours-aio" if loop == "asyncio" else f"ours-{loop}"
+    return Peer(
+        key=key,
+        label=f"rocketmq-py, {loop}",
+        workloads=_OF_DOORS,
+        open=partial(_opened_on_loop, key, loop),
+    )
+
+
+@contextmanager
+def _opened_on_loop(key: str, loop: str, cluster: Cluster) -> Iterator[DoJob]:
+    if find_spec(loop) is None:
+        raise PeerUnavailableError(f"{loop} is not installed; `make bench` installs it")
+    with _opened(
+        key, Serialization.JSON, None, None, cluster, program="aio", more_words=("--loop", loop)
+    ) as do:
+        yield do
 
 
 def floor() -> Peer:
@@ -82,9 +119,11 @@ def _opened(
     cluster: Cluster,
     *,
     program: str = "ours",
+    more_words: Sequence[str] = (),
 ) -> Iterator[DoJob]:
     command = [sys.executable, "-m", f"integration.benchmarks.programs.{program}"]
     command += ["--namesrv", cluster.name_servers, "--serialization", serialization.name]
+    command += more_words
     numbers = itertools.count(1)
 
     def do(job: Job) -> Measured:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeAlias
 
+from integration.benchmarks.programs.consuming import Countdown
 from integration.benchmarks.programs.measuring import Stopwatch, options, report
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
-from rocketmq_py import Message, SendResult, Serialization
-from rocketmq_py.blocking import Producer
+from rocketmq_py import ConsumeFrom, Message, SendResult, Serialization
+from rocketmq_py.blocking import Producer, PushConsumer
 
 Sends: TypeAlias = Callable[[int], list[float]]
 """Sends so many messages; returns how long each took, in seconds."""
@@ -84,11 +86,24 @@ def batches(producer: Producer, message: NewMessage, size: int, count: int) -> l
     return latencies
 
 
-def main() -> None:
-    """Do what the command line says."""
-    parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined", "batches"))
-    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
-    chosen = parser.parse_args()
+def consume(chosen: argparse.Namespace) -> None:
+    """Consume what a topic holds, with a handler that only counts."""
+    takes_lists = chosen.list > 1
+    with PushConsumer(
+        chosen.address,
+        group=chosen.group,
+        consume_from=ConsumeFrom.FIRST,
+        batch_size=chosen.list if takes_lists else None,
+        serialization=Serialization[chosen.serialization],
+    ) as consumer:
+        countdown = Countdown(chosen, consumer.stop)
+        consumer.subscribe(chosen.topic)
+        consumer.run(countdown.several if takes_lists else countdown.one)
+    report(countdown.watch)
+
+
+def send(chosen: argparse.Namespace) -> None:
+    """Measure the way to send that ``--mode`` names."""
     with Producer(
         chosen.address,
         group=chosen.group,
@@ -110,6 +125,23 @@ def main() -> None:
         latencies = sends(chosen.count)
         watch.stop()
         report(watch, latencies)
+
+
+MODES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "awaited": send,
+    "callers": send,
+    "pipelined": send,
+    "batches": send,
+    "consume": consume,
+}
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = options(__doc__, "namesrv", MODES)
+    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
+    chosen = parser.parse_args()
+    MODES[chosen.mode](chosen)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -23,33 +24,71 @@ def _consumer(options: argparse.Namespace, batch_size: int | None = None) -> Pus
     )
 
 
+class Countdown:
+    """Counts what a handler gets, and takes the time of the measured messages.
+
+    Args:
+        options: how many come before them, and how many they are.
+        stop: called when all have come.
+
+    Attributes:
+        watch: the time that they took.
+    """
+
+    def __init__(self, options: argparse.Namespace, stop: Callable[[], None]) -> None:
+        self.watch = Stopwatch()
+        self._first = max(1, options.warm_up)
+        self._last = options.warm_up + options.count
+        self._stop = stop
+        self._consumed = 0
+        self._lock = threading.Lock()
+
+    def one(self, _: ReceivedMessage) -> None:
+        """Count a message: a plain function as handler, in any thread."""
+        with self._lock:
+            self.count(1)
+
+    def several(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Count a list of messages: a plain function as handler, in any thread."""
+        with self._lock:
+            self.count(len(messages))
+
+    def count(self, number: int) -> None:
+        """Count so many."""
+        before = self._consumed
+        self._consumed = consumed = before + number
+        if before < self._first <= consumed:
+            self.watch.start()
+        if before < self._last <= consumed:
+            self.watch.stop()
+            self._stop()
+
+
 async def consume(options: argparse.Namespace) -> None:
-    """Consume what a topic holds, with a handler that only counts."""
-    first, last = max(1, options.warm_up), options.warm_up + options.count
-    watch = Stopwatch()
-    consumed = 0
+    """Consume what a topic holds, with an async handler that only counts."""
     takes_lists = options.list > 1
     async with _consumer(options, options.list if takes_lists else None) as consumer:
-
-        def count(number: int) -> None:
-            nonlocal consumed
-            before = consumed
-            consumed += number
-            if before < first <= consumed:
-                watch.start()
-            if before < last <= consumed:
-                watch.stop()
-                consumer.stop()
+        countdown = Countdown(options, consumer.stop)
 
         async def handle(_: ReceivedMessage) -> None:
-            count(1)
+            countdown.count(1)
 
         async def handle_list(messages: Sequence[ReceivedMessage]) -> None:
-            count(len(messages))
+            countdown.count(len(messages))
 
         consumer.subscribe(options.topic)
         await consumer.run(handle_list if takes_lists else handle)
-    report(watch)
+    report(countdown.watch)
+
+
+async def consume_plainly(options: argparse.Namespace) -> None:
+    """Consume what a topic holds, with a plain function that only counts: it is called in threads."""
+    takes_lists = options.list > 1
+    async with _consumer(options, options.list if takes_lists else None) as consumer:
+        countdown = Countdown(options, lambda: trio.from_thread.run_sync(consumer.stop))
+        consumer.subscribe(options.topic)
+        await consumer.run(countdown.several if takes_lists else countdown.one)
+    report(countdown.watch)
 
 
 async def latency(options: argparse.Namespace) -> None:

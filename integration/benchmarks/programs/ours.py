@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import trio
 
-from integration.benchmarks.programs.consuming import consume, latency, memory
+from integration.benchmarks.programs.consuming import consume, consume_plainly, latency, memory
 from integration.benchmarks.programs.measuring import options
 from integration.benchmarks.programs.sending import send, send_batching
 from rocketmq_py import Serialization
@@ -26,6 +26,7 @@ MODES: dict[str, Mode] = {
     "batches": send,
     "batching": send_batching,
     "consume": consume,
+    "plain": consume_plainly,
     "latency": latency,
     "memory": memory,
 }

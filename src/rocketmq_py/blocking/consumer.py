@@ -16,7 +16,6 @@ from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.door import Door, shared_client
-from rocketmq_py.blocking.handlers import HandlerThreads
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.client.user_calls import call_in_thread, is_async
 from rocketmq_py.consumer import (
@@ -33,6 +32,7 @@ from rocketmq_py.consumer import (
 )
 from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
+from rocketmq_py.consumer.push.handler_threads import HandlerThreads
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.declaring import plain
@@ -154,14 +154,19 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
             raise ConfigurationError("handle is a plain function here, which takes a message")
         self._check_open()
         self._thread.check_may_wait()
-        threads = HandlerThreads(self._thread, self.config.concurrency)
-        call = ThreadCall(partial(self._behind.run, threads.caller(handle)))
+        call = ThreadCall(partial(self._run, handle))
         self._thread.begin(call)
         try:
             self._wait_for_end(call)
         finally:
             self._thread.forget(call)
-            threads.close()
+
+    async def _run(self, handle: Handler) -> None:
+        threads = HandlerThreads(handle, self.config.concurrency, self._thread.start_task_soon, waits=False)
+        try:
+            await self._behind.run(threads.caller())
+        finally:
+            threads.abandon()
 
     def start(self, handle: Handler) -> Future[None]:
         """Run it in a thread of its own until :meth:`stop` or :meth:`close`; the future has its end."""

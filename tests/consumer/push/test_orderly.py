@@ -52,7 +52,7 @@ def orderly_in(
 ) -> OrderlyDispatch:
     return OrderlyDispatch(
         nursery,
-        Invoker(handle, concurrency, in_lists=batch_size is not None),
+        Invoker(handle, concurrency, nursery, in_lists=batch_size is not None),
         concurrency=concurrency,
         batch_size=batch_size,
         auto_commit=auto_commit,

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import trio
 
-from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
+from rocketmq_py.client.user_calls import is_async
+from rocketmq_py.consumer.push.handler_threads import HandlerThreads
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 
@@ -49,6 +50,7 @@ class Invoker:
     Args:
         handle: the handler.
         concurrency: how many threads it may have.
+        nursery: where the tasks run that stand for its threads; they end with :meth:`abandon`.
         in_lists: whether it takes lists. It gets a list of its own each time.
 
     Attributes:
@@ -57,41 +59,28 @@ class Invoker:
         abandoned: whether threads have been abandoned that ran still.
     """
 
-    def __init__(self, handle: Handler, concurrency: int, *, in_lists: bool) -> None:
-        self._handle: Callable[[Any], Any] = handle
+    def __init__(self, handle: Handler, concurrency: int, nursery: trio.Nursery, *, in_lists: bool) -> None:
+        function: Callable[[Any], Any] = handle
         self.is_async = is_async(handle)
         self.abandoned = False
-        self._limiter = trio.CapacityLimiter(concurrency)
-        self._in_threads: set[trio.CancelScope] = set()
-        self._none_in_threads = trio.lowlevel.ParkingLot()
-        call = self._handle if self.is_async else self._call_in_thread
+        self._threads = HandlerThreads(function, concurrency, nursery.start_soon)
+        call = function if self.is_async else self._call_in_thread
         self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call
 
     async def until_no_thread_runs(self) -> None:
         """Wait until no call is in a thread any more."""
-        while self._in_threads:
-            await self._none_in_threads.park()
+        await self._threads.until_none_runs()
 
     def abandon(self) -> None:
         """Wait no more for the threads of calls that are cancelled."""
-        self.abandoned = bool(self._in_threads)
-        for scope in self._in_threads:
-            scope.cancel()
+        self.abandoned = bool(self._threads)
+        self._threads.abandon()
 
     async def _call_in_thread(self, item: Any) -> Any:
-        with trio.CancelScope(shield=True) as scope:
-            self._in_threads.add(scope)
-            try:
-                returned = await call_in_thread(
-                    self._handle, item, limiter=self._limiter, abandon_on_cancel=True
-                )
-            finally:
-                self._in_threads.remove(scope)
-                if not self._in_threads:
-                    self._none_in_threads.unpark_all()
-        if scope.cancelled_caught:
-            await trio.sleep_forever()  # whoever abandons has cancelled before
-        return await outcome_of(returned)
+        returned = await self._threads.call(item)
+        if returned is not None and inspect.isawaitable(returned):
+            return await returned
+        return returned
 
 
 def _with_own_list(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:

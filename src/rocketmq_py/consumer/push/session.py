@@ -188,7 +188,8 @@ class Session:
         config = self._config
         close_timeout = config.close_timeout
         async with trio.open_nursery() as handlers:
-            invoker = Invoker(self._handle, config.concurrency, in_lists=config.batch_size is not None)
+            in_lists = config.batch_size is not None
+            invoker = Invoker(self._handle, config.concurrency, handlers, in_lists=in_lists)
             dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
             dispatch.thread_grace = close_timeout * DRAIN_SHARE
             handlers.start_soon(self._queues.keep_locks)

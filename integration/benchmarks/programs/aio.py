@@ -1,0 +1,154 @@
+"""One measured run of this project's door for asyncio, in a process of its own; prints one line of JSON.
+
+``python -m integration.benchmarks.programs.aio --help`` lists its options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from integration.benchmarks.programs.consuming import Countdown
+from integration.benchmarks.programs.measuring import Stopwatch, options, report
+from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, SendResult, Serialization
+from rocketmq_py.aio import Producer, PushConsumer
+
+Sends: TypeAlias = Callable[[int], Awaitable[list[float]]]
+"""Sends so many messages; returns how long each took, in seconds."""
+
+
+async def awaited(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send one after the other."""
+    latencies = []
+    for _ in range(count):
+        started = time.perf_counter()
+        await producer.send(message())
+        latencies.append(time.perf_counter() - started)
+    return latencies
+
+
+async def callers(producer: Producer, message: NewMessage, number: int, count: int) -> list[float]:
+    """Send from ``number`` tasks, each one after the other."""
+    shares = [awaited(producer, message, (count + index) // number) for index in range(number)]
+    return [latency for latencies in await asyncio.gather(*shares) for latency in latencies]
+
+
+async def pipelined(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send without waiting, but for a place in flight."""
+    latencies: list[float] = []
+    all_done = asyncio.Event()
+    failed: list[BaseException] = []
+
+    async def send_one() -> None:
+        started = time.perf_counter()
+
+        def on_done(future: asyncio.Future[SendResult]) -> None:
+            latencies.append(time.perf_counter() - started)
+            if (error := future.exception()) is not None:
+                failed.append(error)
+            if len(latencies) == count:
+                all_done.set()
+
+        (await producer.send_soon(message())).add_done_callback(on_done)
+
+    for _ in range(count):
+        await send_one()
+    await all_done.wait()
+    if failed:
+        raise failed[0]
+    return latencies
+
+
+async def batches(producer: Producer, message: NewMessage, size: int, count: int) -> list[float]:
+    """Send lists of ``size`` messages, one list after the other; the latencies are those of lists."""
+    latencies = []
+    for sent in range(0, count, size):
+        started = time.perf_counter()
+        await producer.send_batch([message() for _ in range(min(size, count - sent))])
+        latencies.append(time.perf_counter() - started)
+    return latencies
+
+
+async def send(chosen: argparse.Namespace) -> None:
+    """Measure the way to send that ``--mode`` names."""
+    async with Producer(
+        chosen.address,
+        group=chosen.group,
+        max_in_flight=chosen.in_flight,
+        serialization=Serialization[chosen.serialization],
+        send_timeout=SEND_TIMEOUT,
+    ) as producer:
+        message = partial(Message, chosen.topic, b"x" * chosen.size)
+        ways: dict[str, Sends] = {
+            "awaited": partial(awaited, producer, message),
+            "callers": partial(callers, producer, message, chosen.callers),
+            "pipelined": partial(pipelined, producer, message),
+            "batches": partial(batches, producer, message, chosen.batch),
+        }
+        sends = ways[chosen.mode]
+        if chosen.warm_up:
+            await sends(chosen.warm_up)
+        watch = Stopwatch()
+        latencies = await sends(chosen.count)
+        watch.stop()
+        report(watch, latencies)
+
+
+async def consume(chosen: argparse.Namespace) -> None:
+    """Consume what a topic holds, with an async handler that only counts."""
+    takes_lists = chosen.list > 1
+    async with PushConsumer(
+        chosen.address,
+        group=chosen.group,
+        consume_from=ConsumeFrom.FIRST,
+        batch_size=chosen.list if takes_lists else None,
+        serialization=Serialization[chosen.serialization],
+    ) as consumer:
+        countdown = Countdown(chosen, consumer.stop)
+
+        async def handle(_: ReceivedMessage) -> None:
+            countdown.count(1)
+
+        async def handle_list(messages: Sequence[ReceivedMessage]) -> None:
+            countdown.count(len(messages))
+
+        consumer.subscribe(chosen.topic)
+        await consumer.run(handle_list if takes_lists else handle)
+    report(countdown.watch)
+
+
+MODES: dict[str, Callable[[argparse.Namespace], Awaitable[None]]] = {
+    "awaited": send,
+    "callers": send,
+    "pipelined": send,
+    "batches": send,
+    "consume": consume,
+}
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = options(__doc__, "namesrv", MODES)
+    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
+    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+    chosen = parser.parse_args()
+
+    async def run() -> None:
+        await MODES[chosen.mode](chosen)
+
+    loop_factory: Callable[[], Any] | None = None
+    if chosen.loop == "uvloop":
+        import uvloop  # only where it is asked for: it is not installed everywhere
+
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
+
+
+if __name__ == "__main__":
+    main()
