@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.subscription import SQL92, matches, subscribe, tag_code
-from tests.protocol.strategies import text
+from rocketmq_py.protocol.subscription import SQL92, matches, subscribe, tag_code, tag_in
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_sql_is_left_to_the_broker() -> None:
     assert subscription.sub_string == "a > 5 OR b = '||'"
     assert (subscription.tags_set, subscription.code_set) == ((), ())
     assert subscription.expression_type == "SQL92"
-    assert matches(subscription, "anything")
+    assert matches(subscription, b"TAGS\x01anything\x02")
 
 
 def test_sql_needs_a_filter() -> None:
@@ -78,12 +77,29 @@ def test_other_kinds_are_refused() -> None:
 
 def test_matching() -> None:
     both = subscribe("T", "A || B", version_ms=1)
-    assert matches(both, "A")
-    assert matches(both, "B")
-    assert not matches(both, "")
-    assert not matches(both, "A || B")
+    assert matches(both, b"TAGS\x01A\x02")
+    assert matches(both, b"KEYS\x01k\x02TAGS\x01B")
+    assert not matches(both, b"")
+    assert not matches(both, b"TAGS\x01A || B\x02")
 
 
-@given(text)
-def test_all_matches_everything(tags: str) -> None:
-    assert matches(subscribe("T", version_ms=1), tags)
+@given(st.binary())
+def test_all_matches_everything(encoded_properties: bytes) -> None:
+    assert matches(subscribe("T", version_ms=1), encoded_properties)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "tag"),
+    [
+        (b"", b""),
+        (b"TAGS\x01A\x02", b"A"),
+        (b"TAGS\x01A", b"A"),
+        (b"KEYS\x01k\x02TAGS\x01A\x02x\x01y\x02", b"A"),
+        (b"MYTAGS\x01A\x02", b""),
+        (b"MYTAGS\x01A\x02TAGS\x01B", b"B"),
+        (b"x\x01TAGS\x02", b""),
+        ("TAGS\x01Größe\x02".encode(), "Größe".encode()),
+    ],
+)
+def test_the_tag_is_found_in_encoded_properties(encoded: bytes, tag: bytes) -> None:
+    assert tag_in(encoded) == tag

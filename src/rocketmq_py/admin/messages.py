@@ -206,6 +206,6 @@ class Messages(Part):
             return TrackType.NOT_CONSUME_YET
         topic = self._client.namespace.wrap_topic(message.topic)
         subscription = connection.subscription_table.get(topic)
-        if subscription is not None and not matches(subscription, message.tags):
+        if subscription is not None and not matches(subscription, message.encoded_properties):
             return TrackType.CONSUMED_BUT_FILTERED
         return TrackType.CONSUMED

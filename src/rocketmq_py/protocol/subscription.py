@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 ALL = "*"
 TAG = "TAG"
 SQL92 = "SQL92"
+_TAGS = f"{names.TAGS}\x01".encode()
 
 
 def subscribe(topic: str, expression: str = ALL, *, version_ms: int, kind: str = TAG) -> SubscriptionData:
@@ -48,12 +52,32 @@ def subscribe(topic: str, expression: str = ALL, *, version_ms: int, kind: str =
     )
 
 
-def matches(subscription: SubscriptionData, tags: str) -> bool:
-    """Tell whether a message with these tags is wanted, as far as a client can tell.
+def matches(subscription: SubscriptionData, encoded_properties: bytes) -> bool:
+    """Tell whether a message with these properties is wanted, as far as a client can tell.
 
     Brokers compare only ``tag_code``, so a client compares again. A SQL filter has been evaluated.
     """
-    return not subscription.tags_set or tags in subscription.tags_set
+    tags = subscription.tags_set
+    return not tags or tag_in(encoded_properties) in _encoded(tags)
+
+
+def tag_in(encoded_properties: bytes) -> bytes:
+    """Return the tag that a message's encoded properties hold, without decoding all of them."""
+    if encoded_properties.startswith(_TAGS):
+        start = len(_TAGS)
+    else:
+        found = encoded_properties.find(b"\x02" + _TAGS)
+        if found < 0:
+            return b""
+        start = found + 1 + len(_TAGS)
+    end = encoded_properties.find(b"\x02", start)
+    return encoded_properties[start:] if end < 0 else encoded_properties[start:end]
+
+
+@lru_cache(maxsize=256)
+def _encoded(tags: tuple[str, ...]) -> frozenset[bytes]:
+    """Return the tags of a subscription as properties hold them."""
+    return frozenset([tag.encode() for tag in tags])
 
 
 def tag_code(tag: str) -> int:

@@ -11,7 +11,7 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.pull.queue_puller import PullFlag, PullStatus, QueuePuller, tag_in
+from rocketmq_py.consumer.pull.queue_puller import PullFlag, PullStatus, QueuePuller
 from rocketmq_py.errors import (
     BrokerError,
     NoQueueError,
@@ -168,23 +168,6 @@ async def test_tags_with_the_same_hash_are_told_apart() -> None:
         pulled = await puller.pull(0, subscribe("T", "BB || C", version_ms=1))
     assert [message.queue_offset for message in pulled.messages] == [1, 3]
     assert answers.headers[0].subscription == "BB || C"
-
-
-@pytest.mark.parametrize(
-    ("encoded", "tag"),
-    [
-        (b"", b""),
-        (b"TAGS\x01A\x02", b"A"),
-        (b"TAGS\x01A", b"A"),
-        (b"KEYS\x01k\x02TAGS\x01A\x02x\x01y\x02", b"A"),
-        (b"MYTAGS\x01A\x02", b""),
-        (b"MYTAGS\x01A\x02TAGS\x01B", b"B"),
-        (b"x\x01TAGS\x02", b""),
-        ("TAGS\x01Größe\x02".encode(), "Größe".encode()),
-    ],
-)
-def test_the_tag_is_found_in_encoded_properties(encoded: bytes, tag: bytes) -> None:
-    assert tag_in(encoded) == tag
 
 
 @asynccontextmanager

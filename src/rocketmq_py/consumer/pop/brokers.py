@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import NoQueueError, RocketMQError
 
 TURN_SECONDS = 1.0
@@ -33,7 +35,8 @@ class PopTargets:
         self._client = client
         self._group = group
         self._turn = 0
-        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)  # by topic, or by broker
+        self._retries: dict[PopTarget, PullRetry] = {}
 
     async def of(self, topics: Iterable[str]) -> list[PopTarget]:
         """Return where messages of the topics may be; each time another target is the first.
@@ -64,16 +67,19 @@ class PopTargets:
 
     def failed(self, target: PopTarget, error: RocketMQError) -> None:
         """Note that nothing could be asked for there; raise what will not be better next time."""
-        if error.invalidates_route:
-            self._client.routes.invalidate(target.topic)
-        elif not error.retriable:
+        if not (error.retriable or error.invalidates_route):
             raise error
-        self._failure_logs[target.broker_name].failed(self._what(target), error, TURN_SECONDS)
+        retry = self._retries.get(target)
+        if retry is None:
+            retry = self._retries[target] = PullRetry(
+                f"group {self._group}, popping from {target.broker_name}",
+                self._failure_logs[target.broker_name],
+                partial(self._client.routes.invalidate, target.topic),
+                pause=TURN_SECONDS,
+            )
+        retry.failed(error)
 
     def answered(self, target: PopTarget) -> None:
         """Note that the broker has answered."""
-        if target.broker_name in self._failure_logs:
-            self._failure_logs[target.broker_name].succeeded(self._what(target))
-
-    def _what(self, target: PopTarget) -> str:
-        return f"group {self._group}, popping from {target.broker_name}"
+        if target in self._retries:
+            self._retries[target].succeeded()

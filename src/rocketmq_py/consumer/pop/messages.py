@@ -104,7 +104,7 @@ def triage(
     """Tell what is to become of each message."""
     sorted_out = Triage([], [], [])
     for message in popped:
-        if not matches(subscription, message.tags):
+        if not matches(subscription, message.encoded_properties):
             sorted_out.unwanted.append(message)
         elif message.reconsume_times > max_reconsume_times:
             sorted_out.exhausted.append(message)

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.pop.messages import PoppedMessage, count_popped, triag
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_outcomes import PopOutcomes
 from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, after_nothing
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import queue_name
@@ -121,12 +121,12 @@ class PopLoop:
         except RocketMQError as error:
             return WAIT_SECONDS[self._retry.failed(error)]
         self._retry.succeeded()
-        now = trio.current_time()
         if popped:
+            now = trio.current_time()
             count_popped(self.popped_queue.counts, popped, now - self.asked_at)
             self._accept(popped, spec, now + spec.invisible)
             return 0.0
-        return WAIT_SECONDS[Flow.STALLED] if now - self.asked_at < WAIT_SECONDS[Flow.STALLED] else 0.0
+        return WAIT_SECONDS.get(after_nothing(self.asked_at), 0.0)
 
     def _accept(self, popped: list[PoppedMessage], spec: PopSpec, until: float) -> None:
         """Hand out what is wanted, and see to the rest."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+import trio
+
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
@@ -24,6 +26,15 @@ it is paused, here nothing is polled."""
 
 WAIT_SECONDS: Mapping[Flow, float] = {Flow.STALLED: 0.05, Flow.BUSY: 0.02, Flow.FAILED: 3.0}
 """States that a broker's answer leads to: they end after a time. Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
+
+
+def after_nothing(asked_at: float) -> Flow:
+    """Return what to do after an answer that brought nothing, to what was asked at ``asked_at``.
+
+    A broker that does not hold requests answers at once, and shall not be asked without end.
+    """
+    at_once = trio.current_time() - asked_at < WAIT_SECONDS[Flow.STALLED]
+    return Flow.STALLED if at_once else Flow.PULLING
 
 
 def flow_of(process_queue: ProcessQueue, limits: FlowLimits) -> Flow:

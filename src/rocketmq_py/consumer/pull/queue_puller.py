@@ -5,11 +5,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 import attrs
 
-from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
@@ -19,6 +17,7 @@ from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
 from rocketmq_py.protocol.stored_message import decode_answer
+from rocketmq_py.protocol.subscription import matches
 
 
 class PullFlag(enum.IntFlag):
@@ -38,7 +37,6 @@ class PullStatus(enum.Enum):
     OFFSET_MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
-_TAGS = f"{names.TAGS}\x01".encode()
 _ILLEGAL_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
 """How a 4.x broker says that it does not have a queue; the code is the same as for many other faults."""
 _STATUS = {int(status.value): status for status in PullStatus}
@@ -213,26 +211,7 @@ class QueuePuller:
             if messages:  # whatever the broker says: else the same ones might come again
                 next_offset = max(next_offset, messages[-1].queue_offset + 1)
             if subscription.tags_set:
-                # Brokers compare only hashes of the tags.
-                wanted = _encoded(subscription.tags_set)
-                messages = [message for message in messages if tag_in(message.encoded_properties) in wanted]
+                messages = [
+                    message for message in messages if matches(subscription, message.encoded_properties)
+                ]
         return Pulled(raw.status, messages, next_offset, raw.min_offset, raw.max_offset)
-
-
-@lru_cache(maxsize=256)
-def _encoded(tags: tuple[str, ...]) -> frozenset[bytes]:
-    """Return the tags of a subscription as properties hold them."""
-    return frozenset([tag.encode() for tag in tags])
-
-
-def tag_in(encoded_properties: bytes) -> bytes:
-    """Return the tag that a message's encoded properties hold, without decoding all of them."""
-    if encoded_properties.startswith(_TAGS):
-        start = len(_TAGS)
-    else:
-        found = encoded_properties.find(b"\x02" + _TAGS)
-        if found < 0:
-            return b""
-        start = found + 1 + len(_TAGS)
-    end = encoded_properties.find(b"\x02", start)
-    return encoded_properties[start:] if end < 0 else encoded_properties[start:end]

@@ -14,7 +14,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.group.failure_log import QUIET_SECONDS, FailureLog
 from rocketmq_py.consumer.group.statistics import Flow
-from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, after_nothing
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, RawPulled
 from rocketmq_py.errors import BrokerError, NoQueueError, QueueGoneError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
@@ -32,6 +32,7 @@ class PullRetry:
         failure_log: logs failures; shared by those who ask the same broker.
         invalidate_route: told when an error shows that the topic's route is out of date.
         is_quiet: whether failures are expected, and no more than a line for who looks for faults.
+        pause: seconds until the next try, as the log says it.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class PullRetry:
         invalidate_route: Callable[[], None],
         *,
         is_quiet: bool = False,
+        pause: float = WAIT_SECONDS[Flow.FAILED],
     ) -> None:
         self._what = what
         self._failure_log = failure_log
-        self._spoil_route = invalidate_route
+        self._invalidate_route = invalidate_route
         self._is_quiet = is_quiet
+        self._pause = pause
         self._has_failed = False
         self._corrections = FailureLog()
         self._went_back_at = -math.inf
@@ -53,14 +56,13 @@ class PullRetry:
     def failed(self, error: RocketMQError) -> Flow:
         """Note a failure; return what to do next, which WAIT_SECONDS gives the time for."""
         if error.invalidates_route:
-            self._spoil_route()
+            self._invalidate_route()
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return Flow.BUSY
-        pause = WAIT_SECONDS[Flow.FAILED]
         if self._is_quiet:
-            logger.debug("%s: %s; trying again every %g s", self._what, error, pause)
+            logger.debug("%s: %s; trying again every %g s", self._what, error, self._pause)
         else:
-            self._failure_log.failed(self._what, error, pause)
+            self._failure_log.failed(self._what, error, self._pause)
             self._has_failed = True
         return Flow.FAILED
 
@@ -82,7 +84,7 @@ class PullRetry:
             asked_at: when, on trio's clock.
             pulled: the answer.
         """
-        place, now = pulled.next_offset, trio.current_time()
+        place = pulled.next_offset
         if pulled.status is PullStatus.OFFSET_MOVED or place < asked:
             self._corrections.warn(f"{self._what}: the broker corrects offset {asked} to {place}")
         if place > asked:
@@ -91,11 +93,12 @@ class PullRetry:
             return asked, Flow.FAILED
         if place < asked:
             place = max(place, pulled.min_offset, 0)
+            now = trio.current_time()
             was_back, self._went_back_at = self._went_back_at, now
             if place >= asked or now - was_back < QUIET_SECONDS:
                 return min(place, asked), Flow.FAILED
             return place, Flow.PULLING
-        return asked, Flow.STALLED if now - asked_at < WAIT_SECONDS[Flow.STALLED] else Flow.PULLING
+        return asked, after_nothing(asked_at)
 
 
 @attrs.frozen
