@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "names", "properties", "message", "credentials"}
+BOTTOM = {"codes", "errors", "late", "names", "properties", "message", "credentials"}
 ALLOWED = {
     "codes": set[str](),
+    "late": set[str](),
     "errors": {"codes", "message"},  # message for a type only
     "names": {"errors"},
     "properties": set[str](),
@@ -121,7 +123,6 @@ def test_protocol_does_no_input_or_output() -> None:
 
 
 def test_every_public_name_exists_and_says_what_it_is() -> None:
-    assert set(rocketmq_py.__all__) == set(rocketmq_py._MODULE_OF_NAME)
     for name in rocketmq_py.__all__:
         assert getattr(rocketmq_py, name).__doc__, f"{name} has no docstring"
     with pytest.raises(AttributeError, match="no_such_name"):
@@ -134,7 +135,47 @@ def test_the_package_lists_its_public_names_and_knows_its_version() -> None:
     assert rocketmq_py.__version__ == importlib.metadata.version("rocketmq-py")
 
 
-def test_asking_for_help_does_not_load_the_client() -> None:
-    program = "import sys, rocketmq_py, rocketmq_py.cli; print('trio' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert result.stdout == "False\n"
+LAZY = ("rocketmq_py", "rocketmq_py.consumer", "rocketmq_py.producer", "rocketmq_py.protocol.headers")
+"""Packages whose names are loaded when they are asked for."""
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_what_is_loaded_late_is_there(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'NoSuchName'"):
+        _ = module.NoSuchName
+
+
+def loaded_by(program: str) -> set[str]:
+    """Return the modules that a program has loaded when it ends."""
+    told = f"import sys\n{program}\nprint('LOADED', *sys.modules)"
+    result = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True)
+    return set(result.stdout.rpartition("LOADED")[2].split())
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["topic", "list", "--help"], ["tail", "--help"]], ids=" ".join
+)
+def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
+    loaded = loaded_by(f"from rocketmq_py.cli import main; main({arguments}, standalone_mode=False)")
+    assert loaded.isdisjoint({"trio", "rich", "msgspec", "pyarrow", "numpy", "pyspark", "rocketmq_py.client"})
+    commands = {name for name in loaded if name.startswith("rocketmq_py.cli.")}
+    assert arguments != ["--help"] or commands == {"rocketmq_py.cli.group"}
+
+
+@pytest.mark.parametrize(
+    ("module", "rooms"),
+    [
+        ("rocketmq_py.cli.administering", {"rocketmq_py.producer.producer", "rocketmq_py.consumer.push"}),
+        ("rocketmq_py.cli.sending", {"rocketmq_py.consumer", "rocketmq_py.admin"}),
+        (
+            "rocketmq_py.cli.tailing",
+            {"rocketmq_py.producer", "rocketmq_py.consumer.push", "rocketmq_py.admin"},
+        ),
+    ],
+)
+def test_a_command_loads_only_what_it_uses(module: str, rooms: set[str]) -> None:
+    loaded = loaded_by(f"import {module}")
+    assert loaded.isdisjoint(rooms | {"rocketmq_py.consumer.pop", "rocketmq_py.consumer.lite_pull"})

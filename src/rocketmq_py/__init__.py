@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_py.late import late
+
 if TYPE_CHECKING:
     from rocketmq_py.admin import Admin
     from rocketmq_py.client import ClientConfig
@@ -86,95 +88,91 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_NAMES_OF_MODULE = {
-    "rocketmq_py.admin": ("Admin",),
-    "rocketmq_py.client": ("ClientConfig",),
-    "rocketmq_py.consumer": (
-        "AllocateByBroker",
-        "AllocateByConfig",
-        "AllocateByMachineRoom",
-        "AllocateConsistentHash",
-        "AllocateMachineRoomNearby",
-        "AllocateStrategy",
-        "AssignmentListener",
-        "Commit",
-        "ConsumeContext",
-        "ConsumeFrom",
-        "ConsumeLater",
-        "ConsumeMode",
-        "ConsumerHook",
-        "ConsumerStatistics",
-        "Flow",
-        "LitePullConsumer",
-        "LitePullConsumerConfig",
-        "PopConsumer",
-        "PopConsumerConfig",
-        "PoppedMessage",
-        "PulledChunk",
-        "PushConsumer",
-        "PushConsumerConfig",
-        "QueueStatistics",
-        "Reader",
-        "Rollback",
-        "Span",
-        "Start",
-        "Suspend",
-        "TopicStatistics",
-        "allocate_averagely",
-        "allocate_averagely_by_circle",
-    ),
-    "rocketmq_py.credentials": ("Credentials",),
-    "rocketmq_py.errors": ("Delivery", "RocketMQError"),
-    "rocketmq_py.message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
-    "rocketmq_py.producer": (
-        "JAVA_4",
-        "JAVA_5",
-        "BatchingConfig",
-        "BatchingProducer",
-        "BrokerFaultState",
-        "Compression",
-        "EndTransactionContext",
-        "Latency",
-        "LatencyFaultPolicy",
-        "PendingReply",
-        "PendingSend",
-        "Producer",
-        "ProducerConfig",
-        "ProducerHook",
-        "ProducerStatistics",
-        "QueueSelector",
-        "SelectByHash",
-        "SelectByMachineRoom",
-        "SelectByRandom",
-        "SendContext",
-        "SendMode",
-        "Transaction",
-        "TransactionConfig",
-        "TransactionProducer",
-        "TransactionSendResult",
-        "TransactionState",
-        "TransactionStatistics",
-    ),
-    "rocketmq_py.protocol.command": ("Serialization",),
-    "rocketmq_py.protocol.compression": ("CompressionType",),
-    "rocketmq_py.protocol.trace": ("ConsumeReturn",),
-    "rocketmq_py.remoting": ("TLS", "RpcContext", "RpcHook"),
-    "rocketmq_py.shared_client": ("Client",),
-}
-_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
+_load = late(
+    globals(),
+    {
+        "admin": ("Admin",),
+        "client": ("ClientConfig",),
+        "consumer": (
+            "AllocateByBroker",
+            "AllocateByConfig",
+            "AllocateByMachineRoom",
+            "AllocateConsistentHash",
+            "AllocateMachineRoomNearby",
+            "AllocateStrategy",
+            "AssignmentListener",
+            "Commit",
+            "ConsumeContext",
+            "ConsumeFrom",
+            "ConsumeLater",
+            "ConsumeMode",
+            "ConsumerHook",
+            "ConsumerStatistics",
+            "Flow",
+            "LitePullConsumer",
+            "LitePullConsumerConfig",
+            "PopConsumer",
+            "PopConsumerConfig",
+            "PoppedMessage",
+            "PulledChunk",
+            "PushConsumer",
+            "PushConsumerConfig",
+            "QueueStatistics",
+            "Reader",
+            "Rollback",
+            "Span",
+            "Start",
+            "Suspend",
+            "TopicStatistics",
+            "allocate_averagely",
+            "allocate_averagely_by_circle",
+        ),
+        "credentials": ("Credentials",),
+        "errors": ("Delivery", "RocketMQError"),
+        "message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
+        "producer": (
+            "JAVA_4",
+            "JAVA_5",
+            "BatchingConfig",
+            "BatchingProducer",
+            "BrokerFaultState",
+            "Compression",
+            "EndTransactionContext",
+            "Latency",
+            "LatencyFaultPolicy",
+            "PendingReply",
+            "PendingSend",
+            "Producer",
+            "ProducerConfig",
+            "ProducerHook",
+            "ProducerStatistics",
+            "QueueSelector",
+            "SelectByHash",
+            "SelectByMachineRoom",
+            "SelectByRandom",
+            "SendContext",
+            "SendMode",
+            "Transaction",
+            "TransactionConfig",
+            "TransactionProducer",
+            "TransactionSendResult",
+            "TransactionState",
+            "TransactionStatistics",
+        ),
+        "protocol.command": ("Serialization",),
+        "protocol.compression": ("CompressionType",),
+        "protocol.trace": ("ConsumeReturn",),
+        "remoting": ("TLS", "RpcContext", "RpcHook"),
+        "shared_client": ("Client",),
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    # Public names are loaded when they are first asked for: trio and the client take a fifth of a second,
-    # which `rocketmq-py --help` and whoever needs only the errors should not wait for.
-    if name == "__version__":
-        value: Any = importlib.import_module("importlib.metadata").version("rocketmq-py")
-    elif name in _MODULE_OF_NAME:
-        value = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    if name != "__version__":
+        return _load(name)
+    version = globals()[name] = importlib.import_module("importlib.metadata").version("rocketmq-py")
+    return version
 
 
 def __dir__() -> list[str]:

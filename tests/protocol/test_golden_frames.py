@@ -131,7 +131,7 @@ def check_text(data: bytes) -> None:
 
 REQUESTS = {
     value.code: value
-    for value in vars(headers).values()
+    for value in [getattr(headers, name) for name in headers.__all__]
     if isinstance(value, type) and issubclass(value, Request) and value is not Request
 }
 REQUESTS[RequestCode.LITE_PULL_MESSAGE] = headers.PullMessageRequest

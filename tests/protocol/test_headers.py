@@ -17,7 +17,7 @@ from tests.protocol.strategies import int32, int64, text
 
 CLASSES: list[type[Header]] = [
     value
-    for value in vars(headers).values()
+    for value in [getattr(headers, name) for name in headers.__all__]
     if isinstance(value, type) and issubclass(value, Header) and value not in (Header, Request)
 ]
 

@@ -13,7 +13,6 @@ from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import check_group, dead_letter_topic
-from rocketmq_py.producer import Producer
 from rocketmq_py.protocol.subscription import subscribe
 
 RESENT_FROM = "RESENT_FROM"
@@ -96,6 +95,8 @@ class DeadLetterQueues(Part):
             What became of each, by its ``offset_message_id``. One that does not say where it came from, or
             cannot be opened, is among the failures with a ConfigurationError.
         """
+        from rocketmq_py.producer import Producer  # who only lists should not wait for it
+
         by_id = {letter.message.offset_message_id: letter for letter in letters}
         async with Producer(self._client, group=_GROUP) as producer:
             return await ask_each(by_id, lambda letter_id: producer.send(_again(by_id[letter_id])))

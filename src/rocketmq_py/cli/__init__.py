@@ -1,33 +1,38 @@
 """The command line: sending, reading and administering. Parsing and printing only.
 
-A command's module holds its options and imports what does the work when it runs: ``--help`` and a wrong
-option answer without loading the client.
+A command's module holds its options and is imported when the command is called; it imports what does the
+work when it runs: ``--help`` and a wrong option answer without loading the client.
 """
 
 from __future__ import annotations
 
 import click
 
-from rocketmq_py.cli.acl import acl
-from rocketmq_py.cli.broker import broker
-from rocketmq_py.cli.check import check
-from rocketmq_py.cli.client import client
-from rocketmq_py.cli.completion import completion
-from rocketmq_py.cli.config import config
-from rocketmq_py.cli.consumer_group import consumer_group
-from rocketmq_py.cli.dlq import dlq
-from rocketmq_py.cli.group import OneLineErrors
-from rocketmq_py.cli.message import message
-from rocketmq_py.cli.relay import relay
-from rocketmq_py.cli.request import reply, request
-from rocketmq_py.cli.send import send
-from rocketmq_py.cli.server import server
-from rocketmq_py.cli.tail import tail
-from rocketmq_py.cli.topic import topic
+from rocketmq_py.cli.group import LazyGroup
 
 
 @click.group(
-    cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=LazyGroup,
+    package="rocketmq_py.cli",
+    places={
+        "acl": ("acl", "Users of 5.x and what they may do, and accounts of 4.x."),
+        "broker": ("broker", "List and describe brokers, read and change their settings."),
+        "check": ("check", "Checks for monitoring: exit codes 0, 1, 2 and 3."),
+        "client": ("client", "List and describe the clients that are online."),
+        "completion": ("completion", "Print what has a shell complete commands, topics and groups."),
+        "config": ("config", "Name clusters, and how they are reached."),
+        "dlq": ("dlq", "List dead letters, and send them again."),
+        "group": ("consumer_group", "List, describe, create, alter, delete, reset and clone groups."),
+        "message": ("message", "Find messages, and what became of them."),
+        "relay": ("relay", "Deliver messages at any time, on any broker."),
+        "reply": ("request", "Reply to the requests of a topic."),
+        "request": ("request", "Send a request, and print its reply."),
+        "send": ("send", "Send messages to a topic."),
+        "server": ("server", "Run an embedded name server and broker."),
+        "tail": ("tail", "Print the messages of a topic as they come."),
+        "topic": ("topic", "List, describe, create, alter and delete topics."),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="rocketmq-py", prog_name="rocketmq-py")
 def main() -> None:
@@ -37,11 +42,5 @@ def main() -> None:
     the command line is wrong. What is wrong is said in one line on stderr.
     """
 
-
-for command in (
-    acl, broker, check, client, completion, config, consumer_group, dlq, message,
-    relay, reply, request, send, server, tail, topic,
-):  # fmt: skip
-    main.add_command(command)
 
 __all__ = ["main"]

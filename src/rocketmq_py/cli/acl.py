@@ -34,7 +34,7 @@ password_option = click.option(
 )  # fmt: skip
 
 
-@click.group(short_help="Users of 5.x and what they may do, and accounts of 4.x.")
+@click.group
 def acl() -> None:
     """Users of brokers of 5.x and what they may do; the state of accounts of 4.x.
 

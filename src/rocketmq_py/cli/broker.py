@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 broker_argument = click.argument("name", metavar="BROKER", callback=checked(not_empty))
 
 
-@click.group(
-    short_help="List and describe brokers, read and change their settings.", invoke_without_command=True
-)
+@click.group(invoke_without_command=True)
 @server_options(hidden=True)
 def broker(**options: Any) -> None:
     """List and describe brokers, read and change their settings.

@@ -44,7 +44,7 @@ class Checks(click.Group):
             raise WrongCheckError(error.format_message(), error.ctx) from None
 
 
-@click.group(cls=Checks, short_help="Checks for monitoring: exit codes 0, 1, 2 and 3.")
+@click.group(cls=Checks)
 def check() -> None:
     """Checks for monitoring, which Nagios, Icinga and their like can run.
 

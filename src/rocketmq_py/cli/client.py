@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocketmq_py.errors import RocketMQError
 
 
-@click.group(short_help="List and describe the clients that are online.")
+@click.group
 def client() -> None:
     """List and describe the clients that are online: producers, and members of consumer groups."""
 

@@ -9,7 +9,7 @@ PROGRAM = "rocketmq-py"
 _VARIABLE = "_ROCKETMQ_PY_COMPLETE"
 
 
-@click.command(short_help="Print what has a shell complete commands, topics and groups.")
+@click.command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that has a shell complete commands and options, and topics and groups of the cluster.

@@ -13,7 +13,7 @@ from rocketmq_py.cli.options import checked, parse_property
 HIDDEN = "(not shown)"
 
 
-@click.group(short_help="Name clusters, and how they are reached.")
+@click.group
 def config() -> None:
     """Name clusters, and how they are reached: ``-C NAME`` uses one, and so does ``config use NAME``.
 

@@ -33,7 +33,7 @@ topic_option = click.option(
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 
 
-@click.group("group", short_help="List, describe, create, alter, delete, reset and clone groups.")
+@click.group("group")
 def consumer_group() -> None:
     """List, describe, create, alter, delete, reset and clone consumer groups."""
 

@@ -25,7 +25,7 @@ count_option = click.option(
 )  # fmt: skip
 
 
-@click.group(short_help="List dead letters, and send them again.")
+@click.group
 def dlq() -> None:
     """List what a group has given up, and send it again."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -39,6 +41,41 @@ class OneLineErrors(click.Group):
                 _complain(f"cannot write the output: {error.strerror}")
             sys.exit(1)
         sys.exit(code)
+
+
+class LazyGroup(OneLineErrors):
+    """A group whose commands are imported when they are called: not for ``--help``.
+
+    Args:
+        package: where the modules of the commands are.
+        places: of each command its module there, which has an attribute named as the module's command, and a
+            line about it.
+    """
+
+    def __init__(
+        self, *args: Any, package: str, places: Mapping[str, tuple[str, str]], **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._package = package
+        self._places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands; see ``click.Group.list_commands``."""
+        return sorted(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported now; see ``click.Group.get_command``."""
+        if cmd_name not in self._places:
+            return None
+        name, _ = self._places[cmd_name]
+        module = importlib.import_module(f"{self._package}.{name}")
+        command: click.Command = getattr(module, cmd_name if hasattr(module, cmd_name) else name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the commands and the lines about them; see ``click.Group.format_commands``."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in sorted(self._places.items())])
 
 
 def _complain(text: str) -> None:

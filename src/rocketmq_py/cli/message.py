@@ -34,7 +34,7 @@ topic_option = click.option(
 )  # fmt: skip
 
 
-@click.group(short_help="Find messages, and what became of them.")
+@click.group
 def message() -> None:
     """Find messages, and what became of them.
 

@@ -16,7 +16,7 @@ _store_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True, short_help="Deliver messages at any time, on any broker.")
+@click.group(invoke_without_command=True)
 @takes_access
 @_topic_option
 @_store_option

@@ -19,7 +19,7 @@ from rocketmq_py.cli.options import (
 from rocketmq_py.names import check_group
 
 
-@click.command(short_help="Send a request, and print its reply.")
+@click.command
 @topic_option
 @click.argument("body")
 @click.option("--tag", metavar="TAG", default="", help="The request's tag.")
@@ -76,7 +76,7 @@ def request(
     end_for_signal(run(lambda: ask(access, message, timeout, shown)))
 
 
-@click.command(short_help="Reply to the requests of a topic.")
+@click.command
 @topic_option
 @click.argument("body", required=False)
 @click.option(

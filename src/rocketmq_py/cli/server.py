@@ -57,7 +57,7 @@ def serve(host: str, namesrv_port: int, port: int, advertise: str | None) -> Non
     run(lambda: run_broker(host, namesrv_port, port, advertise))
 
 
-@click.command(short_help="Run an embedded name server and broker.")
+@click.command
 @server_options()
 def server(**options: Any) -> None:
     """Run an embedded name server and broker, in memory, for tests and for trying things out.

@@ -21,7 +21,7 @@ from rocketmq_py.cli.options import (
 from rocketmq_py.cli.start import Offset, Position, parse_offset
 
 
-@click.command(short_help="Print the messages of a topic as they come.")
+@click.command
 @topic_option
 @group_option
 @click.option(

@@ -14,7 +14,7 @@ from rocketmq_py.cli.output import Output, OutputClosedError, stdout_closed, wri
 from rocketmq_py.cli.running import complain, show_warnings
 from rocketmq_py.cli.start import Offset, Position
 from rocketmq_py.client import Client
-from rocketmq_py.consumer import ConsumeFrom, PushConsumer, Reader
+from rocketmq_py.consumer import ConsumeFrom, Reader
 from rocketmq_py.message import ReceivedMessage
 
 MOST_AT_ONCE = 256
@@ -88,6 +88,8 @@ class Tail:
 
         Raises RocketMQError when the topic does not exist or nobody can be asked about it.
         """
+
+        from rocketmq_py.consumer import PushConsumer  # most read without a group
 
         async def consume(output: Output) -> None:
             taken = printed = 0

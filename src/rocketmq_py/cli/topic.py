@@ -31,7 +31,7 @@ broker_option = click.option(
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.group(short_help="List, describe, create, alter and delete topics.")
+@click.group
 def topic() -> None:
     """List, describe, create, alter and delete topics."""
 

@@ -1,27 +1,102 @@
 """Consuming: share out queues, pull, hold, hand over, remember offsets."""
 
-from rocketmq_py.consumer.allocation.consistent_hash import AllocateConsistentHash
-from rocketmq_py.consumer.allocation.machine_rooms import AllocateByMachineRoom, AllocateMachineRoomNearby
-from rocketmq_py.consumer.allocation.strategies import (
-    AllocateByConfig,
-    AllocateStrategy,
-    allocate_averagely,
-    allocate_averagely_by_circle,
-)
-from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
-from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
-from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
-from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
-from rocketmq_py.consumer.group.statistics import ConsumerStatistics, Flow, QueueStatistics, TopicStatistics
-from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
-from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
-from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
-from rocketmq_py.consumer.pop.consumer import PopConsumer
-from rocketmq_py.consumer.pop.messages import PoppedMessage
-from rocketmq_py.consumer.push.consumer import PushConsumer
-from rocketmq_py.consumer.read.raw import PulledChunk, Span
-from rocketmq_py.consumer.read.reader import Reader, Start
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_py.late import late
+
+if TYPE_CHECKING:
+    from rocketmq_py.consumer.allocation.consistent_hash import AllocateConsistentHash
+    from rocketmq_py.consumer.allocation.machine_rooms import AllocateByMachineRoom, AllocateMachineRoomNearby
+    from rocketmq_py.consumer.allocation.strategies import (
+        AllocateByConfig,
+        AllocateStrategy,
+        allocate_averagely,
+        allocate_averagely_by_circle,
+    )
+    from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
+    from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
+    from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
+    from rocketmq_py.consumer.group.hooks import ConsumeContext, ConsumeMode, ConsumerHook
+    from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
+    from rocketmq_py.consumer.group.statistics import (
+        ConsumerStatistics,
+        Flow,
+        QueueStatistics,
+        TopicStatistics,
+    )
+    from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
+    from rocketmq_py.consumer.lite_pull.consumer import LitePullConsumer
+    from rocketmq_py.consumer.pop.config import PopConsumerConfig, PopConsumerOptions
+    from rocketmq_py.consumer.pop.consumer import PopConsumer
+    from rocketmq_py.consumer.pop.messages import PoppedMessage
+    from rocketmq_py.consumer.push.consumer import PushConsumer
+    from rocketmq_py.consumer.read.raw import PulledChunk, Span
+    from rocketmq_py.consumer.read.reader import Reader, Start
+else:
+    __getattr__ = late(
+        globals(),
+        {
+            "allocation.consistent_hash": ("AllocateConsistentHash",),
+            "allocation.machine_rooms": (
+                "AllocateByMachineRoom",
+                "AllocateMachineRoomNearby",
+            ),
+            "allocation.strategies": (
+                "AllocateByConfig",
+                "AllocateStrategy",
+                "allocate_averagely",
+                "allocate_averagely_by_circle",
+            ),
+            "config": (
+                "ConsumeFrom",
+                "PushConsumerConfig",
+                "PushConsumerOptions",
+            ),
+            "group.assignment_listener": ("AssignmentListener",),
+            "group.broker_assignment": ("AllocateByBroker",),
+            "group.hooks": (
+                "ConsumeContext",
+                "ConsumeMode",
+                "ConsumerHook",
+            ),
+            "group.results": (
+                "Commit",
+                "ConsumeLater",
+                "ConsumeResult",
+                "Rollback",
+                "Suspend",
+            ),
+            "group.statistics": (
+                "ConsumerStatistics",
+                "Flow",
+                "QueueStatistics",
+                "TopicStatistics",
+            ),
+            "lite_pull.config": (
+                "LitePullConsumerConfig",
+                "LitePullConsumerOptions",
+            ),
+            "lite_pull.consumer": ("LitePullConsumer",),
+            "pop.config": (
+                "PopConsumerConfig",
+                "PopConsumerOptions",
+            ),
+            "pop.consumer": ("PopConsumer",),
+            "pop.messages": ("PoppedMessage",),
+            "push.consumer": ("PushConsumer",),
+            "read.raw": (
+                "PulledChunk",
+                "Span",
+            ),
+            "read.reader": (
+                "Reader",
+                "Start",
+            ),
+        },
+    )
+
 
 __all__ = [
     "AllocateByBroker",

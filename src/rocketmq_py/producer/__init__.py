@@ -1,29 +1,95 @@
 """Sending: choose a queue, send, retry, learn; batches, hooks, transactions and requests."""
 
-from rocketmq_py.producer.batching import BatchingProducer
-from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
-from rocketmq_py.producer.compression import Compression
-from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
-from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
-from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, BrokerFaultState, LatencyFaultPolicy
-from rocketmq_py.producer.pending import PendingReply, PendingSend
-from rocketmq_py.producer.producer import Producer
-from rocketmq_py.producer.selectors import (
-    QueueSelector,
-    SelectByHash,
-    SelectByMachineRoom,
-    SelectByRandom,
-)
-from rocketmq_py.producer.statistics import Latency, ProducerStatistics
-from rocketmq_py.producer.transaction_checker import TransactionCheck
-from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
-from rocketmq_py.producer.transaction_values import (
-    Transaction,
-    TransactionSendResult,
-    TransactionState,
-    TransactionStatistics,
-)
-from rocketmq_py.producer.transactions import LocalWork, TransactionProducer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_py.late import late
+
+if TYPE_CHECKING:
+    from rocketmq_py.producer.batching import BatchingProducer
+    from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
+    from rocketmq_py.producer.compression import Compression
+    from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
+    from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext, SendMode
+    from rocketmq_py.producer.latency_faults import JAVA_4, JAVA_5, BrokerFaultState, LatencyFaultPolicy
+    from rocketmq_py.producer.pending import PendingReply, PendingSend
+    from rocketmq_py.producer.producer import Producer
+    from rocketmq_py.producer.selectors import (
+        QueueSelector,
+        SelectByHash,
+        SelectByMachineRoom,
+        SelectByRandom,
+    )
+    from rocketmq_py.producer.statistics import Latency, ProducerStatistics
+    from rocketmq_py.producer.transaction_checker import TransactionCheck
+    from rocketmq_py.producer.transaction_config import TransactionConfig, TransactionOptions
+    from rocketmq_py.producer.transaction_values import (
+        Transaction,
+        TransactionSendResult,
+        TransactionState,
+        TransactionStatistics,
+    )
+    from rocketmq_py.producer.transactions import LocalWork, TransactionProducer
+else:
+    __getattr__ = late(
+        globals(),
+        {
+            "batching": ("BatchingProducer",),
+            "batching_config": (
+                "BatchingConfig",
+                "BatchingOptions",
+            ),
+            "compression": ("Compression",),
+            "config": (
+                "ProducerConfig",
+                "ProducerOptions",
+            ),
+            "hooks": (
+                "EndTransactionContext",
+                "ProducerHook",
+                "SendContext",
+                "SendMode",
+            ),
+            "latency_faults": (
+                "JAVA_4",
+                "JAVA_5",
+                "BrokerFaultState",
+                "LatencyFaultPolicy",
+            ),
+            "pending": (
+                "PendingReply",
+                "PendingSend",
+            ),
+            "producer": ("Producer",),
+            "selectors": (
+                "QueueSelector",
+                "SelectByHash",
+                "SelectByMachineRoom",
+                "SelectByRandom",
+            ),
+            "statistics": (
+                "Latency",
+                "ProducerStatistics",
+            ),
+            "transaction_checker": ("TransactionCheck",),
+            "transaction_config": (
+                "TransactionConfig",
+                "TransactionOptions",
+            ),
+            "transaction_values": (
+                "Transaction",
+                "TransactionSendResult",
+                "TransactionState",
+                "TransactionStatistics",
+            ),
+            "transactions": (
+                "LocalWork",
+                "TransactionProducer",
+            ),
+        },
+    )
+
 
 __all__ = [
     "JAVA_4",
