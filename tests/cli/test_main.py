@@ -144,7 +144,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["click", "rocketmq_py.cli.tail", "trio", "rocketmq_py.cli.brokering"])
+@pytest.mark.parametrize("module", ["click", "rocketmq_py.cli.server", "trio", "rocketmq_py.cli.brokering"])
 def test_ctrl_c_while_it_starts(module: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", STARTING, module, "server", "--namesrv-port", "0", "--port", "0"],
