@@ -135,7 +135,13 @@ def test_the_package_lists_its_public_names_and_knows_its_version() -> None:
     assert rocketmq_py.__version__ == importlib.metadata.version("rocketmq-py")
 
 
-LAZY = ("rocketmq_py", "rocketmq_py.consumer", "rocketmq_py.producer", "rocketmq_py.protocol.headers")
+LAZY = (
+    "rocketmq_py",
+    "rocketmq_py.admin",
+    "rocketmq_py.consumer",
+    "rocketmq_py.producer",
+    "rocketmq_py.protocol.headers",
+)
 """Packages whose names are loaded when they are asked for."""
 
 

@@ -270,3 +270,17 @@ def test_each_request_knows_a_code() -> None:
     codes = [cls.code for cls in CLASSES if issubclass(cls, Request)]
     assert len(set(codes)) == len(codes)
     assert all(code in RequestCode.__members__.values() for code in codes)
+
+
+def test_what_a_class_has_compiled_is_not_its_childrens() -> None:
+    @attrs.frozen(kw_only=True)
+    class Parent(Header):
+        first: str
+
+    @attrs.frozen(kw_only=True)
+    class Child(Parent):
+        second: str
+
+    assert Parent(first="1").to_fields() == {"first": "1"}
+    assert Child(first="1", second="2").to_fields() == {"first": "1", "second": "2"}
+    assert Child.from_fields({"first": "1", "second": "2"}) == Child(first="1", second="2")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
-from typing import Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Unpack
 
-from rocketmq_py.admin.access import Access
-from rocketmq_py.admin.brokers import Brokers
-from rocketmq_py.admin.clients import Clients
-from rocketmq_py.admin.dead_letters import DeadLetterQueues
-from rocketmq_py.admin.groups import Groups
-from rocketmq_py.admin.messages import Messages
-from rocketmq_py.admin.name_servers import NameServers
-from rocketmq_py.admin.offsets import Offsets
-from rocketmq_py.admin.topics import Topics
 from rocketmq_py.client import Client, ClientOptions
 from rocketmq_py.client.member import Member
+
+if TYPE_CHECKING:
+    from rocketmq_py.admin.access import Access
+    from rocketmq_py.admin.brokers import Brokers
+    from rocketmq_py.admin.clients import Clients
+    from rocketmq_py.admin.dead_letters import DeadLetterQueues
+    from rocketmq_py.admin.groups import Groups
+    from rocketmq_py.admin.messages import Messages
+    from rocketmq_py.admin.name_servers import NameServers
+    from rocketmq_py.admin.offsets import Offsets
+    from rocketmq_py.admin.topics import Topics
 
 
 class Admin(Member):
@@ -42,17 +45,6 @@ class Admin(Member):
 
     Raises:
         ConfigurationError: an option is unknown or outside of what is allowed.
-
-    Attributes:
-        topics: what there is of topics, and making, changing and deleting them.
-        groups: who is in groups and how far they have come, and making, changing and deleting them.
-        offsets: where groups go on.
-        messages: finding them, what groups and clients did with them, having a member consume one.
-        dead_letters: what groups have given up, and sending it again.
-        clients: who is online, and how they are doing.
-        brokers: how brokers are doing, their settings, and whether producers send to them.
-        name_servers: their settings.
-        access: users, and what they may do.
     """
 
     def __init__(
@@ -63,15 +55,71 @@ class Admin(Member):
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(client, rng, dict(options))
-        self.topics = Topics(self._opened)
-        self.groups = Groups(self._opened)
-        self.offsets = Offsets(self._opened)
-        self.messages = Messages(self._opened)
-        self.dead_letters = DeadLetterQueues(self._opened)
-        self.clients = Clients(self._opened)
-        self.brokers = Brokers(self._opened)
-        self.name_servers = NameServers(self._opened)
-        self.access = Access(self._opened)
+
+    # Each is loaded when it is asked for: a command that lists topics has no use for the others.
+
+    @cached_property
+    def topics(self) -> Topics:
+        """What there is of topics, and making, changing and deleting them."""
+        from rocketmq_py.admin.topics import Topics
+
+        return Topics(self._opened)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Who is in groups and how far they have come, and making, changing and deleting them."""
+        from rocketmq_py.admin.groups import Groups
+
+        return Groups(self._opened)
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        """Where groups go on."""
+        from rocketmq_py.admin.offsets import Offsets
+
+        return Offsets(self._opened)
+
+    @cached_property
+    def messages(self) -> Messages:
+        """Finding them, what groups and clients did with them, having a member consume one."""
+        from rocketmq_py.admin.messages import Messages
+
+        return Messages(self._opened)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetterQueues:
+        """What groups have given up, and sending it again."""
+        from rocketmq_py.admin.dead_letters import DeadLetterQueues
+
+        return DeadLetterQueues(self._opened)
+
+    @cached_property
+    def clients(self) -> Clients:
+        """Who is online, and how they are doing."""
+        from rocketmq_py.admin.clients import Clients
+
+        return Clients(self._opened)
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        """How brokers are doing, their settings, and whether producers send to them."""
+        from rocketmq_py.admin.brokers import Brokers
+
+        return Brokers(self._opened)
+
+    @cached_property
+    def name_servers(self) -> NameServers:
+        """Their settings."""
+        from rocketmq_py.admin.name_servers import NameServers
+
+        return NameServers(self._opened)
+
+    @cached_property
+    def access(self) -> Access:
+        """Users, and what they may do."""
+        from rocketmq_py.admin.access import Access
+
+        return Access(self._opened)
 
     def _opened(self) -> Client:
         self._check_open()

@@ -16,7 +16,6 @@ from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     ConsumerSendMsgBackRequest,
-    CreateTopicRequest,
     GetConsumerListByGroupRequest,
     GetEarliestStoreTimeAnswer,
     GetEarliestStoreTimeRequest,
@@ -265,6 +264,10 @@ class BrokerCalls:
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
         """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""
+        from rocketmq_py.protocol.headers import (
+            CreateTopicRequest,
+        )  # of those for administration, the only one
+
         header = CreateTopicRequest(
             topic=topic,
             default_topic=DEFAULT_TOPIC,

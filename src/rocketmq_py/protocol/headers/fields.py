@@ -2,7 +2,8 @@
 
 A header is an attrs class under :class:`Header`. Its attributes say all that there is to know: the name
 (snake case here, camel case on the wire, unless :func:`wire` gives another), the type, and by a default that
-the field may be missing. This is compiled once for each class, when attrs has built it.
+the field may be missing. This is compiled once for each class, when it is first used: of a hundred
+classes a program uses a few.
 """
 
 from __future__ import annotations
@@ -69,17 +70,36 @@ def _camel_case(name: str) -> str:
     return first + "".join([other.capitalize() for other in others])
 
 
+class _Uncompiled:
+    """Stands in the place of what a class's methods loop over until that is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, header: object, cls: type[Header]) -> Any:
+        cls._compile()
+        return getattr(cls, self._name)
+
+
+_READING: Any = _Uncompiled("_reading")
+_WRITING: Any = _Uncompiled("_writing")
+
+
 @attrs.frozen
 class Header:
     """The root of all typed headers. Java: ``CommandCustomHeader``."""
 
     # attribute, name on the wire, whether it must be there, and its converter: what the methods loop over
-    _reading: ClassVar[tuple[tuple[str, str, bool, Callable[[str], Any]], ...]] = ()
-    _writing: ClassVar[tuple[tuple[str, str, Callable[[Any], str]], ...]] = ()
+    _reading: ClassVar[tuple[tuple[str, str, bool, Callable[[str], Any]], ...]] = _READING
+    _writing: ClassVar[tuple[tuple[str, str, Callable[[Any], str]], ...]] = _WRITING
 
     @classmethod
     def __attrs_init_subclass__(cls) -> None:
-        """Compile the class's attributes."""
+        """Have the class compile what is its own, and not take over what its parent has compiled."""
+        cls._reading, cls._writing = _READING, _WRITING
+
+    @classmethod
+    def _compile(cls) -> None:
         hints = typing.get_type_hints(cls, include_extras=True)
         reading = []
         writing = []
