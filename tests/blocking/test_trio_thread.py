@@ -166,7 +166,7 @@ def test_a_signal_that_came_just_before_the_waiting_is_seen_soon(monkeypatch: py
                 raise KeyboardInterrupt  # as at the end of a waiting that a signal came before
             return False
 
-    call = ThreadCall(trio.sleep_forever)
+    call = ThreadCall[None](lambda _: trio.sleep_forever)
     monkeypatch.setattr(call, "_done", Lock())
     with pytest.raises(KeyboardInterrupt):
         call.wait()

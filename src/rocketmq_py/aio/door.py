@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.crossing import door
-from rocketmq_py.crossing.bridge import Bridge, bridge
+from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
 from rocketmq_py.crossing.door import Behind
 from rocketmq_py.errors import ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue
@@ -82,8 +82,8 @@ class Door(door.Door[Behind]):
         self._bridge.deliver(self._bridge.open.pop, self, None)
 
     async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        self._check_open()
-        return await bridge().call(partial(function, *args, **kwargs))
+        here = bridge()
+        return await here.wait_for(LoopCall(here, self._beginning(function, args, kwargs)))
 
     def _check_open(self) -> None:
         super()._check_open()

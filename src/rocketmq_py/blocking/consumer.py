@@ -154,7 +154,8 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
             raise ConfigurationError("handle is a plain function here, which takes a message")
         self._check_open()
         self._thread.check_may_wait()
-        call = ThreadCall(partial(self._run, handle))
+        run = partial(self._run, handle)
+        call: ThreadCall[None] = ThreadCall(lambda _: run)
         self._thread.begin(call)
         try:
             self._wait_for_end(call)

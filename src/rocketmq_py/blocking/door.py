@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.crossing import door
+from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.door import Behind
 
 Result = TypeVar("Result")
@@ -52,8 +53,7 @@ class Door(door.Door[Behind]):
             self._thread.call(self.end)
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        self._check_open()
-        return self._thread.call(partial(function, *args, **kwargs))
+        return self._thread.wait_for(ThreadCall(self._beginning(function, args, kwargs)))
 
 
 def shared_client(client: object) -> tuple[str | Client | None, door.Door[Lifespan] | None]:

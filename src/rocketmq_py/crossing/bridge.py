@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from rocketmq_py.crossing.call import Call
+from rocketmq_py.crossing.call import Begin, Call
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.errors import ClosedError, RocketMQError
 
@@ -76,7 +76,10 @@ class Bridge:
 
         When cancelled, what was called is cancelled, and has ended when this raises CancelledError.
         """
-        call = LoopCall(self, function)
+        return await self.wait_for(LoopCall(self, lambda _: function))
+
+    async def wait_for(self, call: LoopCall[Result]) -> Result:
+        """Have a call done, and wait for it, as :meth:`call` does."""
         thread = self.thread
         thread.begin(call)
         try:
@@ -151,8 +154,8 @@ class LoopCall(Call[Result]):
         has_ended: whether it has, as the loop has heard.
     """
 
-    def __init__(self, bridge: Bridge, function: Callable[[], Awaitable[Result]]) -> None:
-        super().__init__(function)
+    def __init__(self, bridge: Bridge, begin: Begin[Result]) -> None:
+        super().__init__(begin)
         self._bridge = bridge
         self.ended: asyncio.Future[None] = bridge.loop.create_future()
         self.has_ended = False

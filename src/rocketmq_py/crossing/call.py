@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import trio
 
@@ -19,23 +19,32 @@ LONGEST_WAIT = 1.0
 
 Result = TypeVar("Result")
 
+Rest: TypeAlias = Callable[[], Awaitable[Result]]
+"""What is left to do of a call, in a task of trio's."""
+
+Begin: TypeAlias = "Callable[[Call[Result]], Rest[Result] | None]"
+"""Begins a call in trio's thread; see Call."""
+
 
 class Call(ABC, Generic[Result]):
     """A call, with the context variables of the caller.
 
     Args:
-        function: what is called in trio's thread.
+        begin: begins it in trio's thread. What it returns is awaited there in a task; None where no task is
+            needed, which costs more than most calls: it then sees to :meth:`end_with` or :meth:`fail`, or has
+            TrioThread's ``go_on`` await the rest.
 
     Attributes:
         context: the caller's context variables, copied.
-        has_begun: whether it has reached trio.
+        withdraw: has what was begun, and that no task does, not end the call any more; None for nothing.
     """
 
-    def __init__(self, function: Callable[[], Awaitable[Result]]) -> None:
+    def __init__(self, begin: Begin[Result]) -> None:
         self.context = contextvars.copy_context()
-        self.has_begun = False
-        self._function = function
-        self._scope = trio.CancelScope()
+        self.withdraw: Callable[[], object] | None = None
+        self._begin = begin
+        self._has_begun = False
+        self._scope: trio.CancelScope | None = None
         self._result: Result
         self._error: BaseException | None = None
 
@@ -48,11 +57,28 @@ class Call(ABC, Generic[Result]):
                 self._error = None  # the traceback holds this call, and would hold itself
         return self._result
 
-    async def run(self) -> None:
-        """Do it, in trio's thread."""
+    # In trio's thread
+
+    def begin(self) -> Rest[Result] | None:
+        """Begin it; return what is left, to be awaited in a task with its :meth:`run`."""
+        self._has_begun = True
+        try:
+            return self.context.run(self._begin, self)
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            self.fail(error)
+            return None
+
+    def need_task(self) -> None:
+        """Note that a task is going to :meth:`run`."""
+        self.withdraw = None
+        self._scope = trio.CancelScope()
+
+    async def run(self, rest: Rest[Result]) -> None:
+        """Do what is left of it."""
+        assert self._scope is not None
         try:
             with self._scope:
-                self._result = await self._function()
+                self._result = await rest()
             if self._scope.cancelled_caught:
                 self._error = ClosedError("the call was cancelled")
         except trio.Cancelled:
@@ -63,17 +89,30 @@ class Call(ABC, Generic[Result]):
         finally:
             self._end()
 
+    def end_with(self, result: Result) -> None:
+        """End it with a result."""
+        self.withdraw = None
+        self._result = result
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error."""
+        self.withdraw = None
+        self._error = error
+        self._end()
+
     def cancel(self) -> None:
-        """Have it end soon, in trio's thread."""
-        if self.has_begun:
+        """Have it end soon."""
+        if self._scope is not None:
             self._scope.cancel()
-        else:
+        elif self.withdraw is not None or not self._has_begun:
+            if self.withdraw is not None:
+                self.withdraw()
             self.abandon(ClosedError("the call was cancelled"))
 
     def abandon(self, error: ClosedError) -> None:
         """Have whoever waits go on: nobody will do it."""
-        self._error = error
-        self._end()
+        self.fail(error)
 
     @abstractmethod
     def _end(self) -> None:
@@ -83,8 +122,8 @@ class Call(ABC, Generic[Result]):
 class ThreadCall(Call[Result]):
     """A call that a thread waits for."""
 
-    def __init__(self, function: Callable[[], Awaitable[Result]]) -> None:
-        super().__init__(function)
+    def __init__(self, begin: Begin[Result]) -> None:
+        super().__init__(begin)
         self._has_ended = False
         self._done = threading.Lock()
         self._done.acquire()

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import trio
 
+from rocketmq_py.crossing.call import Call, Rest
 from rocketmq_py.crossing.door import Behind, Door
 from rocketmq_py.crossing.hand_over import HandOver
+from rocketmq_py.crossing.trio_thread import TrioThread
+from rocketmq_py.message import SendResult
+from rocketmq_py.producer import Producer
+from rocketmq_py.producer.send_request import Stored, send_result
 
 LEAVE_SECONDS = 1.0
 """What a producer has for taking leave of brokers when time is up for what it sends."""
@@ -18,9 +24,53 @@ LEAVE_SECONDS = 1.0
 Handing = TypeVar("Handing", bound=HandOver[Any])
 
 
+class BeginSend:
+    """Begins a send for a call, without a task of trio's for as long as only a broker is waited for.
+
+    Args:
+        thread: where the producer lives.
+        behind: the producer.
+        args, kwargs: those of its ``send``.
+    """
+
+    __slots__ = ("_args", "_begun", "_behind", "_call", "_kwargs", "_thread")
+
+    def __init__(
+        self, thread: TrioThread, behind: Producer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._thread = thread
+        self._behind = behind
+        self._args = args
+        self._kwargs = kwargs
+
+    def __call__(self, call: Call[SendResult]) -> Rest[SendResult] | None:
+        """Begin it; return what has to be awaited if more has to be waited for."""
+        self._call = call
+        begun = None
+        if len(self._args) == 1 and self._kwargs.keys() <= _OPTIONS:
+            begun = self._behind.begin(self._args[0], self._tried, **self._kwargs)
+        if begun is None:
+            return partial(self._behind.send, *self._args, **self._kwargs)
+        if not begun.is_under_way:
+            return begun.rest
+        self._begun = begun
+        call.withdraw = begun.cancel
+        return None
+
+    def _tried(self, stored: Stored | SendResult | None) -> None:
+        if stored is None:
+            self._thread.go_on(self._call, self._begun.rest)
+        else:
+            self._call.end_with(send_result(stored))
+
+
+_OPTIONS = frozenset({"queue", "timeout"})
+
+
 class Sends(Door[Behind], Generic[Behind, Handing]):
     """A door through which messages are handed over."""
 
+    _begins = {Producer.send: BeginSend}  # noqa: RUF012
     _new_hand_over: ClassVar[Callable[..., Any]]
     _hand_over: Handing
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import socket
 import sys
 import threading
 from collections import deque
@@ -14,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from rocketmq_py.crossing.call import Call, ThreadCall
+from rocketmq_py.crossing.call import Call, Rest, ThreadCall
 from rocketmq_py.errors import ClosedError
 
 logger = logging.getLogger("rocketmq_py.crossing")
@@ -58,9 +59,12 @@ class TrioThread:
         self._is_woken = False
         self._calls: set[Call[Any]] = set()
         self._idle: list[trio.lowlevel.Task] = []
-        self._next: dict[trio.lowlevel.Task, Call[Any]] = {}
+        self._next: dict[trio.lowlevel.Task, tuple[Call[Any], Rest[Any]]] = {}
         self._nursery: trio.Nursery
-        self._token: trio.lowlevel.TrioToken
+        # A TrioToken would do as well, at the price of two system calls more for each waking.
+        self._woken, self._waking = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waking.setblocking(False)
         self._is_running = threading.Event()
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
@@ -113,9 +117,10 @@ class TrioThread:
         if not self._is_woken:
             self._is_woken = True
             try:
-                self._token.run_sync_soon(self._take_over)
-            except trio.RunFinishedError:
-                self.check()
+                self._waking.send(b"x")
+            except OSError:
+                self.check()  # it has ended just now
+                raise
             except BaseException:
                 self._is_woken = False  # interrupted: the next one wakes it
                 raise
@@ -131,8 +136,11 @@ class TrioThread:
             TimeoutError: it took longer than ``timeout`` seconds; it goes on.
             RuntimeError: the caller is the thread itself.
         """
+        return self.wait_for(ThreadCall(lambda _: function), timeout)
+
+    def wait_for(self, call: ThreadCall[Result], timeout: float = -1) -> Result:
+        """Have a call done, and wait for it, as :meth:`call` does."""
         self.check_may_wait()
-        call = ThreadCall(function)
         self._calls.add(call)
         try:
             self.post(partial(self._start, call))
@@ -157,10 +165,8 @@ class TrioThread:
         if self.is_current:
             return function()
 
-        async def in_thread() -> Result:
-            return function()
-
-        return self.call(in_thread)
+        call: ThreadCall[Result] = ThreadCall(lambda begun: begun.end_with(function()))
+        return self.wait_for(call)
 
     def begin(self, call: Call[Any]) -> None:
         """Have a call done that is waited for elsewhere, from any thread; :meth:`forget` it when it is done.
@@ -186,38 +192,47 @@ class TrioThread:
         """Start a task (in the thread only)."""
         self._nursery.start_soon(function, *arguments)
 
-    def _start(self, call: Call[Any]) -> None:
-        call.has_begun = True
+    def go_on(self, call: Call[Any], rest: Rest[Any]) -> None:
+        """Have what is left of a call done in a task (in the thread only)."""
+        call.need_task()
         if self._idle:
             task = self._idle.pop()
             task.context = call.context
-            self._next[task] = call
+            self._next[task] = call, rest
             trio.lowlevel.reschedule(task)
         else:
-            call.context.run(self._nursery.start_soon, self._work, call)
+            call.context.run(self._nursery.start_soon, self._work, call, rest)
 
-    async def _work(self, call: Call[Any]) -> None:
-        """Do a call, and others after it: a task of its own for each would cost more than most calls."""
+    def _start(self, call: Call[Any]) -> None:
+        rest = call.begin()
+        if rest is not None:
+            self.go_on(call, rest)
+
+    async def _work(self, call: Call[Any], rest: Rest[Any]) -> None:
+        """Do what is left of a call, and of others after it: a task for each costs more than most calls."""
         while True:
-            await call.run()
+            await call.run(rest)
             if len(self._idle) >= MOST_IDLE:
                 return
             task = trio.lowlevel.current_task()
             self._idle.append(task)
             await trio.lowlevel.wait_task_rescheduled(self._end_idle)
-            call = self._next.pop(task)
+            call, rest = self._next.pop(task)
 
     def _end_idle(self, _: object) -> trio.lowlevel.Abort:
         self._idle.clear()  # only when the thread ends
         return trio.lowlevel.Abort.SUCCEEDED
 
-    def _take_over(self) -> None:
-        self._is_woken = False
-        for _ in range(len(self._crossing)):
-            try:
-                self._crossing.popleft()()
-            except Exception:
-                logger.exception("a call that crossed over has failed")
+    async def _take_over(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self._woken)
+            self._woken.recv(64)
+            self._is_woken = False  # from here on, what comes wakes it again
+            for _ in range(len(self._crossing)):
+                try:
+                    self._crossing.popleft()()
+                except Exception:
+                    logger.exception("a call that crossed over has failed")
 
     def _run(self) -> None:
         try:
@@ -226,15 +241,20 @@ class TrioThread:
             logger.exception("the thread that runs trio has failed")
         finally:
             self._has_ended = True
+            self._close_sockets()
             self._is_running.set()
             for call in list(self._calls):
                 call.abandon(ClosedError("the thread that this lives in has ended; open it again"))
 
     async def _main(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
         async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._take_over)
             self._is_running.set()
             await trio.sleep_forever()
+
+    def _close_sockets(self) -> None:
+        self._woken.close()
+        self._waking.close()
 
     # The end of the process
 
@@ -258,6 +278,7 @@ class TrioThread:
     def leave_behind(self) -> None:
         """Note that this process is a child: it has not got the thread, and lets go of its sockets."""
         self.is_left_behind = True
+        self._close_sockets()
         for opened in list(self.open):
             opened.let_go()
 

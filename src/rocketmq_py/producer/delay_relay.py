@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message
+from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.request_builder import check_message
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
@@ -81,3 +83,12 @@ class DelayRelay:
                 f"a relay keeps messages for {MAX_DELAY_SECONDS // 86400} days at the most"
             )
         return wait_in(self._buffer_topic, message, due_ms)
+
+
+def delay_relay(
+    config: ProducerConfig, client: Client, keeps_times: Callable[..., Awaitable[bool]]
+) -> DelayRelay | None:
+    """Return the relay that a producer is told of, if it is told of one."""
+    if config.delay_relay is None:
+        return None
+    return DelayRelay(config.delay_relay, client, partial(keeps_times, timeout=config.send_timeout))

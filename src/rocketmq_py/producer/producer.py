@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import get_ident
 from typing import Unpack
 
@@ -13,13 +12,12 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
 from rocketmq_py.client.member import Member
-from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
-from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.producer.admission import Admission
+from rocketmq_py.producer.begun import Begun, OnDone
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
-from rocketmq_py.producer.delay_relay import DelayRelay
+from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.lists import Lists
 from rocketmq_py.producer.pending import PendingReply, PendingSend
@@ -29,7 +27,7 @@ from rocketmq_py.producer.requests import Requests, reply_to
 from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.statistics import ProducerStatistics
-from rocketmq_py.producer.tracing import TraceHook
+from rocketmq_py.producer.tracing import trace_sends
 from rocketmq_py.protocol.recall_handle import RecallHandle
 
 
@@ -74,15 +72,8 @@ class Producer(Member):
         self._hooks = Hooks()
         admission = Admission(self.config.max_in_flight, self.config.max_in_flight_bytes)
         self._pipeline = Pipeline(self._sender, self._hooks, admission)
-        self._delay_relay: DelayRelay | None = None
-        if self.config.delay_relay is not None:
-            keeps_times = partial(self._sender.lanes.keeps_times, timeout=self.config.send_timeout)
-            self._delay_relay = DelayRelay(self.config.delay_relay, self.client, keeps_times)
-        self._tracing: TraceDispatcher | None = None
-        if self.config.trace:
-            topic = TRACE_TOPIC if self.config.trace is True else self.config.trace
-            self._tracing = TraceDispatcher(self.client, self.config.group, topic)
-            self._hooks.add(TraceHook(self._tracing, self.client.now_ms))
+        self._delay_relay = delay_relay(self.config, self.client, self._sender.lanes.keeps_times)
+        self._tracing = trace_sends(self.config, self.client, self._hooks)
         self._requests = Requests(self.client, self._sender, self._pipeline)
         self.close_timeout = self.config.close_timeout
 
@@ -123,6 +114,19 @@ class Producer(Member):
             context.results = (result := await self._sender.deliver(request),)
         return result
 
+    def begin(
+        self,
+        message: Message,
+        on_done: OnDone,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+    ) -> Begun | None:
+        """Begin :meth:`send` without a task; None where that cannot be, as there are hooks. See Begun."""
+        self._check_open()
+        if self._hooks.all or self._delay_relay is not None:
+            return None
+        return Begun(self._sender, self._builder.build(message, queue, timeout, self.config.retries), on_done)
+
     async def send_soon(
         self,
         message: Message,
@@ -148,8 +152,7 @@ class Producer(Member):
             self._check_open()
         if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
-        pending = PendingSend(on_done)
-        retries = self.config.retries_pipelined
+        pending, retries = PendingSend(on_done), self.config.retries_pipelined
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
             request.pending, request.on_done = pending, self._pipeline.finish

@@ -89,10 +89,11 @@ class SendRequest(PendingRequest):
         wants_store_ok: whether a status other than SEND_OK is a reason to try another broker.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, before.
         try_timeout: seconds for one try, if another may follow.
-        on_answer: what gets the answer to a try of a pipelined one, and when it was received.
-        on_done: what gets the outcome of a pipelined one.
+        on_answer: what gets the answer to a try that no task waits for, and when it was received.
+        on_done: what gets the outcome where no task waits for it.
         pending: what the user has of a pipelined one.
         in_background: whether its tries are made where nobody waits for what a selector raises.
+        is_awaited: whether ``on_done`` gets the error of a first try, as somebody waits who makes the others.
         is_written: whether the try that was begun has been left with a connection.
     """
 
@@ -114,6 +115,7 @@ class SendRequest(PendingRequest):
     on_done: Callable[[SendRequest, Outcome], None]
     pending: Pending[Any]
     in_background = False
+    is_awaited = False
     is_written = False
     failures = 0
     _may_be_stored = False  # by an earlier try

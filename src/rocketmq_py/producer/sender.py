@@ -84,20 +84,43 @@ class Sender:
 
     # Awaited
 
-    async def deliver(self, request: SendRequest) -> SendResult:
+    async def deliver(self, request: SendRequest, error: RocketMQError | None = None) -> SendResult:
         """Compress the body if it is large, try until a broker has stored it, and count it.
 
-        Raises the error of the last try. When cancelled, nothing is left waiting.
+        ``error`` is what the try came to that :meth:`begin` made. Raises the error of the last try. When
+        cancelled, nothing is left waiting.
         """
         if request.may_be_compressed:
             await self.compress(request)
         try:
-            result = await self._deliver(request)
+            result = await self._deliver(request, error)
         except RocketMQError:
             self.counters.failed += len(request.messages)
             raise
         self.counters.sent += len(request.messages)
         return result
+
+    def begin(self, request: SendRequest) -> bool:
+        """Make the first try of :meth:`deliver`, if nothing has to be waited for before it is written.
+
+        ``request.on_done`` gets what comes of it. Where that is an error, and where this returns False, the
+        rest is :meth:`deliver`'s. Raises what a queue selector raises.
+        """
+        if request.may_be_compressed:
+            return False
+        if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
+            return False
+        request.begin_try(self._now())
+        request.on_answer, request.is_awaited = self._answered, True
+        try:
+            connection = self.lanes.take(request)
+            if connection is None or not connection.has_space or connection.hooks.all:
+                return False
+            connection.carry(request)
+        except RocketMQError:
+            return False  # it comes again where it may be told, or tried again
+        request.address, request.is_written = connection.address, True
+        return True
 
     async def compress(self, request: SendRequest) -> None:
         """Compress the body. When cancelled, it is as it was."""
@@ -248,15 +271,22 @@ class Sender:
 
     def _answered(self, request: SendRequest, answer: Answer, received_at: float) -> None:
         if isinstance(answer, RocketMQError):
-            start_soon(self._nursery, self._try_again, request, answer)
+            self._failed(request, answer)
             return
         try:
             stored = request.stored_by(answer)
         except RocketMQError as error:
-            start_soon(self._nursery, self._try_again, request, error)
+            self._failed(request, error)
             return
         self._succeeded(request, received_at)
         request.on_done(request, stored)
+
+    def _failed(self, request: SendRequest, error: RocketMQError) -> None:
+        """Have other tries follow: in the background, or where the outcome is awaited."""
+        if request.is_awaited:
+            request.on_done(request, error)
+        else:
+            start_soon(self._nursery, self._try_again, request, error)
 
     async def _try_again(self, request: SendRequest, error: RocketMQError) -> None:
         """Go on after a try that failed, where nobody waits."""

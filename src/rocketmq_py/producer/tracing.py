@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rocketmq_py.client.client import Client
 from rocketmq_py.client.tracing import TraceDispatcher
 from rocketmq_py.message import Message, ReceivedMessage, SendStatus
-from rocketmq_py.producer.hooks import EndTransactionContext, ProducerHook, SendContext
+from rocketmq_py.names import TRACE_TOPIC
+from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.hooks import EndTransactionContext, Hooks, ProducerHook, SendContext
 from rocketmq_py.protocol.trace import DEFAULT_REGION, EndTransactionTrace, PublishTrace, TracedType
 
 _STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown": "UNKNOW"}
@@ -66,6 +69,16 @@ class TraceHook(ProducerHook):
                     from_check=context.from_check,
                 )
             )
+
+
+def trace_sends(config: ProducerConfig, client: Client, hooks: Hooks) -> TraceDispatcher | None:
+    """Have what a producer sends traced, if its settings want it; return what takes the records."""
+    if not config.trace:
+        return None
+    topic = TRACE_TOPIC if config.trace is True else config.trace
+    dispatcher = TraceDispatcher(client, config.group, topic)
+    hooks.add(TraceHook(dispatcher, client.now_ms))
+    return dispatcher
 
 
 def _keys_of(message: Message | ReceivedMessage) -> str:

@@ -1,0 +1,56 @@
+"""A send that is begun in one plain call, for those who wait for it elsewhere than in a task of trio's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.message import SendResult
+from rocketmq_py.producer.send_request import Outcome, SendRequest, Stored
+from rocketmq_py.producer.sender import Sender
+
+OnDone: TypeAlias = Callable[[Stored | SendResult | None], None]
+"""Called in another task, once, when a first try that was written at once has its answer: with what the
+broker says, or with None if the rest has to be awaited."""
+
+
+class Begun:
+    """What :meth:`Producer.send` does, without a task for as long as only an answer has to be waited for.
+
+    Args:
+        sender: brings requests to brokers.
+        request: the message's.
+        on_done: hears of the first try, if that is under way when this has been made.
+
+    Attributes:
+        is_under_way: whether ``on_done`` will be called; else :meth:`rest` has to be awaited.
+    """
+
+    __slots__ = ("_error", "_on_done", "_request", "_sender", "is_under_way")
+
+    def __init__(self, sender: Sender, request: SendRequest, on_done: OnDone) -> None:
+        self._sender = sender
+        self._request = request
+        self._on_done = on_done
+        self._error: RocketMQError | None = None
+        request.on_done = self._tried
+        self.is_under_way = sender.begin(request)
+
+    def _tried(self, _: SendRequest, outcome: Outcome) -> None:
+        self.is_under_way = False
+        if isinstance(outcome, RocketMQError):
+            self._error = outcome
+            self._on_done(None)
+        else:
+            self._sender.counters.sent += 1
+            self._on_done(outcome)
+
+    async def rest(self) -> SendResult:
+        """Do what is left; returns, raises and is cancelled as :meth:`Producer.send`."""
+        return await self._sender.deliver(self._request, self._error)
+
+    def cancel(self) -> None:
+        """Wait no more for what is under way: ``on_done`` is not called. It may still be stored."""
+        self.is_under_way = False
+        self._request.forget()

@@ -1,0 +1,130 @@
+"""Sends that are begun without a task, as the doors do."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import BrokerBusyError, ClosedError, InvalidMessageError
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer import Producer, ProducerHook
+from rocketmq_py.producer.begun import Begun
+from rocketmq_py.producer.send_request import Stored, send_result
+from tests.scripted import ignore, refuse, scripted_cluster, store
+
+MESSAGE = Message("T", b"body")
+SENDS = RequestCode.SEND_MESSAGE_V2
+
+
+class Beginning:
+    """Begins a send, and keeps what is heard of it."""
+
+    def __init__(self, producer: Producer, message: Message = MESSAGE) -> None:
+        self.heard: list[Stored | SendResult | None] = []
+        self._is_done = trio.Event()
+        self.begun = producer.begin(message, self._done)
+
+    def _done(self, stored: Stored | SendResult | None) -> None:
+        self.heard.append(stored)
+        self._is_done.set()
+
+    async def result(self) -> SendResult:
+        """Do what the doors do."""
+        assert isinstance(self.begun, Begun)
+        if self.begun.is_under_way:
+            await self._is_done.wait()
+        if not self.heard or self.heard[0] is None:
+            return await self.begun.rest()
+        return send_result(self.heard[0])
+
+
+def producer_of(address: str, **options: object) -> Producer:
+    return Producer(address, group="g", rng=random.Random(1), **options)  # type: ignore[arg-type]
+
+
+def waiting(producer: Producer) -> int:
+    return sum(one.pending for one in producer.client.connections.open_connections())
+
+
+async def test_where_only_the_broker_is_waited_for_there_is_no_task() -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        first = Beginning(producer)
+        assert first.begun is not None
+        assert not first.begun.is_under_way  # the route is not known
+        await first.result()
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        second = Beginning(producer)
+        assert second.begun is not None
+        assert second.begun.is_under_way
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert (await second.result()).message_id
+        assert producer.statistics.sent == 2
+        assert producer.statistics.latency.count == 2
+
+
+async def test_a_first_try_that_fails_is_followed_by_others() -> None:
+    answers = refuse(ResponseCode.SYSTEM_ERROR), store
+    async with scripted_cluster(*answers) as cluster, producer_of(cluster.address) as producer:
+        for _ in range(10):
+            assert (await Beginning(producer).result()).queue.broker_name == "broker-b"
+        assert producer.statistics.sent == 10
+        assert producer.statistics.failed == 0
+        assert producer.statistics.retried == len(cluster.brokers["broker-a"].asked(SENDS)) > 1
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_the_error_of_the_last_try_is_raised(
+    retries: int, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with scripted_cluster(refuse(ResponseCode.SYSTEM_BUSY)) as cluster:
+        async with producer_of(cluster.address, retries=retries) as producer:
+            for count in (1, 2):
+                with pytest.raises(BrokerBusyError):
+                    await Beginning(producer).result()
+                assert producer.statistics.failed == count
+        assert len(cluster.brokers["broker-a"].asked(SENDS)) == 2 * (1 + retries)
+
+
+async def test_what_is_cancelled_is_not_heard_of() -> None:
+    async with scripted_cluster(ignore) as cluster, producer_of(cluster.address) as producer:
+        with trio.move_on_after(0.01):
+            await Beginning(producer).result()
+        before = waiting(producer)
+        sent = Beginning(producer)
+        assert sent.begun is not None
+        assert sent.begun.is_under_way
+        assert waiting(producer) == before + 1
+        sent.begun.cancel()
+        assert waiting(producer) == before
+    assert sent.heard == []
+
+
+async def test_wrong_messages_and_a_closed_producer_say_so_at_once() -> None:
+    async with scripted_cluster(store) as cluster:
+        async with producer_of(cluster.address) as producer:
+            with pytest.raises(InvalidMessageError):
+                Beginning(producer, b"text")  # type: ignore[arg-type]
+        with pytest.raises(ClosedError):
+            Beginning(producer)
+
+
+async def test_with_hooks_or_a_relay_it_is_sent_otherwise() -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        producer.add_hook(ProducerHook())
+        assert Beginning(producer).begun is None
+        async with producer_of(cluster.address, delay_relay="Buffer") as relayed:
+            assert Beginning(relayed).begun is None
+
+
+async def test_a_large_body_is_compressed_in_a_task() -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        await producer.send(MESSAGE)
+        large = Beginning(producer, Message("T", b"x" * 100_000))
+        assert large.begun is not None
+        assert not large.begun.is_under_way
+        await large.result()
+        assert len(cluster.brokers["broker-a"].asked(SENDS)[-1].body) < 1000
