@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
@@ -21,7 +21,6 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     GetMaxOffsetRequest,
     OffsetAnswer,
-    PullMessageRequest,
     QueryConsumerOffsetRequest,
 )
 from tests.behaviours.conftest import create_topic
@@ -61,10 +60,10 @@ def pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
     pulls, pull = Pulls(), BrokerCalls.pull
 
     async def noted(
-        calls: BrokerCalls, address: str, header: PullMessageRequest, *, timeout: float, body: bytes = b""
+        calls: BrokerCalls, address: str, fields: Mapping[str, str], *, timeout: float, body: bytes = b""
     ) -> Command:
-        pulls.latest[header.topic, header.queue_id] = address
-        answer = await pull(calls, address, header, timeout=timeout, body=body)
+        pulls.latest[fields["topic"], int(fields["queueId"])] = address
+        answer = await pull(calls, address, fields, timeout=timeout, body=body)
         if answer.body:
             pulls.addresses.add(address)
         return answer

@@ -66,7 +66,7 @@ async def test_all_but_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
         await client.brokers.committed_offset("g", QUEUE)
         client.heartbeats.add_producer("p")
         await client.heartbeats.send()
-        await client.brokers.pull(broker.address, pull, timeout=3)
+        await client.brokers.pull(broker.address, client.brokers.pull_fields(pull), timeout=3)
     assert [request.code for request in vip.requests] == [
         RequestCode.GET_MAX_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 import zlib
 
@@ -239,6 +241,26 @@ def test_round_trip(values: dict[str, object]) -> None:
     v6 = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
     assert {name: decoded[name] for name in values} | {"system_flag": decoded["system_flag"] & ~v6} == values
     assert message.store_size == len(data)
+
+
+def test_a_message_is_the_same_whichever_way_it_was_decoded() -> None:
+    data = stored(properties=b"TAGS\x01A\x02")
+    quick, general = decode(data), stored_message._decode(data, 0, len(data), "broker-a")
+    assert attrs.asdict(quick) == attrs.asdict(general)
+    again = [
+        copy.copy(quick),
+        copy.deepcopy(quick),
+        pickle.loads(pickle.dumps(quick)),
+        attrs.evolve(quick),
+        attrs.evolve(quick, reconsume_times=0),
+    ]
+    assert [attrs.asdict(message) for message in again] == [attrs.asdict(general)] * len(again)
+    assert {repr(message) for message in [*again, quick]} == {repr(general)}
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        quick.queue_id = 7  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="colour"):
+        quick.colour  # type: ignore[attr-defined]  # noqa: B018
+    assert attrs.evolve(quick, queue_id=7).queue_id == 7
 
 
 def test_java_message_is_written_again() -> None:

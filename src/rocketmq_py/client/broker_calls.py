@@ -255,12 +255,17 @@ class BrokerCalls:
         answer = await self.call(self._routes.broker_address(broker_name), header)
         return RecallMessageAnswer.from_fields(answer.fields).msg_id
 
+    def pull_fields(self, header: PullMessageRequest) -> dict[str, str]:
+        """Return a pull's ext fields, for :meth:`pull`."""
+        return self._namespace.wrap(header).to_fields()
+
     async def pull(
-        self, address: str, header: PullMessageRequest, *, timeout: float, body: bytes = b""
+        self, address: str, fields: Mapping[str, str], *, timeout: float, body: bytes = b""
     ) -> Command:
         """Return the broker's answer to a pull, whatever its code is; ``timeout`` is in seconds."""
-        fields = self._namespace.wrap(header).to_fields()
-        return await self._connections.request(address, header.code, fields, body, timeout=timeout)
+        return await self._connections.request(
+            address, PullMessageRequest.code, fields, body, timeout=timeout
+        )
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
         """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""

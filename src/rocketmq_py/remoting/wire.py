@@ -10,8 +10,10 @@ import trio
 from rocketmq_py.remoting.address import format_address
 from rocketmq_py.remoting.tls import tls_reason
 
-READ_SIZE = 256 * 1024
-"""Bytes asked for at once: about what one answer to a pull holds."""
+READ_SIZE = 64 * 1024
+"""Bytes asked for at once. To have a larger piece of memory for each read takes longer than to read."""
+MOST_READ_SIZE = 256 * 1024
+"""The same where more is coming than that: about what one answer to a pull may hold."""
 
 WIRE_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError)
 """What reading and writing raise when the connection is broken, or closed here."""
@@ -35,6 +37,7 @@ class Wire:
         transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         assert isinstance(transport, trio.SocketStream)
         self._socket = transport.socket
+        self._read_size = READ_SIZE
         # A socket of a network in memory (trio.abc.SocketFactory) has no descriptor.
         self._is_direct = os.name == "posix" and not self.is_encrypted and self._socket.fileno() >= 0
         self.peer_address = format_address(self._socket.getpeername())
@@ -43,11 +46,13 @@ class Wire:
     async def receive(self) -> bytes | bytearray:
         """Wait for bytes, and return some; none at the end. Raises WIRE_ERRORS."""
         if not self._is_direct:
-            return await self._stream.receive_some(READ_SIZE)
+            return await self._stream.receive_some(MOST_READ_SIZE)
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             try:
-                return os.read(self._socket.fileno(), READ_SIZE)
+                data = os.read(self._socket.fileno(), self._read_size)
+                self._read_size = READ_SIZE if len(data) < READ_SIZE else MOST_READ_SIZE
+                return data
             except BlockingIOError:
                 continue  # woken for nothing
             except OSError as error:

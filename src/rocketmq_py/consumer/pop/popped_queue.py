@@ -50,12 +50,12 @@ class PoppedQueue(MessageBuffer):
     def put(self, messages: Sequence[PoppedMessage], until: float) -> None:
         """Hold what a pop brought, which is this member's until then, on trio's clock."""
         self._until.update(dict.fromkeys(messages, until))
-        self._waiting += messages
+        self.line += messages
 
     def take(self) -> ReceivedMessage | None:
         """Return the next message to handle, or None if none is waiting that is this member's still."""
-        while self._waiting:
-            message = self._waiting.popleft()
+        while self.line:
+            message = self.line.popleft()
             if self.holds(message):
                 return message
         return None
@@ -70,7 +70,7 @@ class PoppedQueue(MessageBuffer):
     def put_back(self, message: ReceivedMessage) -> None:
         """Have a message that was taken and not removed handed out again, behind those that wait."""
         if self.holds(message):
-            self._waiting.append(message)
+            self.line.append(message)
 
     def remove(self, message: ReceivedMessage) -> None:
         """Be done with a message: it was handled."""

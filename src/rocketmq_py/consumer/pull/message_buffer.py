@@ -20,12 +20,13 @@ class MessageBuffer:
         queue: see above.
         dropped: nothing is handed out any more: the queue is another member's now.
         paused: nothing more shall be fetched for the time being.
+        line: the messages that wait to be taken, in their order.
         offered: it stands in the line of those that have something waiting, or is being served from there.
         counts: see above.
         on_space: called after each removal, for who waits for space; else None.
     """
 
-    __slots__ = ("_waiting", "counts", "dropped", "offered", "on_space", "paused", "queue")
+    __slots__ = ("counts", "dropped", "line", "offered", "on_space", "paused", "queue")
 
     def __init__(self, queue: MessageQueue, counts: TopicCounts | None = None) -> None:
         self.queue = queue
@@ -34,7 +35,7 @@ class MessageBuffer:
         self.paused = False
         self.offered = False
         self.on_space: Callable[[], None] | None = None
-        self._waiting: deque[ReceivedMessage] = deque()
+        self.line: deque[ReceivedMessage] = deque()
 
     def __len__(self) -> int:
         """Return how many messages are held."""
@@ -43,20 +44,20 @@ class MessageBuffer:
     @property
     def waiting(self) -> int:
         """How many messages wait to be taken."""
-        return len(self._waiting)
+        return len(self.line)
 
     def take(self) -> ReceivedMessage | None:
         """Return the next message to handle, or None if none is waiting or the queue is dropped."""
-        if self._waiting and not self.dropped:
-            return self._waiting.popleft()
+        if self.line and not self.dropped:
+            return self.line.popleft()
         return None
 
     def take_several(self, count: int) -> list[ReceivedMessage]:
         """Return the next messages to handle, ``count`` at the most; none if the queue is dropped."""
-        waiting = self._waiting
+        line = self.line
         if self.dropped:
             return []
-        return [waiting.popleft() for _ in range(min(count, len(waiting)))]
+        return [line.popleft() for _ in range(min(count, len(line)))]
 
     def put_back(self, message: ReceivedMessage) -> None:
         """Have a message that was taken and not removed handed out again, behind those that wait."""

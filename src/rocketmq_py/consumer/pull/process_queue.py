@@ -69,7 +69,7 @@ class ProcessQueue(MessageBuffer):
     @property
     def position(self) -> int:
         """The offset of the next message to hand out, or of the next to pull if none waits."""
-        return self._waiting[0].queue_offset if self._waiting else self.next_offset
+        return self.line[0].queue_offset if self.line else self.next_offset
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Hold what a pull brought.
@@ -79,7 +79,7 @@ class ProcessQueue(MessageBuffer):
             next_offset: where the broker says that the next pull begins.
         """
         expected, size = self.next_offset, self.size
-        by_offset, offsets, waiting = self._messages, self._offsets, self._waiting
+        by_offset, offsets, waiting = self._messages, self._offsets, self.line
         for message in messages:
             offset = message.queue_offset
             if offset >= expected:
@@ -96,13 +96,13 @@ class ProcessQueue(MessageBuffer):
         offset = message.queue_offset
         if offset in self._messages:
             self._messages[offset] = message
-            self._waiting.append(message)
+            self.line.append(message)
 
     def put_back_first(self, messages: Sequence[ReceivedMessage]) -> None:
         """Have messages that were taken and not removed handed out again, before those that wait."""
         for message in reversed(messages):
             self._messages[message.queue_offset] = message
-            self._waiting.appendleft(message)
+            self.line.appendleft(message)
 
     def remove(self, message: ReceivedMessage) -> None:
         """Be done with a message: it was handled."""

@@ -15,7 +15,7 @@ from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
+from rocketmq_py.protocol.headers import PullMessageRequest, pulled_place
 from rocketmq_py.protocol.stored_message import decode_answer
 from rocketmq_py.protocol.subscription import matches
 
@@ -40,6 +40,8 @@ class PullStatus(enum.Enum):
 _ILLEGAL_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
 """How a 4.x broker says that it does not have a queue; the code is the same as for many other faults."""
 _STATUS = {int(status.value): status for status in PullStatus}
+_FOUND = PullStatus.FOUND
+_COMMIT, _SUSPEND, _SUBSCRIPTION = map(int, PullFlag)  # plain numbers: there is a pull for every few messages
 
 
 @attrs.frozen
@@ -92,7 +94,10 @@ class QueuePuller:
         timeout: seconds until a pull has failed.
     """
 
-    __slots__ = ("_batch_size", "_broker_id", "_client", "_hold", "_timeout", "group", "queue")
+    __slots__ = (
+        "_batch_size", "_broker_id", "_client", "_fields", "_hold", "_prepared_for", "_timeout", "group",
+        "queue",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -111,6 +116,8 @@ class QueuePuller:
         self._hold = hold
         self._timeout = timeout
         self._broker_id = MASTER_ID
+        self._prepared_for: tuple[SubscriptionData, int] | None = None
+        self._fields: dict[str, str] = {}
 
     @property
     def namespace(self) -> Namespace:
@@ -147,31 +154,46 @@ class QueuePuller:
         routes, name = self._client.routes, self.queue.broker_name
         # Replicas serve as long as there is no master.
         address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
-        flag = PullFlag.SUBSCRIPTION
-        if self._hold:
-            flag |= PullFlag.SUSPEND
+        flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
         if commit is not None and address == routes.master_address_nowait(name):
-            flag |= PullFlag.COMMIT
-        header = PullMessageRequest(
-            consumer_group=self.group,
-            topic=self.queue.topic,
-            queue_id=self.queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=self._batch_size if batch_size is None else batch_size,
-            sys_flag=int(flag),
-            commit_offset=commit or 0,
-            suspend_timeout_millis=int(self._hold * 1000),
-            sub_version=subscription.sub_version,
-            subscription=subscription.sub_string,
-            expression_type=subscription.expression_type,
-            broker_name=name,
-        )
+            flag |= _COMMIT
+        fields = self._prepared(subscription, self._batch_size if batch_size is None else batch_size)
+        fields["queueOffset"] = str(offset)
+        fields["sysFlag"] = str(flag)
+        fields["commitOffset"] = str(commit or 0)
         try:
-            answer = await self._client.brokers.pull(address, header, timeout=self._timeout)
+            answer = await self._client.brokers.pull(address, fields, timeout=self._timeout)
         except RocketMQError:
             self._broker_id = MASTER_ID  # a replica that fails is not asked again
             raise
         return self._read(answer, address)
+
+    def _prepared(self, subscription: SubscriptionData, batch_size: int) -> dict[str, str]:
+        """Return the fields of a pull, but for those that differ from one pull to the next."""
+        prepared_for = self._prepared_for
+        if (
+            prepared_for is None
+            or prepared_for[0] is not subscription  # another one is another object
+            or prepared_for[1] != batch_size
+        ):
+            self._prepared_for = subscription, batch_size
+            self._fields = self._client.brokers.pull_fields(
+                PullMessageRequest(
+                    consumer_group=self.group,
+                    topic=self.queue.topic,
+                    queue_id=self.queue.queue_id,
+                    queue_offset=0,
+                    max_msg_nums=batch_size,
+                    sys_flag=0,
+                    commit_offset=0,
+                    suspend_timeout_millis=int(self._hold * 1000),
+                    sub_version=subscription.sub_version,
+                    subscription=subscription.sub_string,
+                    expression_type=subscription.expression_type,
+                    broker_name=self.queue.broker_name,
+                )
+            )
+        return self._fields.copy()
 
     def ask_master(self) -> None:
         """Ask the master next, whatever the last answer said."""
@@ -179,22 +201,14 @@ class QueuePuller:
 
     def _read(self, answer: Command, address: str) -> RawPulled:
         status = _STATUS.get(answer.code)
-        if answer.code == ResponseCode.INVALID_PARAMETER or (
-            answer.code == ResponseCode.SYSTEM_ERROR and _ILLEGAL_QUEUE.search(answer.remark or "")
-        ):
-            raise QueueGoneError(f"{address} does not serve {queue_name(self.queue)}: {answer.remark}")
         if status is None:
+            if answer.code == ResponseCode.INVALID_PARAMETER or (
+                answer.code == ResponseCode.SYSTEM_ERROR and _ILLEGAL_QUEUE.search(answer.remark or "")
+            ):
+                raise QueueGoneError(f"{address} does not serve {queue_name(self.queue)}: {answer.remark}")
             raise BrokerError.from_answer(answer.code, answer.remark, address)
-        header = PullMessageAnswer.from_fields(answer.fields)
-        self._broker_id = header.suggest_which_broker_id
-        return RawPulled(
-            status,
-            answer.body if status is PullStatus.FOUND else b"",
-            header.next_begin_offset,
-            header.min_offset,
-            header.max_offset,
-            header.offset_delta or 0,
-        )
+        self._broker_id, following, first, end, delta = pulled_place(answer.fields)
+        return RawPulled(status, answer.body if status is _FOUND else b"", following, first, end, delta)
 
     def _decode(self, raw: RawPulled, subscription: SubscriptionData) -> Pulled:
         messages: list[ReceivedMessage] = []

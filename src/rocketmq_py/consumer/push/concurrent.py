@@ -104,12 +104,12 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 continue
             buffer = ready[0]
             item: Any = buffer.take() if one_by_one else self._take_several(buffer)
-            if item is None or not buffer.waiting:
+            if item is None or not buffer.line:
                 ready.popleft()
                 buffer.offered = False
                 if item is None:  # the queue has been dropped, or nothing in it can be read
                     continue
-            else:
+            elif len(ready) > 1:
                 ready.rotate(-1)
             if ready and not self._waking:
                 self._wake()

@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         SearchOffsetRequest,
         UpdateConsumerOffsetRequest,
         ViewMessageRequest,
+        pulled_place,
     )
     from rocketmq_py.protocol.headers.recall import RecallMessageAnswer, RecallMessageRequest
     from rocketmq_py.protocol.headers.reply import (
@@ -218,6 +219,7 @@ else:
                 "SearchOffsetRequest",
                 "UpdateConsumerOffsetRequest",
                 "ViewMessageRequest",
+                "pulled_place",
             ),
             "recall": (
                 "RecallMessageAnswer",
@@ -337,6 +339,7 @@ __all__ = [
     "ViewMessageRequest",
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
+    "pulled_place",
     "stored_place",
     "wire",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
@@ -68,6 +69,38 @@ class PullMessageAnswer(Header):
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
     forbidden_type: Int32 | None = None
+
+
+_MOST = 2**63 - 1
+
+
+def pulled_place(fields: Mapping[str, str]) -> tuple[int, int, int, int, int]:
+    """Return the broker to ask next, the offset to ask for, and the others of a :class:`PullMessageAnswer`.
+
+    They are in its order, and an ``offset_delta`` that is not there is 0. What runs for each pull: without an
+    object where all is as usual.
+
+    Raises:
+        ProtocolError: one of them is missing, or is no number that fits.
+    """
+    try:
+        broker_id, following = int(fields["suggestWhichBrokerId"]), int(fields["nextBeginOffset"])
+        first, end = int(fields["minOffset"]), int(fields["maxOffset"])
+        delta = int(fields.get("offsetDelta", "0"))
+    except (KeyError, ValueError):
+        pass
+    else:
+        place = broker_id, following, first, end, delta
+        if max(place) <= _MOST and min(place) >= -_MOST - 1:
+            return place
+    answer = PullMessageAnswer.from_fields(fields)  # which says what is wrong, if anything is
+    return (
+        answer.suggest_which_broker_id,
+        answer.next_begin_offset,
+        answer.min_offset,
+        answer.max_offset,
+        answer.offset_delta or 0,
+    )
 
 
 @attrs.frozen(kw_only=True)
