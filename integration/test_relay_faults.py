@@ -15,7 +15,7 @@ import trio
 from integration.clusters.cluster import Cluster
 from integration.operating import EXPIRING, Operator
 from integration.sending import PATIENT
-from rocketmq_py import Client, Message, MessageQueue
+from rocketmq_py import Client, Message, MessageQueue, ReceivedMessage, RocketMQError
 from rocketmq_py.relay import Relay, wait_in
 from tests.behaviours.reading import read_all
 
@@ -40,6 +40,16 @@ async def relay_of(client: Client, store: Path) -> AsyncIterator[Relay]:
             while not relay.queues:
                 await trio.sleep(0.05)
         yield relay
+
+
+async def when_back(client: Client, topic: str, count: int) -> list[ReceivedMessage]:
+    """Return what a topic has, when its broker can be reached again and has so much."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            try:
+                return await read_all(client, topic, count=count)
+            except RocketMQError:
+                await trio.sleep(0.1)
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
@@ -75,9 +85,9 @@ async def test_the_broker_of_a_target_is_away(
             await trio.to_thread.run_sync(keeper.submit(cluster.restart, AWAY).result)
         else:
             cluster.resume(AWAY)
-        there = await read_all(client, "There", count=count)
+        there = await when_back(client, "There", count)
         while len({message.body for message in there}) < count:  # what was frozen may have come twice
-            there = await read_all(client, "There", count=len(there) + 1)
+            there = await when_back(client, "There", len(there) + 1)
     assert [int(message.body) for message in here] == due
     assert all(message.store_time_ms >= int(message.body) for message in [*here, *there])
     first_times = list(dict.fromkeys(int(message.body) for message in there))

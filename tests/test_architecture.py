@@ -148,6 +148,7 @@ LAZY = (
 @pytest.mark.parametrize("package", LAZY)
 def test_what_is_loaded_late_is_there(package: str) -> None:
     module = importlib.import_module(package)
+    assert {*module.__all__} <= {*dir(module)}
     for name in module.__all__:
         assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'NoSuchName'"):

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def late(namespace: dict[str, Any], places: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return the ``__getattr__`` of a package, and give it a ``__dir__`` that lists what is not loaded yet.
 
     Args:
         namespace: the package's ``globals()``; what was loaded is kept there.
@@ -29,4 +29,5 @@ def late(namespace: dict[str, Any], places: Mapping[str, Iterable[str]]) -> Call
         namespace[name] = value
         return value
 
+    namespace["__dir__"] = lambda: sorted({*namespace, *place_of})
     return load

@@ -17,7 +17,7 @@ from rocketmq_py.protocol.bodies import MASTER_ID, READABLE, WRITABLE, TopicRout
 
 logger = logging.getLogger("rocketmq_py.client")
 
-SPOILED_PAUSE = 0.05
+INVALIDATED_PAUSE = 0.05
 """Seconds between an error that invalidates a route and the question: many sends fail at the same time."""
 
 
@@ -110,6 +110,7 @@ class Routes:
         self._on_change = on_change
         self._routes: dict[str, Route] = {}
         self._outdated: set[str] = set()
+        self._warned: set[str] = set()  # topics whose route could not be refreshed, since the last round
         # Of topics that are asked for at the moment: anybody may ask for any number that do not exist.
         self._asking: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
@@ -201,12 +202,13 @@ class Routes:
         while True:
             with trio.move_on_at(next_round):
                 await self._some_outdated.wait()
-                await trio.sleep(SPOILED_PAUSE)
+                await trio.sleep(INVALIDATED_PAUSE)
             self._some_outdated = trio.Event()
             outdated, self._outdated = self._outdated, set()
             if trio.current_time() >= next_round:
                 next_round = trio.current_time() + self._refresh_interval
                 self._forget_brokers_without_route()
+                self._warned.clear()
                 outdated = set(self._routes)
             for topic in sorted(outdated):
                 await self._refresh_in_background(topic)
@@ -217,7 +219,10 @@ class Routes:
                 await self.refresh(topic, for_sending=self._routes[topic].is_default)
         except RocketMQError as error:
             # The old route goes on being used: a name server that is down must not stop the traffic.
-            logger.warning("route of %s not refreshed: %s", topic, error)
+            # One line a round is enough: while a broker is away, each send that fails asks again.
+            level = logging.DEBUG if topic in self._warned else logging.WARNING
+            self._warned.add(topic)
+            logger.log(level, "route of %s not refreshed: %s", topic, error)
 
     def _forget_brokers_without_route(self) -> None:
         named = {name for route in self._routes.values() for name in route.brokers}
