@@ -9,7 +9,7 @@ BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
 .PHONY: help demo test check check-spark lint types unit simulate pythons other-pythons containers in-containers real \
-	interoperation behaviours million relay-kills spark-matrix java bench format clean
+	real-without-spark real-spark million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -63,22 +63,23 @@ pythons: .venv/installed  ## Types and tests on each Python that is supported, a
 other-pythons: .venv/installed
 	$(BIN)/python -m integration.pythons --others --tests-only $(UNIT) $(ON_EACH_PYTHON)
 
-real: java  ## The behaviours on real brokers, and what else needs them
-	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:
-	@# it runs first, beside the light behaviours; Spark, which is heavy, comes last.
-	$(MAKE) --jobs=2 --keep-going interoperation behaviours
-
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
-FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
+# They wait most of the time. Each process has brokers of its own: a gigabyte, and 20 s of a processor to start.
+REAL_WORKERS ?= 4
+FAULTS = $(wildcard integration/test_*faults.py) integration/test_relay_kills.py integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
-HEAVY = integration/test_spark_data_loss.py integration/test_spark_counts.py integration/test_spark_kills.py
 
-interoperation: .venv/installed
-	$(REAL) $(FAULTS) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
+real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
+	@# Spark computes, and a second one beside it would have its Python start too late; the others wait.
+	$(MAKE) --jobs=2 --keep-going real-without-spark real-spark
 
-behaviours: .venv/installed
-	$(REAL) tests/behaviours $(HEAVY)
-	$(REAL) $(filter-out $(HEAVY),$(SPARK))
+real-without-spark: .venv/installed
+	@# What takes longest comes first.
+	$(REAL) -n $(REAL_WORKERS) --dist loadgroup $(FAULTS) \
+		$(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py)) tests/behaviours
+
+real-spark: .venv/installed
+	$(REAL) $(SPARK)
 
 containers: .venv/installed  ## A container engine from apt, with images of RocketMQ, where root runs this
 	$(BIN)/python -m integration.clusters.engine up

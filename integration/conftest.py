@@ -16,7 +16,7 @@ from tests.behaviours.conftest import create_topic, unique
 __all__ = ["unique"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def keeper() -> Iterator[ThreadPoolExecutor]:
     """A thread that restarts brokers while a test goes on: Linux ends them when it ends."""
     with ThreadPoolExecutor(1) as keeper:

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from integration.clusters import containers, local, probe, provider
+from integration.clusters import containers, local, plugin, probe, provider
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import remove_abandoned_folders
 from integration.clusters.local import start_local_cluster
 from integration.clusters.plugin import StartCluster
 from integration.clusters.ports import free_ports
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED_ELSEWHERE = """
@@ -26,13 +28,15 @@ cluster = start_local_cluster("4.9.7")
 print(cluster.name_servers, *cluster.brokers.values(), cluster.nodes.folder, flush=True)
 input()
 """
-ALL_PORTS = """
-from itertools import count
+WHAT_IS_LEFT_OF = """
+import sys
+from integration.clusters import ports
 from integration.clusters.cluster import ClusterStartError
-from integration.clusters.ports import free_ports
+some = map(int, sys.argv[1:])
+ports._candidates = lambda: some
 try:
-    for _ in count():
-        print(*free_ports(1))
+    while True:
+        print(*ports.free_ports(1))
 except ClusterStartError:
     pass
 """
@@ -122,12 +126,47 @@ def test_the_folder_of_a_running_cluster_is_not_removed(own_cluster: Callable[..
 
 def test_nobody_else_is_given_the_ports_of_a_cluster_that_is_down() -> None:
     ours = set(free_ports(3))
+    # Not all that there are: others start clusters meanwhile.
+    near = sorted({str(port + 4 * step) for port in ours for step in range(-20, 20)})
     run = subprocess.run(
-        [sys.executable, "-c", ALL_PORTS], check=True, stdout=subprocess.PIPE, cwd=ROOT, text=True
+        [sys.executable, "-c", WHAT_IS_LEFT_OF, *near],
+        check=True,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
     )
     others = {int(port) for port in run.stdout.split()}
-    assert len(others) > 1000
+    assert len(others) > 20
     assert not ours & others
+
+
+SHARING = """
+import pytest
+
+@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
+def cluster(request):
+    return request.param
+
+def test_one(cluster): pass
+def test_two(cluster): pass
+def test_alone(): pass
+"""
+
+
+def test_those_that_share_a_cluster_of_their_module_run_in_one_process(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\naddopts = -p no:asyncio")
+    items = pytester.getitems(SHARING)
+    plugin.pytest_collection_modifyitems(items)
+    groups = {
+        item.name: [str(mark.args[0]).rpartition("-")[2] for mark in item.iter_markers("xdist_group")]
+        for item in items
+    }
+    of_4, of_5 = ["4.9.7"], ["5.5.0"]
+    assert groups == {
+        "test_one[4.9.7]": of_4, "test_two[4.9.7]": of_4,
+        "test_one[5.5.0]": of_5, "test_two[5.5.0]": of_5,
+        "test_alone": [],
+    }  # fmt: skip
 
 
 @pytest.mark.usefixtures("java_and_maven")

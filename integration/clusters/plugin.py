@@ -1,7 +1,8 @@
 """A pytest plugin that hands out real clusters: ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0``.
 
-Each cluster is started once a run, when the first test asks for it, and stopped at the end. Where it cannot
-be had, the test is skipped with the reason; with ``ROCKETMQ_INTEGRATION=required`` it fails instead.
+Each cluster is started once a run, when the first test asks for it, and stopped at the end; each process of
+pytest-xdist has its own. Where it cannot be had, the test is skipped with the reason; with
+``ROCKETMQ_INTEGRATION=required`` it fails instead.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ QUICK = ("-XX:TieredStopAtLevel=1",)
 
 COUNTED = "counted"
 """What a test has counted, for who reads the summary: ``record_property(COUNTED, "3 repeats")``."""
+
+_ORIGINS = "clusters"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,6 +84,35 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = [name for name in chosen if name != EMBEDDED]
         names = names or ([external] if external else list(provider.VERSIONS))
         metafunc.parametrize("real_name", names, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process of pytest-xdist run the tests that share a cluster, or a Spark, of their module's."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            shared = {definitions[-1].scope for definitions in item._fixtureinfo.name2fixturedefs.values()}
+            if "module" in shared:
+                item.add_marker(pytest.mark.xdist_group(f"{item.module.__name__}-{_version_of(item)}"))
+
+
+def _version_of(item: pytest.Function) -> str:
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return next((str(value) for value in values if value in provider.VERSIONS), "")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell whoever started this process of pytest-xdist where its clusters came from."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_ORIGINS] = dict(provider.started), dict(provider.fallbacks)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add the clusters of a process of pytest-xdist that has ended; one that crashed tells nothing."""
+    started, fallbacks = getattr(node, "workeroutput", {}).get(_ORIGINS, ((), ()))
+    provider.started.update(started)
+    provider.fallbacks.update(fallbacks)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

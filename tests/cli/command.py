@@ -1,15 +1,16 @@
-"""The command as a process of its own."""
+"""The command ``rocketmq-py`` as a process."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-import attrs
-import trio
-
 import rocketmq_py
+from tests.cli.forking import Ended, run_forked
+
+__all__ = ["COMMAND", "ENVIRONMENT", "Ended", "run_cli"]
 
 COMMAND = [sys.executable, "-m", "rocketmq_py"]
 ENVIRONMENT = {
@@ -20,27 +21,6 @@ ENVIRONMENT = {
 }
 
 
-@attrs.frozen
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def lines(self) -> list[bytes]:
-        return self.out.splitlines()
-
-
-async def run_cli(*arguments: str | bytes, stdin: bytes = b"", env: dict[str, str] | None = None) -> Ended:
-    """Run ``rocketmq-py`` to its end."""
-    ended = await trio.run_process(
-        [*COMMAND, *arguments],
-        stdin=stdin,
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-        env={**ENVIRONMENT, **(env or {})},
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr.decode())
+async def run_cli(*arguments: str | bytes, stdin: bytes = b"", env: Mapping[str, str] = {}) -> Ended:
+    """Run ``rocketmq-py`` to its end, in a process of its own."""
+    return await run_forked(arguments, stdin, {**ENVIRONMENT, **env})
