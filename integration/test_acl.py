@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from integration.access import ADMIN, SETTINGS_OF_5
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import SETTINGS, start_own_cluster
 from integration.clusters.provider import VERSIONS
@@ -25,7 +26,6 @@ from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.ways import WAYS, serves
 from tests.cli.command import Ended, run_cli
 
-ADMIN = Credentials("the-admin", "admin-secret-Grüße")
 USER = Credentials("the-user", "user-secret-1234")
 ALLOWED_TOPIC, ALLOWED_GROUP = "AllowedTopic", "AllowedGroup"
 PATIENCE = 60
@@ -46,20 +46,6 @@ accounts:
       - {ALLOWED_GROUP}=SUB
 """
 
-_AUTH = "org.apache.rocketmq.auth"
-SETTINGS_OF_5 = {
-    "authenticationEnabled": "true",
-    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
-    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    # The properties file is read as Latin-1.
-    "initAuthenticationUser": json.dumps(
-        {"username": ADMIN.access_key, "password": ADMIN.secret_key}
-    ).replace("\\", "\\\\"),
-    "innerClientAuthenticationCredentials": '{"accessKey":"the-broker","secretKey":"broker-secret"}',
-    "authorizationEnabled": "true",
-    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
-}
 AUTH_CREATE_USER, AUTH_CREATE_ACL = 3001, 3006
 
 

@@ -79,9 +79,9 @@ async def test_a_message_is_what_mqadmin_says(real: Cluster, client: Client, top
         assert said["Tags"] == f"[{found.tags}]"
         assert said["Keys"] == f"[{found.keys[0]}]"
         assert said["Store Host"] == found.store_host
-        (track,) = await admin.messages.tracks(found)
+        (track,) = (await admin.messages.tracks(found)).tracks
         assert (track.group, track.is_past) == (group, True)
         assert f"MessageTrack [consumerGroup={track.group}, trackType={track.track_type}" in shown
         by_key = await mqadmin(real, f"queryMsgByKey -t {topic} -k order-7")
-        (same,) = await admin.messages.find(topic, "order-7")
+        (same,) = (await admin.messages.find(topic, "order-7")).messages
         assert same.message_id in by_key

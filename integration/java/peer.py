@@ -76,6 +76,7 @@ async def run_java_async(
         done.append(
             await trio.run_process(
                 command,
+                cwd=scratch,  # some commands of mqadmin leave files where they run
                 stdin=subprocess.PIPE,
                 capture_stdout=True,
                 capture_stderr=True,

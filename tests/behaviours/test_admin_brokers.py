@@ -9,7 +9,7 @@ import trio
 
 from rocketmq_py import Admin, Client
 from rocketmq_py.errors import ConfigurationError, RetriableBrokerError
-from tests.behaviours.administering import is_4, what_embedded_lacks
+from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 
 PATIENCE = 30
@@ -22,7 +22,7 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
 
 
 async def test_how_a_broker_is_doing(cluster: ClusterUnderTest, client: Client, admin: Admin) -> None:
-    with what_embedded_lacks(cluster), trio.fail_after(PATIENCE):
+    with trio.fail_after(PATIENCE):
         while True:
             try:
                 broker = await admin.brokers.describe("broker-a")
@@ -45,13 +45,11 @@ async def test_how_a_broker_is_doing(cluster: ClusterUnderTest, client: Client, 
 
 
 async def test_a_brokers_settings(cluster: ClusterUnderTest, admin: Admin) -> None:
-    with what_embedded_lacks(cluster):
-        settings = await admin.brokers.settings("broker-a")
+    settings = await admin.brokers.settings("broker-a")
     assert settings["brokerName"] == "broker-a"
     assert list(settings) == sorted(settings)
     old = settings["shortPollingTimeMills"]
-    with what_embedded_lacks(cluster):
-        await admin.brokers.alter("broker-a", {"shortPollingTimeMills": "999"})
+    await admin.brokers.alter("broker-a", {"shortPollingTimeMills": "999"})
     assert (await admin.brokers.settings("broker-a"))["shortPollingTimeMills"] == "999"
     await admin.brokers.alter("broker-a", {"shortPollingTimeMills": old})
     with pytest.raises(ConfigurationError, match="broker 'broker-a' has no setting shortPollingTimeMilis"):
@@ -59,18 +57,20 @@ async def test_a_brokers_settings(cluster: ClusterUnderTest, admin: Admin) -> No
     assert (await admin.brokers.settings("broker-a"))["shortPollingTimeMills"] == old
 
 
-async def test_the_name_servers_settings(cluster: ClusterUnderTest, admin: Admin) -> None:
+async def test_the_name_servers_settings(cluster: ClusterUnderTest, admin: Admin, unique: str) -> None:
     answers = await admin.name_servers.settings()
     for error in answers.failures.values():
-        with what_embedded_lacks(cluster):
-            raise error
+        raise error
     ((address, settings),) = answers.values.items()
     assert address == cluster.address
     name = "orderMessageEnable"
     assert settings[name] == "false"
     await admin.name_servers.alter({name: "true"})
     assert (await admin.name_servers.settings()).values[address][name] == "true"
+    await admin.topics.create(unique, queues=2, order=True)
+    assert (await admin.topics.describe(unique)).order_configuration == "broker-a:2"
     await admin.name_servers.alter({name: "false"})
+    assert (await admin.topics.describe(unique)).order_configuration is None
     with pytest.raises(ConfigurationError, match=f"name server {address} has no setting nothing"):
         await admin.name_servers.alter({"nothing": "1"})
 
@@ -78,8 +78,7 @@ async def test_the_name_servers_settings(cluster: ClusterUnderTest, admin: Admin
 async def test_write_permission_is_wiped_and_added(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str
 ) -> None:
-    with what_embedded_lacks(cluster):
-        assert await admin.brokers.wipe_write_permission("broker-a") > 0
+    assert await admin.brokers.wipe_write_permission("broker-a") > 0
     assert (await client.routes.refresh(topic)).write_queues == ()
     assert len((await client.routes.refresh(topic)).read_queues) == 4
     assert await admin.brokers.add_write_permission("broker-a") > 0

@@ -10,7 +10,7 @@ import trio
 from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
 from rocketmq_py.admin import GroupDescription
 from rocketmq_py.errors import ConfigurationError, GroupExistsError, GroupNotFoundError
-from tests.behaviours.administering import is_4, what_embedded_lacks
+from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import until_readable
 
@@ -79,9 +79,8 @@ async def test_who_is_in_a_group_and_how_far_it_is(
             one is not None and client.now_ms() - PATIENCE * 1000 < one <= client.now_ms() + 1000
             for one in consumed
         )
-        with what_embedded_lacks(cluster):
-            for error in (listing := await admin.groups.list()).failures.values():
-                raise error
+        for error in (listing := await admin.groups.list()).failures.values():
+            raise error
         (summary,) = [one for one in listing.groups if one.group == group]
         assert (summary.members, summary.lag, summary.message_model) == (1, stuck, "CLUSTERING")
         nursery.cancel_scope.cancel()
@@ -122,8 +121,7 @@ async def test_members_that_subscribe_differently(
 async def test_a_group_is_created_altered_and_deleted(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
-    with what_embedded_lacks(cluster):
-        brokers = await admin.groups.create(unique, retries=3, broadcast_enable=False)
+    brokers = await admin.groups.create(unique, retries=3, broadcast_enable=False)
     with pytest.raises(GroupExistsError, match=f"{unique}' exists already on {brokers[0]}"):
         await admin.groups.create(unique)
     settings = (await admin.groups.describe(unique)).settings
@@ -148,8 +146,7 @@ async def test_a_group_is_created_altered_and_deleted(
 async def test_a_deleted_group_leaves_no_offsets(
     cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
 ) -> None:
-    with what_embedded_lacks(cluster):
-        await admin.groups.create(unique)
+    await admin.groups.create(unique)
     queues = (await client.routes.get(topic)).read_queues
     async with client.reader() as reader:
         await reader.commit(unique, dict.fromkeys(queues, 0))
@@ -162,8 +159,7 @@ async def test_a_deleted_group_leaves_no_offsets(
 async def test_the_list_leaves_out_rocketmqs_own(cluster: ClusterUnderTest, admin: Admin) -> None:
     listing = await admin.groups.list(system=True)
     for error in listing.failures.values():
-        with what_embedded_lacks(cluster):
-            raise error
+        raise error
     assert "TOOLS_CONSUMER" in [group.group for group in listing.groups]
     assert "TOOLS_CONSUMER" not in [group.group for group in (await admin.groups.list()).groups]
 
@@ -172,8 +168,7 @@ async def test_in_a_namespace_groups_have_their_short_names(
     cluster: ClusterUnderTest, admin: Admin, unique: str
 ) -> None:
     async with Admin(cluster.address, namespace="tenant-1") as inside:
-        with what_embedded_lacks(cluster):
-            await inside.groups.create(unique)
+        await inside.groups.create(unique)
         assert (await inside.groups.describe(unique)).group == unique
         assert unique in [group.group for group in (await inside.groups.list()).groups]
         assert (await admin.groups.describe(f"tenant-1%{unique}")).settings

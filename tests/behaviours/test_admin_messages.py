@@ -9,7 +9,14 @@ import pytest
 import trio
 
 from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
-from rocketmq_py.admin import RESENT_FROM, RESENT_MESSAGE_ID, DeadLetter, TraceEvent, TraceKind, TrackType
+from rocketmq_py.admin import (
+    RESENT_FROM,
+    RESENT_MESSAGE_ID,
+    DeadLetter,
+    TraceKind,
+    TraceListing,
+    TrackType,
+)
 from rocketmq_py.errors import BrokerError, ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import TRACE_TOPIC
@@ -51,14 +58,20 @@ async def test_a_message_is_found_by_its_ids_its_place_and_its_keys(
         assert (found.topic, found.queue, found.queue_offset, found.body) == (
             (topic, result.queue, result.queue_offset, b"1")
         )
-    (by_key,) = await when(lambda: admin.messages.find(topic, "order-1"), bool)
+
+    async def find(key: str, **bounds: int) -> list[ReceivedMessage]:
+        listing = await admin.messages.find(topic, key, **bounds)
+        assert not listing.failures
+        return list(listing.messages)
+
+    (by_key,) = await when(lambda: find("order-1"), bool)
     assert by_key.message_id == result.message_id
-    every = await when(lambda: admin.messages.find(topic, "order"), lambda some: len(some) == 3)
+    every = await when(lambda: find("order"), lambda some: len(some) == 3)
     assert [one.body for one in every] == [b"0", b"1", b"2"]
-    assert [one.body for one in await admin.messages.find(topic, "order", max=2)] == [b"1", b"2"]
+    assert [one.body for one in await find("order", max=2)] == [b"1", b"2"]
     later = every[-1].store_time_ms + 1
-    assert await admin.messages.find(topic, "order", begin_ms=later) == []
-    assert len(await admin.messages.find(topic, "order", end_ms=later)) == 3
+    assert await find("order", begin_ms=later) == []
+    assert len(await find("order", end_ms=later)) == 3
 
 
 async def test_what_is_not_there_is_none_and_what_cannot_be_is_an_error(
@@ -122,10 +135,12 @@ async def test_what_each_group_did_with_a_message(
         await until_committed(client, names["pulling"], end)
         message = await admin.messages.get(sent.offset_message_id)
         assert message is not None
-        tracks = await when(
+        listing = await when(
             lambda: admin.messages.tracks(message),
-            lambda some: len([one for one in some if one.group.endswith(unique)]) == len(names),
+            lambda some: len([one for one in some.tracks if one.group.endswith(unique)]) == len(names),
         )
+        tracks = listing.tracks
+        assert listing.failures == {}
         found = {one.group: one for one in tracks}
         assert {kind: (found[name].track_type, found[name].is_past) for kind, name in names.items()} == {
             "done": (TrackType.CONSUMED, True),
@@ -233,10 +248,12 @@ async def test_the_trace_of_a_message(
         with trio.fail_after(PATIENCE):
             await done.wait()
         nursery.cancel_scope.cancel()
-    events: tuple[TraceEvent, ...] = await when(
+    listing: TraceListing = await when(
         lambda: admin.messages.trace(sent.message_id),
-        lambda some: len(some) == 3 and all(one.success is not None for one in some),
+        lambda some: len(some.events) == 3 and all(one.success is not None for one in some.events),
     )
+    events = listing.events
+    assert listing.failures == {}
     assert [(one.kind, one.group, one.success, one.retries, one.detail) for one in events] == [
         (TraceKind.SENT, f"sender-{unique}", True, 0, None),
         (TraceKind.CONSUMED, unique, False, 0, "EXCEPTION"),
@@ -245,7 +262,7 @@ async def test_the_trace_of_a_message(
     assert [one.time_ms for one in events] == sorted(one.time_ms for one in events)
     assert events[0].broker is not None
     assert {kind.client.partition(":")[0] for kind in events} == {cluster.sees_clients_at}
-    assert await admin.messages.trace("nobody-knows-this") == ()
+    assert (await admin.messages.trace("nobody-knows-this")).events == ()
     assert sent.message_id != other.message_id
     assert TRACE_TOPIC in await client.name_servers.topics()
 

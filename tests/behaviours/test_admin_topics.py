@@ -17,7 +17,7 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
-from tests.behaviours.administering import is_4, what_embedded_lacks
+from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import until_readable
 
@@ -105,8 +105,7 @@ async def test_types_and_attributes(cluster: ClusterUnderTest, admin: Admin, uni
 
 
 async def test_an_ordered_topic(cluster: ClusterUnderTest, admin: Admin, unique: str) -> None:
-    with what_embedded_lacks(cluster):
-        await admin.topics.create(unique, queues=2, order=True)
+    await admin.topics.create(unique, queues=2, order=True)
     assert all(one.order for one in (await admin.topics.describe(unique)).brokers.values())
     await admin.topics.alter(unique, order=False)
     assert not any(one.order for one in (await admin.topics.describe(unique)).brokers.values())
@@ -126,8 +125,7 @@ async def test_the_list_leaves_out_rocketmqs_own(
     everything = [topic.topic for topic in (await admin.topics.list(system=True)).topics]
     assert {"TBW102", unique} <= set(everything)
     for error in listing.failures.values():
-        with what_embedded_lacks(cluster):
-            raise error
+        raise error
     assert (topic.read_queues, topic.write_queues, topic.permissions) == (2, 2, ("RW",))
     assert (topic.message_type, len(topic.brokers)) == ("NORMAL", 1)
 

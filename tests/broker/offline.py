@@ -158,9 +158,11 @@ class OfflineClient:
         (answer,) = self.answers[before:]
         return answer
 
-    def ask_name_server(self, code: int, fields: Mapping[str, str], *, version: int = 513) -> Answer:
+    def ask_name_server(
+        self, code: int, fields: Mapping[str, str], *, version: int = 513, body: bytes = b""
+    ) -> Answer:
         """Return the name server's answer."""
-        request = Command(code, next(self._opaques), 0, dict(fields), b"", language=0, version=version)
+        request = Command(code, next(self._opaques), 0, dict(fields), body, language=0, version=version)
         self._to.name_server_dispatch(cast(Connection, self), request)
         return self.answers.pop()
 

@@ -15,6 +15,7 @@ AT_ONCE = 32
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
+Seen = TypeVar("Seen")
 
 
 @attrs.frozen
@@ -63,6 +64,17 @@ async def have_each_do(
     """
     answers = await ask_each(keys, do)
     return complete(answers, what)
+
+
+async def have_each_go_on(
+    seen: Answers[str, Seen], do: Callable[[str, Seen], Awaitable[Answer]], what: str
+) -> Mapping[str, Answer]:
+    """Have each that answered a question do something with its answer; return what they answered then.
+
+    Those that did not answer the question are among the failures. Raises as :func:`have_each_do`.
+    """
+    done = await ask_each(seen.values, lambda key: do(key, seen.values[key]))
+    return complete(Answers(done.values, {**seen.failures, **done.failures}), what)
 
 
 def complete(answers: Answers[str, Answer], what: str) -> Mapping[str, Answer]:

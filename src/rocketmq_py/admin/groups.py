@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
-from rocketmq_py.admin.asking import ask_each, complete, have_each_do
+from rocketmq_py.admin.asking import Answers, ask_each, complete, have_each_do, have_each_go_on
 from rocketmq_py.admin.calling import call, tell_name_servers
 from rocketmq_py.admin.group_state import (
     configs_at,
@@ -51,6 +51,8 @@ SYSTEM_GROUPS = frozenset(
 )
 """Groups that every broker has from the beginning. Java: ``MixAll.isSysConsumerGroup``."""
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
+
+Done = TypeVar("Done")
 
 
 class Groups(Part):
@@ -177,11 +179,13 @@ class Groups(Part):
             retry_queue_nums=_checked(retry_queues, "retry_queues", 0),
             attributes={f"+{name}": value for name, value in (attributes or {}).items()},
         )
-        what = f"creating group {group!r}"
-        there = await have_each_do(chosen, lambda name: configs_at(client, any_of(chosen[name])), what)
-        if having := [name for name, table in there.items() if name_on_wire in table]:
+        tables = await ask_each(chosen, lambda name: configs_at(client, any_of(chosen[name])))
+        if having := [name for name, table in tables.values.items() if name_on_wire in table]:
             raise GroupExistsError(group, having)
-        return tuple(await have_each_do(chosen, lambda name: self._put(chosen[name], config), what))
+        done = await have_each_go_on(
+            tables, lambda name, _: self._put(chosen[name], config), f"creating group {group!r}"
+        )
+        return tuple(done)
 
     async def alter(
         self,
@@ -218,15 +222,14 @@ class Groups(Part):
             "retry_queue_nums": None if retry_queues is None else _checked(retry_queues, "retry_queues", 0),
         }
         changed = {name: value for name, value in changes.items() if value is not None}
-        chosen, configs = await self._having(group, brokers, f"changing group {group!r}")
 
-        async def change(name: str) -> GroupSettings:
+        async def change(broker: BrokerData, old: SubscriptionGroupConfig) -> GroupSettings:
             # Of attributes brokers take changes only: none here.
-            new = msgspec.structs.replace(configs[name], attributes={}, **changed)
-            await self._put(chosen[name], new)
-            return GroupSettings.of(msgspec.structs.replace(new, attributes=configs[name].attributes))
+            new = msgspec.structs.replace(old, attributes={}, **changed)
+            await self._put(broker, new)
+            return GroupSettings.of(msgspec.structs.replace(new, attributes=old.attributes))
 
-        return await have_each_do(configs, change, f"changing group {group!r}")
+        return await self._have_each_do(group, brokers, change, f"changing group {group!r}")
 
     async def delete(self, group: str, *, dead_letters: bool = False) -> tuple[str, ...]:
         """Delete a group on all brokers that have it, with its offsets and its retry topic.
@@ -248,28 +251,39 @@ class Groups(Part):
         if _is_system(group):
             raise ConfigurationError(f"group {group!r} is one of RocketMQ's own")
         client = self._client
-        what = f"deleting group {group!r}"
-        chosen, configs = await self._having(group, None, what)
         header = DeleteSubscriptionGroupRequest(group=group, clean_offset=True, remove_offset=True)
-        done = await have_each_do(configs, lambda name: call(client, master_of(chosen[name]), header), what)
+        done = await self._have_each_do(
+            group,
+            None,
+            lambda broker, _: call(client, master_of(broker), header),
+            f"deleting group {group!r}",
+        )
         await self._delete_topic(retry_topic(group))
         if dead_letters:
             await self._delete_topic(dead_letter_topic(group))
         return tuple(done)
 
-    async def _having(
-        self, group: str, names: Iterable[str] | None, what: str
-    ) -> tuple[Mapping[str, BrokerData], Mapping[str, SubscriptionGroupConfig]]:
-        """Return all chosen brokers, and the group's settings on each of them that has it."""
+    async def _have_each_do(
+        self,
+        group: str,
+        names: Iterable[str] | None,
+        do: Callable[[BrokerData, SubscriptionGroupConfig], Awaitable[Done]],
+        what: str,
+    ) -> Mapping[str, Done]:
+        """Have each of the chosen brokers that has a group do something; return what they answered."""
         check_group(group)
         client = self._client
         chosen = await self._chosen(names)
-        tables = await have_each_do(chosen, lambda name: configs_at(client, master_of(chosen[name])), what)
         name_on_wire = client.namespace.wrap_group(group)
-        configs = {name: table[name_on_wire] for name, table in tables.items() if name_on_wire in table}
-        if not configs:
+        tables = await ask_each(chosen, lambda name: configs_at(client, master_of(chosen[name])))
+        configs = {
+            name: table[name_on_wire] for name, table in tables.values.items() if name_on_wire in table
+        }
+        if not configs and not tables.failures:
             raise GroupNotFoundError(group, ", ".join(chosen), client.namespace.name)
-        return chosen, configs
+        return await have_each_go_on(
+            Answers(configs, tables.failures), lambda name, config: do(chosen[name], config), what
+        )
 
     async def _put(self, broker: BrokerData, config: SubscriptionGroupConfig) -> None:
         await call(self._client, master_of(broker), PutSubscriptionGroupRequest(), config.encode())

@@ -48,6 +48,32 @@ class MessageTrack:
     failure: RocketMQError | None = None
 
 
+@attrs.frozen(kw_only=True)
+class MessageListing:
+    """Messages that were looked for.
+
+    Attributes:
+        messages: oldest first.
+        failures: the error of each broker that did not answer, by its name.
+    """
+
+    messages: tuple[ReceivedMessage, ...]
+    failures: Mapping[str, RocketMQError]
+
+
+@attrs.frozen(kw_only=True)
+class TrackListing:
+    """What groups did with a message.
+
+    Attributes:
+        tracks: sorted by group.
+        failures: the error of each broker that did not say which groups it has, by its name.
+    """
+
+    tracks: tuple[MessageTrack, ...]
+    failures: Mapping[str, RocketMQError]
+
+
 class TraceKind(enum.StrEnum):
     """What a trace tells of."""
 
@@ -83,6 +109,19 @@ class TraceEvent:
     retries: int = 0
     detail: str | None = None
     broker: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TraceListing:
+    """What clients did with a message.
+
+    Attributes:
+        events: by time.
+        failures: the error of each broker that did not tell its traces, by its name.
+    """
+
+    events: tuple[TraceEvent, ...]
+    failures: Mapping[str, RocketMQError]
 
 
 @attrs.frozen(kw_only=True)

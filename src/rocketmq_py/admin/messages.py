@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from rocketmq_py.admin.asking import ask_each, complete
+from rocketmq_py.admin.asking import ask_each
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.group_state import connections_at, stats_at
-from rocketmq_py.admin.message_values import DirectResult, MessageTrack, TraceEvent, TrackType
+from rocketmq_py.admin.message_values import (
+    DirectResult,
+    MessageListing,
+    MessageTrack,
+    TraceListing,
+    TrackListing,
+    TrackType,
+)
 from rocketmq_py.admin.part import Part, any_of, master_of
 from rocketmq_py.admin.traces import events_of
-from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
+from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_unique_id, look_up_key, view
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -58,7 +65,7 @@ class Messages(Part):
         max: int = MAX_FOUND,  # noqa: A002  # what it is called in Java's tools
         begin_ms: int = 0,
         end_ms: int = END_OF_TIME_MS,
-    ) -> Sequence[ReceivedMessage]:
+    ) -> MessageListing:
         """Return the newest messages of a topic that have a key, oldest first. Java: ``queryMsgByKey``.
 
         Args:
@@ -74,9 +81,10 @@ class Messages(Part):
         """
         if max < 1:
             raise ConfigurationError(f"max is {max}; it must be above 0")
-        return await find_by_key(
+        found = await look_up_key(
             self._client, check_topic(topic), key, count=max, begin_ms=begin_ms, end_ms=end_ms
         )
+        return MessageListing(messages=found.messages, failures=found.failures)
 
     async def at(self, queue: MessageQueue, offset: int) -> ReceivedMessage | None:
         """Return the message at an offset of a queue, or None. Java: ``queryMsgByOffset``.
@@ -90,13 +98,13 @@ class Messages(Part):
             return message
         return None
 
-    async def tracks(self, message: ReceivedMessage) -> tuple[MessageTrack, ...]:
-        """Return what each group that consumes the message's topic did with it, sorted by group.
+    async def tracks(self, message: ReceivedMessage) -> TrackListing:
+        """Return what each group that consumes the message's topic did with it.
 
         Of groups that pop, Java says UNKNOWN; here their offsets tell. Java: ``messageTrackDetail``.
 
         Raises:
-            SomeBrokersFailedError: a broker of several did not say which groups there are.
+            TopicNotFoundError: there is no such topic any more.
         """
         client = self._client
         brokers = await self._chosen()
@@ -111,19 +119,20 @@ class Messages(Part):
                 client.namespace.unwrap_group(group) for group in GroupList.decode(answer.body).group_list
             ]
 
-        groups = complete(await ask_each(having, ask), f"asking for the groups of topic {topic!r}")
+        groups = await ask_each(having, ask)
         tracks = await ask_each(
-            sorted({client.namespace.unwrap_group(group) for some in groups.values() for group in some}),
+            sorted({group for some in groups.values.values() for group in some}),
             lambda group: self._track(group, message, brokers),
         )
         failed = [
             MessageTrack(group=group, track_type=TrackType.UNKNOWN, failure=error)
             for group, error in tracks.failures.items()
         ]
-        return tuple(sorted([*tracks.values.values(), *failed], key=lambda track: track.group))
+        every = sorted([*tracks.values.values(), *failed], key=lambda track: track.group)
+        return TrackListing(tracks=tuple(every), failures=groups.failures)
 
-    async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> tuple[TraceEvent, ...]:
-        """Return what clients that trace did with a message, by time. Java: ``queryMsgTraceById``.
+    async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> TraceListing:
+        """Return what clients that trace did with a message. Java: ``queryMsgTraceById``.
 
         Args:
             message_id: the id that its sender gave it.
@@ -132,10 +141,10 @@ class Messages(Part):
         Raises:
             TopicNotFoundError: there is no such trace topic: brokers have one with traceTopicEnable.
         """
-        found = await find_by_key(
+        found = await look_up_key(
             self._client, topic, message_id, count=MOST_TRACES, begin_ms=0, end_ms=END_OF_TIME_MS
         )
-        return events_of(message_id, found)
+        return TraceListing(events=events_of(message_id, found.messages), failures=found.failures)
 
     async def consume_directly(self, message: ReceivedMessage, group: str, client_id: str) -> DirectResult:
         """Have a member of a group consume a message now; offsets stay. Java: ``consumeMessageDirectly``.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketmq_py.admin.asking import ask_each, complete, have_each_do
+from rocketmq_py.admin.asking import Answers, ask_each, complete, have_each_go_on
 from rocketmq_py.admin.calling import FIRST_5, call, version_at
 from rocketmq_py.admin.group_state import connections_at, stats_at
 from rocketmq_py.admin.part import Part, any_of, master_of
@@ -16,6 +16,7 @@ from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
     GroupNotFoundError,
+    SomeBrokersFailedError,
     UnsupportedByBrokerError,
 )
 from rocketmq_py.message import MessageQueue
@@ -149,14 +150,17 @@ class Offsets(Part):
         check_group(group)
         route = await self._client.name_servers.route(topic)
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
-        what = f"resetting group {group!r} on topic {topic!r}"
         names = sorted(brokers)
-        moves = await have_each_do(names, lambda name: self._moves(group, topic, to, brokers[name]), what)
-        if not dry_run:
-            await have_each_do(
-                names, lambda name: self._apply(group, topic, to, brokers[name], moves[name]), what
+        moves = await ask_each(names, lambda name: self._moves(group, topic, to, brokers[name]))
+        if dry_run:
+            done = complete(moves, f"looking where group {group!r} is in topic {topic!r}")
+        else:
+            done = await have_each_go_on(
+                moves,
+                lambda name, some: self._apply(group, topic, to, brokers[name], some),
+                f"resetting group {group!r} on topic {topic!r}",
             )
-        return tuple(move for name in names for move in moves[name])
+        return tuple(move for some in done.values() for move in some)
 
     async def skip(
         self, group: str, topic: str | None = None, *, dry_run: bool = False
@@ -166,10 +170,7 @@ class Offsets(Part):
         Java: ``skipAccumulatedMessage``. Arguments and errors are those of :meth:`reset`, and
         GroupNotFoundError if it consumes nothing.
         """
-        moves: list[OffsetMove] = []
-        for name in [topic] if topic is not None else await self.topics(group):
-            moves += await self.reset(group, name, ResetTo.latest(), dry_run=dry_run)
-        return tuple(moves)
+        return await self._reset_all(group, group, topic, ResetTo.latest(), dry_run=dry_run)
 
     async def clone(
         self, source: str, target: str, topic: str | None = None, *, dry_run: bool = False
@@ -179,27 +180,55 @@ class Offsets(Part):
         Java: ``cloneGroupOffset``. Errors are those of :meth:`reset`, and GroupNotFoundError if the source
         consumes nothing.
         """
-        moves: list[OffsetMove] = []
-        for name in [topic] if topic is not None else await self.topics(source):
-            moves += await self.reset(target, name, ResetTo.as_group(source), dry_run=dry_run)
-        return tuple(moves)
+        return await self._reset_all(target, source, topic, ResetTo.as_group(source), dry_run=dry_run)
 
     async def topics(self, group: str) -> tuple[str, ...]:
         """Return the topics that a group has offsets of, without its own retry topic.
 
         Raises GroupNotFoundError if there are none.
         """
+        answers = await self._topics(group)
+        complete(answers, f"looking for the topics of group {group!r}")
+        return self._known(group, answers)
+
+    async def _topics(self, group: str) -> Answers[str, frozenset[str]]:
         client = self._client
         brokers = await self._chosen()
-        answers = await ask_each(brokers, lambda name: stats_at(client, any_of(brokers[name]), group))
-        tables = complete(answers, f"looking for the topics of group {group!r}").values()
-        topics = {queue.topic for stats in tables for queue in stats.offset_table}
-        found = sorted(
-            client.namespace.unwrap_topic(topic) for topic in topics if not topic.startswith(RETRY_PREFIX)
-        )
+
+        async def ask(name: str) -> frozenset[str]:
+            table = (await stats_at(client, any_of(brokers[name]), group)).offset_table
+            names = {queue.topic for queue in table if not queue.topic.startswith(RETRY_PREFIX)}
+            return frozenset(map(client.namespace.unwrap_topic, names))
+
+        return await ask_each(brokers, ask)
+
+    def _known(self, group: str, answers: Answers[str, frozenset[str]]) -> tuple[str, ...]:
+        client = self._client
+        found = sorted(frozenset().union(*answers.values.values()))
         if not found:
             raise GroupNotFoundError(group, client.name_servers.addresses, client.namespace.name)
         return tuple(found)
+
+    async def _reset_all(
+        self, group: str, of: str, topic: str | None, to: ResetTo, *, dry_run: bool
+    ) -> tuple[OffsetMove, ...]:
+        """Reset a group in one topic, or in all topics of a group, as far as brokers answer."""
+        if topic is not None:
+            return await self.reset(group, topic, to, dry_run=dry_run)
+        answers = await self._topics(of)
+        if not answers.values:
+            complete(answers, f"looking for the topics of group {of!r}")
+        moves: list[OffsetMove] = []
+        failures = dict(answers.failures)
+        for name in self._known(of, answers):
+            try:
+                moves += await self.reset(group, name, to, dry_run=dry_run)
+            except SomeBrokersFailedError as error:
+                failures.update(error.failures)
+        if failures:
+            done = [name for name in answers.values if name not in failures]
+            raise SomeBrokersFailedError(f"resetting group {group!r}", done, failures)
+        return tuple(moves)
 
     async def _moves(self, group: str, topic: str, to: ResetTo, broker: BrokerData) -> tuple[OffsetMove, ...]:
         """Return what is to be done on one broker."""
@@ -254,9 +283,9 @@ class Offsets(Part):
 
     async def _apply(
         self, group: str, topic: str, to: ResetTo, broker: BrokerData, moves: tuple[OffsetMove, ...]
-    ) -> None:
+    ) -> tuple[OffsetMove, ...]:
         if not moves:
-            return
+            return moves
         client, address = self._client, master_of(broker)
         version = await version_at(client, address)
         if version >= FIRST_5:
@@ -273,6 +302,7 @@ class Offsets(Part):
                 f"{address} is of version {version_name(version)}, and can move group {group!r} to given "
                 "offsets only while no member runs; stop them, or reset to earliest, latest or a time"
             )
+        return moves
 
     async def _have_broker_move(
         self, group: str, topic: str, address: str, moves: tuple[OffsetMove, ...]

@@ -95,20 +95,24 @@ class Admission:
 
     Attributes:
         marks: what answers and messages say of the broker: its region, and whether it wants traces.
-        is_writable: whether the broker is there to be sent to.
     """
 
     def __init__(
         self, config: BrokerConfig, topics: TopicTable, *, broker_ip: str, rng: random.Random
     ) -> None:
+        self._config = config
         self._topics = topics
         self._rng = rng
-        self.is_writable = config.broker_permission & PERM_WRITE != 0
         self._broker_ip = broker_ip
         self.marks = {
             names.MESSAGE_REGION: config.region_id,
             names.TRACE_SWITCH: "true" if config.trace_on else "false",
         }
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the broker is there to be sent to."""
+        return self._config.broker_permission & PERM_WRITE != 0
 
     def admit(self, connection: Connection, request: Command, send: Send) -> tuple[TopicConfig, int]:
         """Return where a message goes: the topic, made if it is new, and the queue's id.

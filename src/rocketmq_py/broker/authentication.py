@@ -6,8 +6,8 @@ Java: ``DefaultAuthenticationHandler`` of 5.x; users have no rights of their own
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
 
+from rocketmq_py.broker.accounts import DISABLED, Accounts
 from rocketmq_py.broker.dispatch import Refusal
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.protocol.command import Command
@@ -18,11 +18,11 @@ class Authentication:
     """Checks the signatures of requests.
 
     Args:
-        access_keys: the secret key of each access key.
+        accounts: the users: their names are access keys, their passwords secret keys.
     """
 
-    def __init__(self, access_keys: Mapping[str, str]) -> None:
-        self._access_keys = access_keys
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
 
     def check(self, request: Command) -> None:
         """Raise Refusal if the request is not signed, or not as it should be."""
@@ -30,10 +30,12 @@ class Authentication:
         access_key = fields.get(ACCESS_KEY)
         if not access_key:
             raise _refusal("username cannot be null.")
-        secret_key = self._access_keys.get(access_key)
-        if secret_key is None:
+        user = self._accounts.user(access_key)
+        if user is None:
             raise _refusal(f"User:{access_key} is not found.")
-        expected = signature(secret_key, fields, request.body)
+        if user.user_status == DISABLED:
+            raise _refusal(f"User:{access_key} is disabled.")
+        expected = signature(user.password or "", fields, request.body)
         given = fields.get(SIGNATURE, "")
         if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
             raise _refusal("check signature failed.")

@@ -87,8 +87,9 @@ class BrokerConfig:
         broker_permission: bits of what all its topics are for at most: 4 readable, 2 writable
             (brokerPermission). Routes tell it, and pulls are refused by it; but as real brokers do, this
             one takes messages that come all the same, unless they are for a topic with ``order``.
-        access_keys: secret keys by access keys (5.x: users and their passwords). With any, the broker
-            answers signed requests only; the name server answers all (authenticationEnabled).
+        access_keys: secret keys by access keys (5.x: super users and their passwords). With any, the broker
+            answers signed requests of its users only, and tools make and change users; the name server
+            answers all (authenticationEnabled).
         max_message_size: bytes of one message's body, or of a whole batch (maxMessageSize).
         message_delay_level: the times of the delay levels (messageDelayLevel).
         timer_wheel_enable: whether messages may ask for the time of their delivery (timerWheelEnable).

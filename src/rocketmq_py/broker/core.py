@@ -6,8 +6,10 @@ import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+import attrs
 import trio
 
+from rocketmq_py.broker.accounts import Accounts
 from rocketmq_py.broker.administration import Administration
 from rocketmq_py.broker.admission import Admission
 from rocketmq_py.broker.assignment import Assignments
@@ -77,7 +79,7 @@ class Broker:
         now_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
-        self._config = config
+        self._config = config = attrs.evolve(config)  # its own: operators may change it
         self._name_servers = name_servers
         self._address = ""
         self._now_ms = now_ms
@@ -85,7 +87,9 @@ class Broker:
         self._born_hosts: dict[Connection, bytes] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
         self._on_jump: list[Callable[[float], None]] = []
-        self.dispatch = Dispatch(Authentication(config.access_keys).check if config.access_keys else None)
+        accounts = Accounts(config.access_keys)
+        self.dispatch = Dispatch(Authentication(accounts).check if config.access_keys else None)
+        self.dispatch.add(accounts.handlers())
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 
     def open(self, address: str) -> None:

@@ -19,6 +19,7 @@ from rocketmq_py.protocol.bodies import (
     QueueData,
     TopicList,
     TopicRoute,
+    read_properties,
 )
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
@@ -35,6 +36,10 @@ from rocketmq_py.remoting import Connection
 
 VERSION_OF_STANDARD_JSON = 401
 """The ordinal of Java's ``MQVersion.V4_9_4``: older clients are answered in fastjson's dialect."""
+
+_ORDER = "ORDER_TOPIC_CONFIG"
+"""Where tools keep which queues ordered topics have. Java: ``NamesrvUtil``."""
+_BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 
 @attrs.frozen
@@ -64,6 +69,7 @@ class NameServer:
     def __init__(self) -> None:
         self._brokers: dict[str, _Registered] = {}
         self._values: dict[str, dict[str, str]] = {}
+        self._settings = {"enableAllTopicList": True, "enableTopicList": True, "orderMessageEnable": False}
 
     def register(self, config: BrokerConfig, address: str, topics: Iterable[TopicConfig]) -> None:
         """Note a broker's topics: new ones, and changes.
@@ -113,6 +119,8 @@ class NameServer:
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_permission,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_permission,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete,
+            RequestCode.GET_NAMESRV_CONFIG: self._config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._alter_config,
         }
 
     def _route(self, connection: Connection, request: Command) -> None:
@@ -124,7 +132,13 @@ class NameServer:
                 f"No topic route info in name server for the topic: {topic}{FAQ}",
             )
         queues = tuple([broker.queues[topic] for broker in having])
-        body = TopicRoute(queue_datas=queues, broker_datas=tuple([one.data for one in having])).encode()
+        order = self._values.get(_ORDER, {}).get(topic) if self._settings["orderMessageEnable"] else None
+        route = TopicRoute(
+            order_topic_conf=order,
+            queue_datas=queues,
+            broker_datas=tuple([one.data for one in having]),
+        )
+        body = route.encode()
         wants_standard = request.fields.get("acceptStandardJsonOnly", "").lower() == "true"
         if request.version < VERSION_OF_STANDARD_JSON and not wants_standard:
             body = _in_dialect(body)
@@ -139,12 +153,32 @@ class NameServer:
         connection.respond(request, ResponseCode.SUCCESS, body=_in_dialect(info.encode()))
 
     def _all_topics(self, connection: Connection, request: Command) -> None:
+        self._check_lists("enableAllTopicList")
         body = TopicList(topic_list=_topics_of(self._brokers.values())).encode()
         connection.respond(request, ResponseCode.SUCCESS, body=body)
 
     def _topics_of_cluster(self, connection: Connection, request: Command) -> None:
+        self._check_lists("enableTopicList")
         body = TopicList(topic_list=_topics_of(self._of_cluster(request.fields.get("cluster", "")))).encode()
         connection.respond(request, ResponseCode.SUCCESS, body=body)
+
+    def _check_lists(self, setting: str) -> None:
+        if not self._settings[setting]:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
+
+    # Its own settings: of Java's ``NamesrvConfig`` those that there is something to in memory
+
+    def _config(self, connection: Connection, request: Command) -> None:
+        lines = [f"{name}={str(value).lower()}\n" for name, value in self._settings.items()]
+        connection.respond(request, ResponseCode.SUCCESS, body="".join(lines).encode())
+
+    def _alter_config(self, connection: Connection, request: Command) -> None:
+        wanted = read_properties(request.body)
+        if _BLACK_LIST & wanted.keys():
+            raise Refusal(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        for name in self._settings.keys() & wanted.keys():
+            self._settings[name] = wanted[name].strip().lower() == "true"
+        connection.respond(request, ResponseCode.SUCCESS)
 
     # Values that clients and tools keep here
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import attrs
-
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.offsets import OffsetTable
+from rocketmq_py.broker.settings import alter, shown
 from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import SYSTEM_TOPICS
 from rocketmq_py.protocol import bodies
-from rocketmq_py.protocol.bodies import DataVersion, KeyValueTable, TopicConfigTable, TopicList
+from rocketmq_py.protocol.bodies import (
+    DataVersion,
+    KeyValueTable,
+    TopicConfigTable,
+    TopicList,
+    read_properties,
+)
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     DeleteSubscriptionGroupRequest,
@@ -24,24 +29,16 @@ from rocketmq_py.protocol.headers import (
     GetSubscriptionGroupConfigRequest,
 )
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import split_address
 
 VERSION = "V5_5_0"
 """Which of Java's brokers this one answers like."""
-
-_SECONDS = frozenset(
-    {"transaction_time_out", "transaction_check_interval", "short_polling_time", "channel_expired_timeout"}
-)
-"""Settings that are milliseconds in Java."""
-_OWN_NAMES = {"cluster_name": "brokerClusterName", "short_polling_time": "shortPollingTimeMills"}
-_NOT_JAVAS = frozenset({"access_keys", "max_store_bytes"})
 
 
 class Operating:
     """Answers operators' tools.
 
     Args:
-        config: the broker's settings.
+        config: the broker's own copy of its settings, which operators may change.
         topics: the broker's topics.
         subscription_groups: the settings of groups.
         offsets: how far groups have come.
@@ -69,12 +66,14 @@ class Operating:
         self._address = address
         self._now_ms = now_ms
         self._opened_ms = now_ms()
+        self._config_changes = 0
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""
         return {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
             RequestCode.GET_BROKER_CONFIG: self._broker_config,
+            RequestCode.UPDATE_BROKER_CONFIG: self._alter_config,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._all_topics,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all_groups,
@@ -129,21 +128,19 @@ class Operating:
         }
 
     def _broker_config(self, connection: Connection, request: Command) -> None:
-        settings = {
-            "brokerId": "0",
-            "brokerRole": "ASYNC_MASTER",
-            "listenPort": str(split_address(self._address)[1]),
-        }
-        for field in attrs.fields(BrokerConfig):
-            if field.name not in _NOT_JAVAS:
-                value = getattr(self._config, field.name)
-                name = _OWN_NAMES.get(field.name) or _camel_case(field.name)
-                settings[name] = _setting(round(value * 1000) if field.name in _SECONDS else value)
-        settings["brokerIP1"] = split_address(self._address)[0]
-        settings.pop("brokerIp1")
+        settings = shown(self._config, self._address)
         body = "".join([f"{name}={value}\n" for name, value in settings.items()]).encode()
-        fields = {"version": self._version(0).encode().decode()}
+        fields = {"version": self._version(self._config_changes).encode().decode()}
         connection.respond(request, ResponseCode.SUCCESS, fields, body)
+
+    def _alter_config(self, connection: Connection, request: Command) -> None:
+        wanted = read_properties(request.body)
+        alter(self._config, wanted)
+        self._config_changes += 1
+        self._store.max_message_size = self._config.max_message_size
+        if "brokerPermission" in wanted:
+            self._topics.announce()
+        connection.respond(request, ResponseCode.SUCCESS)
 
     # Its tables. As real brokers do with enableSplitMetadata=false, it gives each as a whole.
 
@@ -190,12 +187,3 @@ def _duration(milliseconds: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join([other.capitalize() for other in others])
-
-
-def _setting(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

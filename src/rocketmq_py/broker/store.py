@@ -137,7 +137,8 @@ class MessageStore:
         self._address = address
         self._id_prefix = address.hex().upper()
         self._max_bytes = max_bytes
-        self._max_message_size = max_message_size
+        self.max_message_size = max_message_size
+        """Bytes of a message's body."""
         self._now_ms = now_ms
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         self.log: Window[StoredMessage] = Window()
@@ -187,8 +188,8 @@ class MessageStore:
         Raises:
             InvalidMessageError: the body or the properties are too long, or a number does not fit.
         """
-        if len(body) > self._max_message_size:
-            raise InvalidMessageError(f"the body has {len(body)} bytes; {self._max_message_size} are allowed")
+        if len(body) > self.max_message_size:
+            raise InvalidMessageError(f"the body has {len(body)} bytes; {self.max_message_size} are allowed")
         now_ms = self._now_ms()
         data = encode_message(
             topic=queue.topic,

@@ -159,6 +159,11 @@ class TopicTable:
         self.changes += 1
         self._on_change(topic)
 
+    def announce(self) -> None:
+        """Tell the name server of all topics: what they allow may have changed."""
+        for topic in self._topics.values():
+            self._on_change(topic)
+
     def delete(self, topic: str) -> None:
         """Forget a topic; nothing happens if it is not known."""
         if self._topics.pop(topic, None) is not None:
@@ -171,7 +176,8 @@ class TopicTable:
         topic if they are fewer.
         """
         default = self.get(default_topic)
-        if default is None or not default.perm & PERM_INHERIT:
+        is_switched_off = default_topic == DEFAULT_TOPIC and not self._config.auto_create_topic_enable
+        if default is None or not default.perm & PERM_INHERIT or is_switched_off:
             return None
         queues = max(0, min(queue_nums, default.write_queue_nums))
         created = TopicConfig(topic, queues, queues, default.perm & ~PERM_INHERIT)

@@ -74,13 +74,16 @@ class Transactions:
         self._producers = producers
         self._address = address
         self._now_ms = now_ms
-        self._timeout_ms = int(config.transaction_time_out * 1000)
         self._next = 0  # the place of the first half message that may be open
         self._ended: set[int] = set()  # places from there on
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""
         return {RequestCode.END_TRANSACTION: self._end}
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._config.transaction_time_out * 1000)
 
     def prepare(self, draft: Draft) -> StoredMessage:
         """Store a half message, out of sight of consumers. Raises NotStored."""

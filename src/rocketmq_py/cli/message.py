@@ -23,6 +23,8 @@ from rocketmq_py.cli.topic import topic_argument
 from rocketmq_py.names import TRACE_TOPIC, check_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rocketmq_py.admin import Admin
     from rocketmq_py.errors import RocketMQError
     from rocketmq_py.message import ReceivedMessage
@@ -121,11 +123,12 @@ def find(
     """Print the messages of a topic that have a key, oldest first."""
     from rocketmq_py.cli.administering import administer
 
-    async def work(admin: Admin) -> None:
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
         bounds = {"begin_ms": begin_ms, "end_ms": end_ms}
         given = {name: bound for name, bound in bounds.items() if bound is not None}
         found = await admin.messages.find(topic, key, max=count, **given)
-        show(form, [full_value(one) for one in found], [messages_sheet(found)])
+        show(form, [full_value(one) for one in found.messages], [messages_sheet(found.messages)])
+        return found.failures
 
     administer(access, work)
 
@@ -151,8 +154,9 @@ def tracks(access: Access, form: Form, message_id: str, topic: str | None) -> No
 
     async def work(admin: Admin) -> dict[str, RocketMQError]:
         found = await admin.messages.tracks(await _found(admin, message_id, topic))
-        show(form, [track_value(one) for one in found], [tracks_sheet(found)])
-        return {one.group: one.failure for one in found if one.failure is not None}
+        show(form, [track_value(one) for one in found.tracks], [tracks_sheet(found.tracks)])
+        of_groups = {one.group: one.failure for one in found.tracks if one.failure is not None}
+        return {**found.failures, **of_groups}
 
     administer(access, work)
 
@@ -169,9 +173,10 @@ def trace(access: Access, form: Form, message_id: str, trace_topic: str) -> None
     """Print what clients that trace did with a message; ID is the one that its sender gave."""
     from rocketmq_py.cli.administering import administer
 
-    async def work(admin: Admin) -> None:
-        events = await admin.messages.trace(message_id, topic=trace_topic)
-        show(form, [event_value(one) for one in events], [trace_sheet(events)])
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        found = await admin.messages.trace(message_id, topic=trace_topic)
+        show(form, [event_value(one) for one in found.events], [trace_sheet(found.events)])
+        return found.failures
 
     administer(access, work)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import attrs
 import trio
 
 from rocketmq_py.client.client import Client
@@ -43,10 +44,34 @@ async def view(client: Client, offset_message_id: str, topic: str | None) -> Rec
     return None
 
 
-async def find_by_key(
+@attrs.frozen
+class Lookup:
+    """What brokers had of what they were asked for.
+
+    Attributes:
+        messages: oldest first.
+        failures: the error of each broker that did not answer, by its name.
+    """
+
+    messages: tuple[ReceivedMessage, ...]
+    failures: Mapping[str, RocketMQError]
+
+    def complete(self, what: str) -> tuple[ReceivedMessage, ...]:
+        """Return the messages; the log tells of those that did not answer.
+
+        Raises the first of their errors if there is no message.
+        """
+        if self.failures and not self.messages:
+            raise next(iter(self.failures.values()))
+        for error in self.failures.values():
+            logger.warning("looking up %s: %s; others have answered", what, error)
+        return self.messages
+
+
+async def look_up_key(
     client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
-) -> list[ReceivedMessage]:
-    """Return the newest messages of a topic with a key; see ``Reader.find``."""
+) -> Lookup:
+    """Look for the newest messages of a topic with a key; see ``Reader.find``."""
     header = QueryMessageRequest(
         topic=topic,
         key=key,
@@ -59,7 +84,16 @@ async def find_by_key(
     def is_wanted(message: ReceivedMessage) -> bool:
         return key in message.keys and begin_ms <= message.store_time_ms <= end_ms
 
-    return (await _query(client, header, is_wanted))[-count:]
+    found = await _query(client, header, is_wanted)
+    return attrs.evolve(found, messages=found.messages[-count:])
+
+
+async def find_by_key(
+    client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
+) -> list[ReceivedMessage]:
+    """Return the newest messages of a topic with a key; see ``Reader.find``."""
+    found = await look_up_key(client, topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms)
+    return list(found.complete(f"{key} in {topic}"))
 
 
 async def find_by_unique_id(client: Client, topic: str, message_id: str) -> ReceivedMessage | None:
@@ -73,7 +107,8 @@ async def find_by_unique_id(client: Client, topic: str, message_id: str) -> Rece
         unique_key_query=True,
     )
     found = await _query(client, header, lambda message: message.message_id == message_id)
-    return found[0] if found else None
+    messages = found.complete(f"{message_id} in {topic}")
+    return messages[0] if messages else None
 
 
 async def _broker_at(client: Client, address: str) -> str:
@@ -89,28 +124,25 @@ async def _broker_at(client: Client, address: str) -> str:
 
 async def _query(
     client: Client, header: QueryMessageRequest, is_wanted: Callable[[ReceivedMessage], bool]
-) -> list[ReceivedMessage]:
-    """Ask all brokers of a topic at the same time; return what is wanted of their answers, oldest first."""
+) -> Lookup:
+    """Ask all brokers of a topic at the same time for what is wanted."""
     route = await client.routes.get(header.topic)
     found: list[ReceivedMessage] = []
-    errors: list[RocketMQError] = []
+    failures: dict[str, RocketMQError] = {}
 
     async def ask(broker_name: str) -> None:
         try:
             found.extend(await _ask(client, broker_name, header))
         except RocketMQError as error:
-            errors.append(error)
+            failures[broker_name] = error
 
     async with trio.open_nursery() as nursery:
         for broker_name in route.brokers:
             nursery.start_soon(ask, broker_name)
     # Brokers know only hashes of topic and key.
     wanted = [message for message in found if message.topic == header.topic and is_wanted(message)]
-    if errors and not wanted:
-        raise errors[0]
-    for error in errors:
-        logger.warning("looking up %s in %s: %s; others have answered", header.key, header.topic, error)
-    return sorted(wanted, key=lambda message: message.store_time_ms)
+    wanted.sort(key=lambda message: message.store_time_ms)
+    return Lookup(tuple(wanted), dict(sorted(failures.items())))
 
 
 async def _ask(client: Client, broker_name: str, header: QueryMessageRequest) -> list[ReceivedMessage]:

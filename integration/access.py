@@ -1,0 +1,24 @@
+"""Brokers of 5.x that check access (ACL 2.0), and who may do everything there."""
+
+from __future__ import annotations
+
+import json
+
+from rocketmq_py import Credentials
+
+ADMIN = Credentials("the-admin", "admin-secret-Grüße")
+
+_AUTH = "org.apache.rocketmq.auth"
+SETTINGS_OF_5 = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    # The properties file is read as Latin-1.
+    "initAuthenticationUser": json.dumps(
+        {"username": ADMIN.access_key, "password": ADMIN.secret_key}
+    ).replace("\\", "\\\\"),
+    "innerClientAuthenticationCredentials": '{"accessKey":"the-broker","secretKey":"broker-secret"}',
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+}

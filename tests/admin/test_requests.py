@@ -1,0 +1,44 @@
+"""All that ``Admin`` sends has an answer in the embedded broker, or in its name server."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+from rocketmq_py import admin
+from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.headers.fields import Request
+from tests.broker.offline import OfflineBroker
+
+NOT_IN_5 = {RequestCode.GET_BROKER_CLUSTER_ACL_INFO}
+"""What 5.5.0 does not know either: ACL 1.0 has gone from it, with its file of accounts."""
+
+
+def requests_of_admin() -> set[type[Request]]:
+    modules = [
+        importlib.import_module(found.name)
+        for found in pkgutil.iter_modules(admin.__path__, "rocketmq_py.admin.")
+    ]
+    return {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Request) and value is not Request
+    }
+
+
+def code_of(header: type[Request]) -> int:
+    return header.code
+
+
+@pytest.mark.parametrize("header", sorted(requests_of_admin(), key=code_of))
+async def test_the_embedded_broker_or_its_name_server_answers(header: type[Request]) -> None:
+    broker = OfflineBroker(BrokerConfig())
+    client = broker.connect()
+    client.hand_in(header.code, {}, b"")
+    answers = [client.answers.pop(), client.ask_name_server(header.code, {})]
+    known = [answer for answer in answers if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+    assert len(known) == (0 if header.code in NOT_IN_5 else 1), header
