@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -23,10 +23,21 @@ PATIENCE = 90
 
 async def mqadmin(cluster: Cluster, command: str) -> str:
     """Run a command of mqadmin, and return what it wrote."""
-    (line,) = await run_java_async(
-        client_for(cluster.version), "Admin", "--namesrv", cluster.name_servers, "--command", command
-    )
-    return str(line["output"])
+    (output,) = await mqadmin_all(cluster.version, cluster.name_servers, [command])
+    return output
+
+
+async def mqadmin_all(version: str, name_servers: str, commands: Sequence[str]) -> list[str]:
+    """Run commands of mqadmin one after the other in one JVM; return what each wrote.
+
+    Args:
+        version: the brokers'.
+        name_servers: their addresses.
+        commands: none of them may end the JVM, as some do that fail.
+    """
+    arguments = ("--namesrv", name_servers, "--command", "\n".join(commands))
+    lines = await run_java_async(client_for(version), "Admin", *arguments)
+    return [str(line["output"]) for line in lines]
 
 
 async def send(

@@ -6,7 +6,10 @@ import java.nio.file.Path;
 import java.util.Map;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
-/** Runs one command of mqadmin, and prints {"output": what it wrote}. Options: --namesrv ADDRESS, --command "WORDS". */
+/**
+ * Runs commands of mqadmin one after the other, and prints {"output": what it wrote} for each.
+ * Options: --namesrv ADDRESS, --command "WORDS", with line breaks between several.
+ */
 public class Admin {
     public static void main(String[] args) {
         Map<String, String> options = Terminal.options(args);
@@ -16,12 +19,14 @@ public class Admin {
     private static void run(Map<String, String> options) throws Exception {
         System.setProperty("rocketmq.home.dir", home().toString());
         System.setProperty("rocketmq.namesrv.addr", options.get("namesrv"));
-        ByteArrayOutputStream output = new ByteArrayOutputStream();
-        PrintStream before = System.out;
-        System.setOut(new PrintStream(output, true, StandardCharsets.UTF_8));
-        MQAdminStartup.main0(options.get("command").split(" "), null);
-        System.setOut(before);
-        Terminal.print("output", output.toString(StandardCharsets.UTF_8));
+        for (String command : options.get("command").split("\n")) {
+            ByteArrayOutputStream output = new ByteArrayOutputStream();
+            PrintStream before = System.out;
+            System.setOut(new PrintStream(output, true, StandardCharsets.UTF_8));
+            MQAdminStartup.main0(command.split(" "), null);
+            System.setOut(before);
+            Terminal.print("output", output.toString(StandardCharsets.UTF_8));
+        }
     }
 
     /** Returns a folder with the one file that tools of 4.x want to find. */
