@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -83,7 +83,15 @@ class Clients(Part):
     async def _listed(self) -> tuple[ClientListing, Mapping[str, BrokerData]]:
         brokers = await self._chosen()
         found: dict[str, _Found] = {}
-        answers = await ask_each(brokers, lambda name: self._add_all(name, any_of(brokers[name]), found))
+        groups = await ask_each(brokers, lambda name: self._add_producers(name, any_of(brokers[name]), found))
+
+        async def add_members(of: tuple[str, str]) -> None:
+            await self._add_members(of[0], any_of(brokers[of[0]]), of[1], found)
+
+        members = await ask_each(
+            [(name, group) for name in groups.values for group in groups.values[name]], add_members
+        )
+        failures = {**groups.failures, **{name: error for (name, _), error in members.failures.items()}}
         clients = [
             ClientSummary(
                 client_id=client_id,
@@ -96,10 +104,10 @@ class Clients(Part):
             )
             for client_id, one in sorted(found.items())
         ]
-        return ClientListing(clients=tuple(clients), failures=answers.failures), brokers
+        return ClientListing(clients=tuple(clients), failures=failures), brokers
 
-    async def _add_all(self, name: str, address: str, found: dict[str, _Found]) -> None:
-        """Add the clients of a broker to those that were found on others."""
+    async def _add_producers(self, name: str, address: str, found: dict[str, _Found]) -> Sequence[str]:
+        """Add the producers of a broker to the clients of others; return its consumer groups."""
         namespace = self._client.namespace
         answer = await call(self._client, address, GetAllProducerInfoRequest())
         for group, producers in ProducerTable.decode(answer.body).data.items():
@@ -109,21 +117,17 @@ class Clients(Part):
                 )
                 one.producer_groups.add(namespace.unwrap_group(group))
                 one.brokers.add(name)
+        return [namespace.unwrap_group(group) for group in await configs_at(self._client, address)]
 
-        async def add_members(group: str) -> None:
-            connections = await connections_at(self._client, address, group)
-            for connection in connections.connection_set if connections else ():
-                one = found.setdefault(
-                    connection.client_id,
-                    _Found(connection.client_addr, connection.language, connection.version),
-                )
-                one.consumer_groups.add(group)
-                one.brokers.add(name)
-
-        groups = [namespace.unwrap_group(group) for group in await configs_at(self._client, address)]
-        members = await ask_each(groups, add_members)
-        for error in members.failures.values():
-            raise error
+    async def _add_members(self, name: str, address: str, group: str, found: dict[str, _Found]) -> None:
+        connections = await connections_at(self._client, address, group)
+        for connection in connections.connection_set if connections else ():
+            one = found.setdefault(
+                connection.client_id,
+                _Found(connection.client_addr, connection.language, connection.version),
+            )
+            one.consumer_groups.add(group)
+            one.brokers.add(name)
 
     def _described(self, group: str, info: ConsumerRunningInfo) -> MemberDescription:
         unwrap = self._client.namespace.unwrap_topic

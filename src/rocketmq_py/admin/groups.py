@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from rocketmq_py.admin.group_state import (
 )
 from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
 from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.client import Client
 from rocketmq_py.errors import (
     ConfigurationError,
     GroupExistsError,
@@ -29,7 +30,12 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
 )
 from rocketmq_py.names import check_group, dead_letter_topic, retry_topic
-from rocketmq_py.protocol.bodies import BrokerData, SubscriptionGroupConfig
+from rocketmq_py.protocol.bodies import (
+    BrokerData,
+    ConsumerConnection,
+    ConsumeStats,
+    SubscriptionGroupConfig,
+)
 from rocketmq_py.protocol.headers import (
     DeleteSubscriptionGroupRequest,
     DeleteTopicInBrokerRequest,
@@ -76,28 +82,24 @@ class Groups(Part):
                 group = client.namespace.unwrap_group(wire_group)
                 if client.namespace.wrap_group(group) == wire_group and (system or not _is_system(group)):
                     known.setdefault(group, []).append(name)
+
+        async def ask(of: tuple[str, str]) -> tuple[ConsumeStats, ConsumerConnection | None]:
+            group, address = of[0], any_of(brokers[of[1]])
+            return await stats_at(client, address, group), await connections_at(client, address, group)
+
+        answers = await ask_each([(group, name) for group in known for name in known[group]], ask)
         failures: dict[str, RocketMQError] = dict(tables.failures)
-
-        async def summarize(group: str) -> GroupSummary:
-            async def ask(name: str) -> tuple[Any, Any]:
-                address = any_of(brokers[name])
-                return await stats_at(client, address, group), await connections_at(client, address, group)
-
-            answers = await ask_each(known[group], ask)
-            failures.update(answers.failures)
-            online = [connections for _, connections in answers.values.values() if connections]
-            return GroupSummary(
-                group=group,
-                brokers=tuple(sorted(known[group])),
-                members=len({one.client_id for each in online for one in each.connection_set}),
-                lag=sum(topic.lag for topic in lag_of(client, [s for s, _ in answers.values.values()], ())),
-                rate=sum(stats.consume_tps for stats, _ in answers.values.values()),
-                consume_type=online[0].consume_type if online else None,
-                message_model=online[0].message_model if online else None,
-            )
-
-        summaries = await ask_each(sorted(known), summarize)
-        return GroupListing(groups=tuple(summaries.values.values()), failures=failures)
+        failures.update({name: error for (_, name), error in answers.failures.items()})
+        return GroupListing(
+            groups=tuple(
+                _summary(
+                    client, group, known[group],
+                    [answers.values[group, name] for name in known[group] if (group, name) in answers.values],
+                )
+                for group in sorted(known)
+            ),
+            failures=failures,
+        )  # fmt: skip
 
     async def describe(self, group: str) -> GroupDescription:
         """Return a group's settings, members, subscriptions and lag.
@@ -300,6 +302,26 @@ class Groups(Part):
         what = f"deleting topic {topic!r}"
         await have_each_do(brokers, lambda name: call(client, master_of(brokers[name]), header), what)
         await tell_name_servers(client, DeleteTopicInNameServerRequest(topic=topic), what)
+
+
+def _summary(
+    client: Client,
+    group: str,
+    brokers: Iterable[str],
+    answers: Sequence[tuple[ConsumeStats, ConsumerConnection | None]],
+) -> GroupSummary:
+    """Return what brokers have answered about a group."""
+    stats = [one for one, _ in answers]
+    online = [connections for _, connections in answers if connections]
+    return GroupSummary(
+        group=group,
+        brokers=tuple(sorted(brokers)),
+        members=len({one.client_id for each in online for one in each.connection_set}),
+        lag=sum(topic.lag for topic in lag_of(client, stats, ())),
+        rate=sum(one.consume_tps for one in stats),
+        consume_type=online[0].consume_type if online else None,
+        message_model=online[0].message_model if online else None,
+    )
 
 
 def _is_system(group: str) -> bool:
