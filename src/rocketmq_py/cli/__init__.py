@@ -16,6 +16,7 @@ from rocketmq_py.cli.group import LazyGroup
     package="rocketmq_py.cli",
     places={
         "acl": ("acl", "Users of 5.x and what they may do, and accounts of 4.x."),
+        "bench": ("bench", "Measure how fast messages are sent and consumed."),
         "broker": ("broker", "List and describe brokers, read and change their settings."),
         "check": ("check", "Checks for monitoring: exit codes 0, 1, 2 and 3."),
         "client": ("client", "List and describe the clients that are online."),
@@ -30,6 +31,7 @@ from rocketmq_py.cli.group import LazyGroup
         "send": ("send", "Send messages to a topic."),
         "server": ("server", "Run an embedded name server and broker."),
         "tail": ("tail", "Print the messages of a topic as they come."),
+        "top": ("top", "Show the busiest topics and the groups that are furthest behind."),
         "topic": ("topic", "List, describe, create, alter and delete topics."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

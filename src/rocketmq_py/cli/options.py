@@ -16,6 +16,9 @@ from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic, is_system_
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 """The client's own default, repeated here for the help: the client's modules load slowly."""
 
+LARGEST_BODY = 4 * 1024 * 1024
+"""Bytes; what brokers take unless they are told otherwise."""
+
 Value = TypeVar("Value")
 
 
@@ -52,6 +55,15 @@ def parse_duration(text: str) -> float:
     if found is None:
         raise ValueError(f"{text!r} is no time such as 250ms, 7.3s, 5m, 2h or 1d")
     return float(found[1]) * _SECONDS[found[2]]
+
+
+def parse_sizes(text: str) -> range:
+    """Return the sizes of ``100``, or ``100-4000``: any of these. Raises ValueError."""
+    found = re.fullmatch("([0-9]{1,8})(?:-([0-9]{1,8}))?", text, re.ASCII)
+    sizes = range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+    if not sizes or sizes[0] < 1 or sizes[-1] > LARGEST_BODY:
+        raise ValueError(f"{text!r} is neither a size from 1 to {LARGEST_BODY} nor two of them: 100-4000")
+    return sizes
 
 
 def parse_moment(text: str) -> int:

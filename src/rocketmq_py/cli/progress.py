@@ -1,4 +1,4 @@
-"""The line that shows how far a long ``send`` has come, for the terminal that watches it."""
+"""The line that shows how far something long has come, for the terminal that watches it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,23 @@ def progress_line(count: int, seconds: float, fraction: float | None) -> str:
 async def show_progress(
     stream: TextIO, count: Callable[[], int], fraction: Callable[[], float | None]
 ) -> None:
-    """Keep a line on ``stream``, a terminal, up to date until cancelled; then take it away."""
+    """Keep a line on ``stream``, a terminal, that says how far sending has come; see :func:`keep_line`."""
+    await keep_line(stream, lambda seconds: progress_line(count(), seconds, fraction()))
+
+
+async def keep_line(stream: TextIO, text: Callable[[float], str]) -> None:
+    """Keep a line on ``stream``, a terminal, up to date until cancelled; then take it away.
+
+    Args:
+        stream: the terminal.
+        text: returns the line, for the seconds since this was called.
+    """
     began = trio.current_time()
     await trio.sleep(SHOW_AFTER)
     width = 0
     try:
         while True:
-            line = progress_line(count(), trio.current_time() - began, fraction())
+            line = text(trio.current_time() - began)
             width = max(width, len(line))
             stream.write(f"\r{line:<{width}}")
             stream.flush()

@@ -9,6 +9,7 @@ import trio
 
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.bodies import Bodies
+from rocketmq_py.cli.pace import Pace
 from rocketmq_py.cli.progress import show_progress
 from rocketmq_py.cli.running import CommandError
 from rocketmq_py.cli.tally import Tally
@@ -96,13 +97,10 @@ async def _send_each(
     # not use up all the input.
     send = send_oneway if oneway else send_first
     works = False
-    next_at = trio.current_time()
+    pace = Pace(rate)
     while batch := await bodies.next_batch():
         for body in batch:
-            if rate is not None:
-                await trio.sleep_until(next_at)
-                # What was late is not made up for: that would be a burst.
-                next_at = max(next_at, trio.current_time() - 1 / rate) + 1 / rate
+            await pace.turn()
             try:
                 await send(make(body))
             except RocketMQError as error:

@@ -76,6 +76,10 @@ class Tally:
             self._print(f"{_messages(self.sent)} sent in {seconds:.2f} s{rate}")
             if empty:
                 self._print(f"{empty} empty {'line' if empty == 1 else 'lines'} left out")
+        self.report_failures()
+
+    def report_failures(self) -> None:
+        """Print what was not stored as it should be, for which reasons; nothing if all was."""
         for status, count in self._statuses.items():
             self._print(f"{count} of them stored, but the broker answered {status.name}")
         if self.failed:

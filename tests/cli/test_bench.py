@@ -1,0 +1,163 @@
+"""``bench``, and the classes in which it counts times."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py import Client, Start
+from rocketmq_py.cli.benching import Measured
+from rocketmq_py.cli.latencies import Latencies
+from rocketmq_py.cli.pace import Pace
+from tests.cli.conftest import Invoke
+
+TIMES = ["mean", "p50", "p90", "p99", "p99.9", "max"]
+
+
+async def create(address: str) -> None:
+    async with Client(address) as client, client.admin() as admin:
+        await admin.topics.create("Bench", queues=2)
+
+
+async def sizes_of(address: str) -> list[int]:
+    async with (
+        Client(address) as client,
+        client.reader() as reader,
+        reader.open("Bench", start=Start.BEGINNING, stop_at_end=True) as messages,
+    ):
+        return [len(message.body) async for message in messages]
+
+
+@pytest.mark.parametrize(
+    "way", [["pipelined"], ["batched"], ["awaited"], ["awaited", "--parallel", "3"]], ids=" ".join
+)
+def test_so_many_are_sent_each_way(invoke: Invoke, broker_aside: str, way: list[str]) -> None:
+    trio.run(create, broker_aside)
+    ended = invoke(
+        *("bench", "produce", "-t", "Bench", "-c", "30", "--size", "5-9", "--way", *way),
+        *("-o", "json", "-n", broker_aside),
+    )
+    assert (ended.code, ended.err) == (0, "")
+    value = json.loads(ended.out)
+    assert (value["topic"], value["way"], value["messages"], value["failed"]) == ("Bench", way[0], 30, 0)
+    assert list(value["latency_ms"]) == TIMES
+    assert all(time > 0 for time in value["latency_ms"].values())
+    assert value["latency_ms"]["p50"] <= value["latency_ms"]["p99"] <= value["latency_ms"]["max"]
+    sizes = trio.run(sizes_of, broker_aside)
+    assert len(sizes) == 30
+    assert set(sizes) <= set(range(5, 10))
+    assert value["bytes"] == sum(sizes)
+
+
+def test_it_sends_for_so_long_and_at_a_rate(invoke: Invoke, broker_aside: str) -> None:
+    trio.run(create, broker_aside)
+    ended = invoke(
+        *("bench", "produce", "-t", "Bench", "--duration", "300ms", "--rate", "100", "-n", broker_aside)
+    )
+    assert (ended.code, ended.err) == (0, "")
+    header, row = ended.out.decode().splitlines()
+    assert header.split()[:3] == ["SENT", "FAILED", "SECONDS"]
+    assert 1 <= int(row.split()[0]) <= 31
+
+
+def test_it_reads_what_is_there_or_as_a_group(invoke: Invoke, broker_aside: str) -> None:
+    trio.run(create, broker_aside)
+    at = ("-o", "json", "-n", broker_aside)
+    assert invoke("bench", "produce", "-t", "Bench", "-c", "50", "--size", "7", *at).code == 0
+    read = json.loads(invoke("bench", "consume", "-t", "Bench", *at).out)
+    assert (read["messages"], read["bytes"], read["group"]) == (50, 350, None)
+    some = json.loads(invoke("bench", "consume", "-t", "Bench", "-c", "20", *at).out)
+    assert some["messages"] == 20
+    member = json.loads(invoke("bench", "consume", "-t", "Bench", "-G", "measurers", "-c", "20", *at).out)
+    assert (member["messages"], member["group"]) == (20, "measurers")
+    quiet = json.loads(invoke("bench", "consume", "-t", "Bench", "-G", "g", "--duration", "1ms", *at).out)
+    assert quiet["messages"] >= 0
+
+
+def test_what_no_broker_takes_is_told_and_ends_with_1(invoke: Invoke, broker_aside: str) -> None:
+    trio.run(create, broker_aside)
+    assert invoke("topic", "alter", "Bench", "--permission", "R", "-n", broker_aside).code == 0
+    ended = invoke("bench", "produce", "-t", "Bench", "-c", "3", "-o", "json", "-n", broker_aside)
+    assert ended.code == 1
+    assert "Bench" in ended.err
+
+
+@pytest.mark.parametrize("command", [("produce",), ("consume",), ("consume", "-G", "g", "-c", "1")], ids=str)
+def test_no_such_topic_or_nobody_there(
+    invoke: Invoke, broker_aside: str, unused_address: str, command: tuple[str, ...]
+) -> None:
+    what = ("bench", *command, "-t", "Nope")
+    if command[0] == "consume":  # who sends has a topic created
+        there = invoke(*what, "-n", broker_aside)
+        assert (there.code, there.out) == (1, b"")
+        assert there.err == f"rocketmq-py: topic 'Nope' does not exist (asked {broker_aside})\n"
+    ended = invoke(*what, "-n", unused_address)
+    assert (ended.code, ended.out) == (1, b"")
+    assert ended.err.startswith("rocketmq-py: no name server answered")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["produce"], "Missing option '-t'"),
+        (["produce", "-t", "T", "--size", "0"], "neither a size from 1 to 4194304 nor two of them"),
+        (["produce", "-t", "T", "--size", "9-8"], "neither a size"),
+        (["produce", "-t", "T", "--size", "5000000"], "neither a size"),
+        (["produce", "-t", "T", "--rate", "0"], "0.0 is not in the range"),
+        (["produce", "-t", "T", "--duration", "soon"], "is no time such as"),
+        (["produce", "-t", "T", "--parallel", "2"], "--parallel is for --way awaited"),
+        (["consume", "-t", "T", "-G", "g"], "-G needs -c or --duration"),
+    ],
+)
+def test_a_wrong_command_line(invoke: Invoke, arguments: list[str], words: str) -> None:
+    ended = invoke("bench", *arguments)
+    assert (ended.code, ended.out) == (2, b"")
+    (line,) = ended.err.splitlines()
+    assert words in line
+
+
+def test_percentiles_are_half_a_percent_from_the_truth() -> None:
+    latencies = Latencies()
+    assert latencies.milliseconds() == dict.fromkeys(TIMES)
+    for number in range(1, 1001):
+        latencies.add(number / 1000)
+    for percent in (1, 50, 90, 99, 99.9, 100):
+        found = latencies.percentile(percent)
+        assert found is not None
+        assert math.isclose(found, math.ceil(10 * percent) / 1000, rel_tol=0.006), percent
+    assert latencies.mean == pytest.approx(0.5005)
+    assert latencies.longest == 1.0
+
+
+def test_a_clock_that_was_set_back_takes_no_time() -> None:
+    latencies = Latencies()
+    latencies.add(-5.0)
+    assert latencies.milliseconds() == {**dict.fromkeys(TIMES, 0.0)}
+
+
+async def test_a_pace_lets_nobody_through_early_and_makes_up_for_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    begun = trio.current_time()
+    pace = Pace(10)
+    times = []
+    for number in range(5):
+        due = await pace.turn()
+        times.append((round(due - begun, 6), round(trio.current_time() - begun, 6)))
+        if number == 2:
+            await trio.sleep(1)  # late by nine turns
+    assert times == [(0.0, 0.0), (0.1, 0.1), (0.2, 0.2), (0.3, 1.2), (1.2, 1.2)]
+
+
+async def test_the_line_that_is_shown(autojump_clock: trio.testing.MockClock) -> None:
+    measured = Measured()
+    assert measured.line(0) == "0 messages, 0/s, 0.0 MB/s"
+    measured.begin()
+    await trio.sleep(2)
+    for _ in range(1000):
+        measured.add(5000, 0.25)
+    assert measured.line(2) == "1,000 messages, 500/s, 2.5 MB/s, p99 250 ms"
