@@ -18,7 +18,9 @@ from rocketmq_py.names import (
     is_system_topic,
     retry_topic,
 )
+from rocketmq_py.producer.batch import must_go_alone
 from rocketmq_py.properties import decode_properties, encode_properties
+from rocketmq_py.protocol.send_request import encode_message_properties
 
 
 def test_a_body_may_be_anything_bytes_like() -> None:
@@ -197,3 +199,25 @@ def test_names_of_topics_and_groups() -> None:
         check_group("g" * 121)
     with pytest.raises(ConfigurationError, match="group is a text, not int"):
         check_group(5)  # type: ignore[arg-type]  # that is the test
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"priority": -1}, "must be 0 or more"),
+        ({"priority": 2**31}, "fit 32 bits"),
+        ({"priority": "high"}, "priority is a whole number, not str"),
+        ({"priority": 1, "sharding_key": "k"}, "neither a sharding key nor a delay"),
+        ({"priority": 1, "delay_level": 1}, "neither a sharding key nor a delay"),
+        ({"priority": 1, "deliver_at_ms": 1}, "neither a sharding key nor a delay"),
+    ],
+)
+def test_a_priority_that_cannot_be(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidMessageError, match=words):
+        Message("T", b"x", **options)
+
+
+def test_a_priority_goes_along_as_a_property() -> None:
+    assert "_SYS_MSG_PRIORITY_\x017\x02" in encode_message_properties(Message("T", b"x", priority=7), "id")
+    assert "PRIORITY" not in encode_message_properties(Message("T", b"x"), "id")
+    assert must_go_alone(Message("T", b"x", priority=0))

@@ -106,6 +106,10 @@ class Message:
             queue that RocketMQ's proxy chooses for it (there: the message group). It goes along as the
             property ``__SHARDINGKEY``. A send that names a ``queue``, such as ``SelectByHash("order-7")``,
             which chooses as Java's ``SelectMessageQueueByHash`` does, goes there instead.
+        priority: brokers from 5.5 on store it in the queue of this number, or in the last one, and pop
+            consumers of a topic of type PRIORITY get the highest first; other brokers do not look at it. None
+            for no priority. With one it has no sharding key and no delay, and goes in no batch. Java:
+            ``Message.setPriority``.
 
     Raises:
         InvalidMessageError: a field is not what is allowed; the text names it.
@@ -123,6 +127,7 @@ class Message:
     deliver_at_ms: int = attrs.field(default=0, kw_only=True)
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
     sharding_key: str = attrs.field(default="", kw_only=True)
+    priority: int | None = attrs.field(default=None, kw_only=True)
 
     def __init__(
         self,
@@ -138,6 +143,7 @@ class Message:
         deliver_at_ms: int = 0,
         wait_store_ok: bool = True,
         sharding_key: str = "",
+        priority: int | None = None,
     ) -> None:
         # One pass, and one comparison for what is as nearly always: this runs for every message.
         if type(topic) is not str:
@@ -163,6 +169,7 @@ class Message:
         fields["deliver_at_ms"] = deliver_at_ms
         fields["wait_store_ok"] = wait_store_ok
         fields["sharding_key"] = sharding_key
+        fields["priority"] = priority
         if delay_level or delay or deliver_at_ms:
             self._check_delay()
         if type(flag) is not int or flag:
@@ -177,6 +184,8 @@ class Message:
             _check_text("sharding_key", sharding_key)
             if names.SHARDING_KEY in properties:
                 raise InvalidPropertyError(f"sharding_key and the property {names.SHARDING_KEY!r}: give one")
+        if priority is not None:
+            self._check_priority()
         if properties is not NO_PROPERTIES:
             fields["properties"] = _checked_properties(properties)
 
@@ -193,6 +202,14 @@ class Message:
         if not -(2**31) <= flag < 2**31:
             raise InvalidMessageError(f"flag {flag} does not fit 32 bits")
         self._set("flag", flag)
+
+    def _check_priority(self) -> None:
+        priority = _whole("priority", self.priority)
+        if not 0 <= priority < 2**31:
+            raise InvalidMessageError(f"priority is {priority}; it must be 0 or more, and fit 32 bits")
+        if self.sharding_key or self.delay_level or self.is_timed:
+            raise InvalidMessageError("a message with a priority has neither a sharding key nor a delay")
+        self._set("priority", priority)
 
     def _check_delay(self) -> None:
         if bool(self.delay_level) + bool(self.delay) + bool(self.deliver_at_ms) > 1:

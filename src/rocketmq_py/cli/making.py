@@ -31,7 +31,9 @@ class Pattern:
         keys: their keys.
         properties: their properties.
         delay: seconds after which they are delivered.
+        deliver_at_ms: when they are delivered, epoch milliseconds; 0 for at once.
         sharding_key: what their queue is chosen by.
+        priority: which of them is first, for brokers from 5.5 on; None for no priority.
     """
 
     topic: str
@@ -39,7 +41,9 @@ class Pattern:
     keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = attrs.field(factory=dict)
     delay: float = 0.0
+    deliver_at_ms: int = 0
     sharding_key: str = ""
+    priority: int | None = None
 
     def make(self, body: bytes) -> Message:
         """Return the message with this body. Raises InvalidMessageError if there can be none."""
@@ -50,7 +54,9 @@ class Pattern:
             self.keys,
             self.properties,
             delay=self.delay,
+            deliver_at_ms=self.deliver_at_ms,
             sharding_key=self.sharding_key,
+            priority=self.priority,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import time
@@ -77,6 +78,21 @@ def parse_moment(text: str) -> int:
             f"{text!r} is neither @MS, a time in epoch milliseconds, nor so long ago: 10m"
         ) from None
     return max(int((time.time() - ago) * 1000), 0)
+
+
+def parse_time(text: str) -> int:
+    """Return the epoch milliseconds of ``@MS``, or of a time such as ``2026-01-31T08:00``. Raises ValueError.
+
+    A time without an offset is that of this machine's zone.
+    """
+    if re.fullmatch("@[0-9]{1,15}", text, re.ASCII):
+        return int(text[1:])
+    try:
+        return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text!r} is neither @MS, a time in epoch milliseconds, nor a time such as 2026-01-31T08:00"
+        ) from None
 
 
 def parse_property(text: str) -> tuple[str, str]:

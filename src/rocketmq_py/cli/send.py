@@ -12,7 +12,14 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from rocketmq_py.cli.access import Access, takes_access_beside_keys
-from rocketmq_py.cli.options import checked, parse_duration, parse_property, parse_queue, topic_option
+from rocketmq_py.cli.options import (
+    checked,
+    parse_duration,
+    parse_property,
+    parse_queue,
+    parse_time,
+    topic_option,
+)
 from rocketmq_py.names import check_topic
 
 if TYPE_CHECKING:
@@ -82,6 +89,24 @@ if TYPE_CHECKING:
     help="Deliver the messages so much later: 250ms, 7.3s, 5m, 2h, 1d. Brokers older than 5.0 need a relay.",
 )
 @click.option(
+    "--deliver-at",
+    "deliver_at_ms",
+    metavar="TIME",
+    callback=checked(parse_time),
+    help="Deliver the messages then: 2026-01-31T08:00, of this machine's zone if it names none, or @MS.",
+)
+@click.option(
+    "--priority",
+    metavar="N",
+    type=click.IntRange(0, 2**31 - 1),
+    help="Pop consumers of a topic of type PRIORITY get the highest first: it is their queue (5.5).",
+)
+@click.option(
+    "--half",
+    type=click.Choice(["commit", "rollback"]),
+    help="Send each as a half message, in a transaction that is then committed or rolled back.",
+)
+@click.option(
     "--delay-relay",
     metavar="TOPIC",
     callback=checked(check_topic),
@@ -115,6 +140,9 @@ def send(
     template: bool,
     rate: float | None,
     delay: float | None,
+    deliver_at_ms: int | None,
+    priority: int | None,
+    half: str | None,
     delay_relay: str | None,
     count: int | None,
     oneway: bool,
@@ -139,8 +167,12 @@ def send(
         raise click.UsageError("give --queue or --sharding-key, not both")
     if as_json and (template or body is not None or file is not None):
         raise click.UsageError("--json is for lines of stdin: neither BODY, -f nor --template goes with it")
-    if delay_relay is not None and delay is None:
-        raise click.UsageError("--delay-relay is for messages with --delay")
+    if delay is not None and deliver_at_ms is not None:
+        raise click.UsageError("give --delay or --deliver-at, not both")
+    if delay_relay is not None and delay is None and deliver_at_ms is None:
+        raise click.UsageError("--delay-relay is for messages with --delay or --deliver-at")
+    if half is not None and (oneway or delay or deliver_at_ms or priority is not None):
+        raise click.UsageError("--half goes with none of --oneway, --delay, --deliver-at and --priority")
 
     from rocketmq_py.cli.bodies import Repeated, lines_of_stdin
     from rocketmq_py.cli.making import Pattern, from_json, templates
@@ -156,6 +188,8 @@ def send(
         keys=keys,
         properties=dict(properties),
         delay=delay or 0.0,
+        deliver_at_ms=deliver_at_ms or 0,
+        priority=priority,
         sharding_key=sharding_key,
     )
     one = os.fsencode(body) if body is not None else file.read() if file is not None else None
@@ -186,6 +220,7 @@ def send(
             queue=None if queue is None else MessageQueue(topic, *queue),
             rate=rate,
             delay_relay=delay_relay,
+            half=half,
             oneway=oneway,
             show=show,
         )

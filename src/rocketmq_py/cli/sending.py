@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import trio
 
@@ -14,9 +15,11 @@ from rocketmq_py.cli.progress import show_progress
 from rocketmq_py.cli.running import CommandError
 from rocketmq_py.cli.tally import Tally
 from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
-from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer import Producer
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
+from rocketmq_py.producer import Producer, TransactionProducer, TransactionState
 
+HALF_GROUP = "rocketmq-py-send"
+"""The producers that brokers ask about half messages whose end they did not hear of."""
 SEND_TIMEOUT = 15.0
 """Seconds for each message: a whole file of them may keep a broker busy."""
 
@@ -30,6 +33,7 @@ async def send_all(
     queue: MessageQueue | None = None,
     rate: float | None = None,
     delay_relay: str | None = None,
+    half: str | None = None,
     oneway: bool = False,
     show: bool = False,
 ) -> None:
@@ -43,6 +47,7 @@ async def send_all(
         queue: where all of them go; None lets the producer choose.
         rate: messages a second at the most; None for no bound.
         delay_relay: the buffer topic of a relay, for messages that have to wait; None for none.
+        half: how the transaction of each message ends, ``commit`` or ``rollback``; None for no transaction.
         oneway: do not ask for results.
         show: keep a line on stderr, a terminal, that shows the progress.
 
@@ -57,13 +62,16 @@ async def send_all(
         async with trio.open_nursery() as nursery:
             if show:
                 nursery.start_soon(show_progress, sys.stderr, lambda: tally.sent, lambda: bodies.fraction)
-            async with Producer(
-                access.name_servers,
-                send_timeout=SEND_TIMEOUT,
-                delay_relay=delay_relay,
-                **access.client_options(),
-            ) as producer:
-                await _send_each(producer, make, bodies, tally, queue=queue, rate=rate, oneway=oneway)
+            options: dict[str, Any] = {"send_timeout": SEND_TIMEOUT, **access.client_options()}
+            producer = (
+                Producer(access.name_servers, delay_relay=delay_relay, **options)
+                if half is None
+                else _halves(access.name_servers, TransactionState(half), options)
+            )
+            async with producer:
+                await _send_each(
+                    producer, make, bodies, tally, queue=queue, rate=rate, half=half, oneway=oneway
+                )
             complete = True
             nursery.cancel_scope.cancel()
     finally:
@@ -81,6 +89,7 @@ async def _send_each(
     *,
     queue: MessageQueue | None,
     rate: float | None,
+    half: str | None,
     oneway: bool,
 ) -> None:
     async def send_first(message: Message) -> None:
@@ -89,13 +98,29 @@ async def _send_each(
     async def send_soon(message: Message) -> None:
         await producer.send_soon(message, queue=queue, on_done=tally.done)
 
+    async def send_half(message: Message) -> None:
+        assert isinstance(producer, TransactionProducer)
+        end = TransactionState(half)
+
+        async def decide(_: Message, __: str) -> TransactionState:
+            return end
+
+        sent = await producer.send_in_transaction(message, decide, queue=queue)
+        if sent.end_error is not None:
+            tally.fail(sent.end_error)
+        elif sent.state is not end:
+            tally.refuse(1, Delivery.REFUSED, f"rolled back: the broker answered {sent.result.status.name}")
+        else:
+            tally.stored(sent.result)
+
     async def send_oneway(message: Message) -> None:
         await producer.send_oneway(message, queue=queue)
         tally.sent += 1
 
     # Until one message has been stored they are awaited one by one: a wrong address is told once, and does
     # not use up all the input.
-    send = send_oneway if oneway else send_first
+    send_others = send_oneway if oneway else send_half if half else send_soon
+    send = send_first if send_others is send_soon else send_others
     works = False
     pace = Pace(rate)
     while batch := await bodies.next_batch():
@@ -109,7 +134,14 @@ async def _send_each(
                 tally.fail(error)
             else:
                 works = True
-                send = send_oneway if oneway else send_soon
+                send = send_others
+
+
+def _halves(name_servers: str, end: TransactionState, options: dict[str, Any]) -> TransactionProducer:
+    async def check(_: ReceivedMessage) -> TransactionState:
+        return end
+
+    return TransactionProducer(name_servers, group=HALF_GROUP, check=check, **options)
 
 
 def _hopeless(error: RocketMQError) -> CommandError:

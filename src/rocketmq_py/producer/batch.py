@@ -47,9 +47,9 @@ class EncodedBatch:
 
 
 def must_go_alone(message: Message) -> bool:
-    """Tell whether brokers take no batch with this message: it is delayed, or for a retry topic."""
+    """Tell whether brokers take no batch with this message: delayed, with a priority, for a retry topic."""
     is_delayed = message.delay_level or message.delay or message.deliver_at_ms
-    return bool(is_delayed or message.topic.startswith(RETRY_PREFIX))
+    return bool(is_delayed or message.priority is not None or message.topic.startswith(RETRY_PREFIX))
 
 
 def split_batch(
@@ -98,6 +98,8 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
                 )
             if message.delay_level or message.delay or message.deliver_at_ms:
                 raise InvalidMessageError("it is delayed; brokers deliver a batch at once")
+            if message.priority is not None:
+                raise InvalidMessageError("it has a priority; a batch goes to one queue")
             properties = encode_message_properties(message, unique_id).encode()
             if len(properties) > MAX_BATCHED_PROPERTIES:
                 raise MessageTooLargeError(

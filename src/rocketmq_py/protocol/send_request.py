@@ -58,6 +58,8 @@ def encode_message_properties(
         encoded += f"TIMER_DELIVER_MS\x01{message.deliver_at_ms}\x02"
     if message.sharding_key:
         encoded += f"__SHARDINGKEY\x01{message.sharding_key}\x02"
+    if message.priority is not None:
+        encoded += f"_SYS_MSG_PRIORITY_\x01{message.priority}\x02"
     if message.properties:
         encoded += encode_properties(message.properties)
     if system_properties:
