@@ -8,7 +8,7 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
-.PHONY: help demo test check check-spark lint types unit simulate pythons other-pythons containers in-containers real \
+.PHONY: help demo test check check-long check-spark lint types unit simulate pythons other-pythons containers in-containers real \
 	real-without-spark real-spark million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
@@ -28,9 +28,10 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: check check-spark other-pythons in-containers real  ## All tests, with real brokers wherever they can be had
+test: check check-long check-spark other-pythons in-containers real  ## All tests, on real brokers too wherever they can be had
 
-check: lint types unit  ## Lint, types, unit and embedded-broker tests: three minutes
+check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute and a half on two cores
+	$(MAKE) --jobs=3 lint types unit
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -39,12 +40,21 @@ lint: .venv/installed
 types: .venv/installed
 	$(BIN)/mypy
 
+# What takes a third of the time, and seldom breaks alone: examples, processes that are killed or that end in the
+# middle, simulations, and what tries very much at random.
+LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
+	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
+	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py tests/relay/test_relay.py \
+	tests/relay/test_store.py tests/simulation tests/testing/test_simulation.py
 CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
 PARALLEL = -q -n auto --dist loadgroup
-UNIT = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
+WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 
 unit: .venv/installed
-	$(BIN)/python -m pytest $(UNIT) tests
+	$(BIN)/python -m pytest $(WITHOUT_SPARK) $(LONG:%=--ignore=%) tests
+
+check-long: .venv/installed  ## The tests without Spark that make check leaves out: examples, kills, simulations
+	$(BIN)/python -m pytest $(PARALLEL) $(LONG)
 
 SEEDS ?= 1000
 
@@ -58,10 +68,10 @@ check-spark: java  ## The tests of the format rocketmq of Spark, on the embedded
 ON_EACH_PYTHON = tests/blocking tests/cli tests/client tests/remoting tests/test_cancelling.py tests/test_examples.py
 
 pythons: .venv/installed  ## Types and tests on each Python that is supported, as far as the machine has them
-	$(BIN)/python -m integration.pythons $(UNIT) tests
+	$(BIN)/python -m integration.pythons $(WITHOUT_SPARK) tests
 
 other-pythons: .venv/installed
-	$(BIN)/python -m integration.pythons --others --tests-only $(UNIT) $(ON_EACH_PYTHON)
+	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
 # They wait most of the time. Each process has brokers of its own: a gigabyte, and 20 s of a processor to start.
