@@ -8,6 +8,9 @@ PIPELINE ?= --plot build/pipeline.png
 BENCH ?= --json build/benchmark.json --plot build/benchmark.png
 SPARK_BENCH ?= --queues 1000
 
+# What is not kept is compiled, and has its assertions rewritten, in each of hundreds of processes: it is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check check-long check-spark lint types unit simulate pythons other-pythons containers in-containers real \
 	real-without-spark real-spark million relay-kills spark-matrix java bench format clean
 
