@@ -63,6 +63,22 @@ async def test_a_group_gets_every_message_once(client: Client, topic: str, uniqu
     assert {message.topic for message in collector.messages} == {topic}
 
 
+async def test_a_stop_that_comes_before_the_run_ends_it_at_once(
+    client: Client, topic: str, unique: str
+) -> None:
+    await fill(client, topic, 5)
+    collector = Collector(5)
+    async with client.push_consumer(unique, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        consumer.stop()
+        consumer.stop()
+        with trio.fail_after(PATIENCE):
+            await consumer.run(collector)
+        assert collector.messages == []
+        await consume(consumer, collector)
+    assert collector.bodies == numbers(range(5))
+
+
 async def test_a_group_goes_on_where_it_stopped(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:

@@ -10,8 +10,6 @@ from concurrent.futures import Future
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, Unpack
 
-import trio
-
 from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
 logger = logging.getLogger("rocketmq_py.blocking")
-
-STOP_SECONDS = 0.05
-"""How long an interrupted run is given to begin before it is stopped again."""
 
 
 P = ParamSpec("P")
@@ -190,7 +185,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         try:
             call.wait()
         except BaseException:
-            self._thread.post(partial(self._thread.start_task_soon, self._keep_stopping, call))
+            self._thread.post(partial(self._stop_unless_ended, call))
             try:
                 call.wait()
             except BaseException:
@@ -200,10 +195,9 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
             raise
         call.outcome()
 
-    async def _keep_stopping(self, call: ThreadCall[None]) -> None:
-        while not call.wait(0):  # it may not have begun yet
+    def _stop_unless_ended(self, call: ThreadCall[None]) -> None:
+        if not call.wait(0):  # else it would be the next run that ends
             self._behind.stop()
-            await trio.sleep(STOP_SECONDS)
 
     @property
     def queues(self) -> list[MessageQueue]:

@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
+import trio
+
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS, PushConsumerConfig, PushConsumerOptions
@@ -69,6 +71,7 @@ class PushConsumer(GroupConsumer):
         self._assignment_listener = assignment_listener
         self._made_ms = now_ms()
         self._session: Session | None = None
+        self._is_stopped = False  # before it runs
         self._paused = False
         if not self.config.broadcasting:
             retries = retry_topic(self._group)
@@ -127,6 +130,10 @@ class PushConsumer(GroupConsumer):
                 "group %s runs with nothing subscribed: no message comes until subscribe() is called",
                 self.config.group,
             )
+        if self._is_stopped:
+            self._is_stopped = False
+            await trio.lowlevel.checkpoint()
+            return
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = self._made_ms - HALF_AN_HOUR_MS
@@ -147,9 +154,12 @@ class PushConsumer(GroupConsumer):
         """End :meth:`run`: nothing more is handed out, and it returns when the handlers have ended.
 
         They have half of ``close_timeout`` for that, then they are cancelled, or left alone if they are in
-        threads. May be called by a handler.
+        threads. May be called by a handler. Where nothing runs, the next run ends at once: it may be about
+        to begin in another task or thread.
         """
-        if self._session is not None:
+        if self._session is None:
+            self._is_stopped = True
+        else:
             self._session.stop()
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
