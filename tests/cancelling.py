@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -47,3 +48,14 @@ async def cancel_at_each_await(
         if finished and not scope.cancel_called:
             return step
     raise AssertionError("not reached")
+
+
+def open_sockets() -> int:
+    folder = "/proc/self/fd"
+    count = 0
+    for name in os.listdir(folder):
+        try:
+            count += os.readlink(f"{folder}/{name}").startswith("socket:")
+        except FileNotFoundError:
+            continue  # the listing's own
+    return count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import AsyncIterator, Callable
 
@@ -13,7 +12,7 @@ import trio.testing
 
 from rocketmq_py import Client, ConsumeFrom, Message, Producer, PushConsumer, Reader, ReceivedMessage, Start
 from rocketmq_py.broker import EmbeddedBroker
-from tests.cancelling import cancel_at_each_await
+from tests.cancelling import cancel_at_each_await, open_sockets
 
 
 @pytest.fixture
@@ -48,17 +47,6 @@ class Leftovers:
             for kind, before, now in zip(kinds, self.before, self._count(), strict=True)
             if now > before
         ]
-
-
-def open_sockets() -> int:
-    folder = "/proc/self/fd"
-    count = 0
-    for name in os.listdir(folder):
-        try:
-            count += os.readlink(f"{folder}/{name}").startswith("socket:")
-        except FileNotFoundError:
-            continue  # the listing's own
-    return count
 
 
 async def test_opening_sending_and_closing_a_producer(broker: EmbeddedBroker) -> None:

@@ -1,0 +1,46 @@
+"""What doors leave behind in a process: tasks of the trio thread, threads, and sockets."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import trio
+
+from rocketmq_py.crossing.trio_thread import trio_thread
+from tests.cancelling import open_sockets
+
+PATIENCE = 10
+
+
+class Leftovers:
+    """What there was before, to compare with."""
+
+    def __init__(self) -> None:
+        self.before = self._count()
+
+    def until_none(self) -> Iterator[None]:
+        """Go on until there is no more than before: a broker hears later that connections have ended."""
+        deadline = time.monotonic() + PATIENCE
+        while more := self._more():
+            assert time.monotonic() < deadline, more
+            yield
+
+    def _count(self) -> tuple[int, int, int]:
+        gc.collect()
+        thread = trio_thread()
+
+        def tasks() -> int:
+            return trio.lowlevel.current_statistics().tasks_living - len(thread._idle)
+
+        return thread.call_sync(tasks), threading.active_count(), open_sockets()
+
+    def _more(self) -> list[str]:
+        kinds = ("tasks of the trio thread", "threads", "sockets")
+        return [
+            f"{now} {kind}, before {before}"
+            for kind, before, now in zip(kinds, self.before, self._count(), strict=True)
+            if now > before
+        ]
