@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import consumer
@@ -14,6 +14,8 @@ from rocketmq_py.aio.door import Door, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PulledChunk, Start
+from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, DEFAULT_PATIENCE, Span
+from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.subscription import ALL
 
@@ -96,13 +98,30 @@ class Reader(Door[consumer.Reader]):
         )  # fmt: skip
         return _Flattened(self, found.some)
 
-    def pull(self, *args: Any, **kwargs: Any) -> Chunks:
+    def pull(
+        self,
+        spans: Sequence[Span],
+        *,
+        tags: str = ALL,
+        sql: str | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFER,
+        parallel: int = DEFAULT_PARALLEL,
+        in_order: bool = False,
+        patience: float = DEFAULT_PATIENCE,
+        group: str = READER_GROUP,
+    ) -> Chunks:
         """Return the messages of spans of queues as brokers store them; to be used inside ``async with``.
 
         Arguments and errors are those of the trio Reader's ``pull``.
         """
         self._check_open()
-        opened = self._call_sync(partial(self._behind.pull, *args, **kwargs))
+        opened = self._call_sync(
+            partial(
+                self._behind.pull,
+                spans, tags=tags, sql=sql, max_buffered_bytes=max_buffered_bytes, parallel=parallel,
+                in_order=in_order, patience=patience, group=group,
+            )
+        )  # fmt: skip
         return Chunks(opened, opened.some, self)
 
 

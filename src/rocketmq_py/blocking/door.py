@@ -28,7 +28,11 @@ class Door(door.Door[Behind]):
 
     def __init__(self, behind: Behind, within: door.Door[Lifespan] | None = None) -> None:
         super().__init__(behind, within)
-        self._thread.call(partial(self._thread.start_task, self._live))
+        try:
+            self._thread.call(partial(self._thread.start_task, self._live))
+        except BaseException:
+            self.close_soon()  # it may be open although the waiting was interrupted
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -42,15 +46,19 @@ class Door(door.Door[Behind]):
     def close(self) -> None:
         """Close it, after all that was opened from it: finish what is under way, within its close_timeout.
 
-        Repeatable. In a process that was forked from the one where it was opened, nothing happens: it is
-        the parent's.
+        Repeatable. When interrupted, it is closed in the background. In a process that was forked from the
+        one where it was opened, nothing happens: it is the parent's.
         """
         if not self._thread.is_usable:
             return
         if self._thread.is_current:
             self.close_soon()
         else:
-            self._thread.call(self.end)
+            try:
+                self._thread.call(self.end)
+            except BaseException:
+                self.close_soon()
+                raise
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         return self._thread.wait_for(ThreadCall(self._beginning(function, args, kwargs)))
