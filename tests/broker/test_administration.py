@@ -6,8 +6,9 @@ import pytest
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol import fastjson
 from rocketmq_py.protocol.bodies import ConsumeStats, TopicStats
-from tests.broker.offline import Answer, OfflineClient
+from tests.broker.offline import BROKER_ADDRESS, Answer, OfflineClient
 
 
 def create(client: OfflineClient, topic: str = "t", **changes: str) -> Answer:
@@ -152,6 +153,27 @@ async def test_how_far_a_group_has_come(client: OfflineClient) -> None:
     assert stats() == stats(topic="t") == stats(topicList="t;unknown") == expected
     assert stats(topic="u")[("u", 0)] == (1, 0, 0)
     assert stats(consumerGroup="nobody") == {}
+
+
+async def test_how_far_all_groups_have_come(client: OfflineClient) -> None:
+    create(client, "ordered", order="true")
+    for topic in ("t", "ordered"):
+        client.send(topic)
+        client.pull(topic, 0)
+        offset = {"consumerGroup": "readers", "topic": topic, "queueId": "0", "commitOffset": "0"}
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset)
+
+    def stats(**fields: str) -> tuple[list[str], int]:
+        members = fastjson.loads(client.ask(RequestCode.GET_BROKER_CONSUME_STATS, fields).body)
+        assert isinstance(members, dict)
+        assert members["brokerAddr"] == BROKER_ADDRESS
+        by_group = {group: some for one in members["consumeStatsList"] for group, some in one.items()}
+        assert by_group["TOOLS_CONSUMER"] == []
+        topics = {dict(queue)["topic"] for one in by_group["readers"] for queue in one["offsetTable"]}
+        return sorted(topics), members["totalDiff"]
+
+    assert stats(isOrder="false") == (["ordered", "t"], 2)
+    assert stats(isOrder="true") == (["ordered"], 1)
 
 
 async def test_members_in_a_language_that_is_not_known(client: OfflineClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 import trio
 
 from rocketmq_py.broker.config import BrokerConfig
@@ -62,9 +63,11 @@ class Administration:
         producers: ProducerGroups,
         locks: QueueLocks,
         *,
+        address: str,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._address = address
         self._topics = topics
         self._subscription_groups = subscription_groups
         self._store = store
@@ -85,6 +88,7 @@ class Administration:
             RequestCode.GET_TOPIC_CONFIG: self._topic_config,
             RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
             RequestCode.GET_CONSUME_STATS: self._consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._all_consume_stats,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producer_connections,
             RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
@@ -189,6 +193,31 @@ class Administration:
                 offset = self._group_offset(header.consumer_group, name, queue_id)
                 table[self._message_queue(name, queue_id)] = offset
         connection.respond(request, ResponseCode.SUCCESS, body=ConsumeStats(table).encode())
+
+    def _all_consume_stats(self, connection: Connection, request: Command) -> None:
+        ordered_only = request.fields.get("isOrder", "").lower() == "true"
+        found, lag, in_flight = [], 0, 0
+        for group in self._subscription_groups:
+            stats = []
+            for name in self._consumed_topics(GetConsumeStatsRequest(consumer_group=group.group_name)):
+                topic = self._topics.get(name)
+                if topic is None or (ordered_only and not topic.order):
+                    continue
+                table = {
+                    self._message_queue(name, queue_id): self._group_offset(group.group_name, name, queue_id)
+                    for queue_id in range(topic.write_queue_nums)
+                }
+                lag += sum([one.broker_offset - one.consumer_offset for one in table.values()])
+                in_flight += sum([one.pull_offset - one.consumer_offset for one in table.values()])
+                stats.append(msgspec.Raw(ConsumeStats(table).encode()))
+            found.append({group.group_name: stats})
+        body = {
+            "brokerAddr": self._address,
+            "consumeStatsList": found,
+            "totalDiff": lag,
+            "totalInflightDiff": in_flight,
+        }
+        connection.respond(request, ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
     def _consumed_topics(self, header: GetConsumeStatsRequest) -> list[str]:
         if header.topic_list:

@@ -61,14 +61,18 @@ class Broker:
         dispatch: answers requests, once :meth:`open` has been called.
         tasks: must be under way for held pulls, delayed messages, open transactions and silent clients to
             be looked after.
-        store: what is stored, once :meth:`open` has been called; so are the next three.
+        config: its own copy of its settings, which operators may change.
+        check: raises Refusal for a request that is not to be handled; None lets all of them in.
+        store: what is stored, once :meth:`open` has been called; so are the next four.
         topics: the topics.
+        subscription_groups: the settings of groups.
         offsets: the offsets of groups.
         locks: who consumes which queue in order.
     """
 
     store: MessageStore
     topics: TopicTable
+    subscription_groups: SubscriptionGroupTable
     offsets: OffsetTable
     locks: QueueLocks
 
@@ -79,7 +83,7 @@ class Broker:
         now_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
-        self._config = config = attrs.evolve(config)  # its own: operators may change it
+        self.config = config = attrs.evolve(config)  # its own: operators may change it
         self._name_servers = name_servers
         self._address = ""
         self._now_ms = now_ms
@@ -88,14 +92,15 @@ class Broker:
         self._on_closed: list[Callable[[Connection], None]] = []
         self._on_jump: list[Callable[[float], None]] = []
         accounts = Accounts(config.access_keys)
-        self.dispatch = Dispatch(Authentication(accounts).check if config.access_keys else None)
+        self.check = Authentication(accounts).check if config.access_keys else None
+        self.dispatch = Dispatch(self.check)
         self.dispatch.add(accounts.handlers())
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 
     def open(self, address: str) -> None:
         """Make everything ready, now that the broker's own address is known."""
         self._address = address
-        config, packed = self._config, pack_address(address)
+        config, packed = self.config, pack_address(address)
         store = MessageStore(
             packed,
             max_bytes=config.max_store_bytes,
@@ -109,6 +114,7 @@ class Broker:
         locks = QueueLocks()
         conditions = Conditions()
         self.store, self.topics, self.offsets, self.locks = store, topics, offsets, locks
+        self.subscription_groups = subscription_groups
         timers = Timers(config, store, now_ms=self._now_ms)
         schedule = Schedule(config, store, timers)
         producers = ProducerGroups()
@@ -175,6 +181,7 @@ class Broker:
             consumers,
             producers,
             locks,
+            address=address,
             now_ms=self._now_ms,
         )
         for handlers in (
@@ -232,11 +239,11 @@ class Broker:
     def register(self) -> None:
         """Tell the name servers of the topics that they do not know."""
         for name_server in self._name_servers():
-            name_server.register_missing(self._config, self._address, self.topics)
+            name_server.register_missing(self.config, self._address, self.topics)
 
     def _register_topic(self, topic: TopicConfig) -> None:
         for name_server in self._name_servers():
-            name_server.register(self._config, self._address, [topic])
+            name_server.register(self.config, self._address, [topic])
 
     def _born_host(self, connection: Connection) -> bytes:
         packed = self._born_hosts.get(connection)

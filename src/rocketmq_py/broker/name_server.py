@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 import attrs
@@ -39,6 +40,8 @@ VERSION_OF_STANDARD_JSON = 401
 
 _ORDER = "ORDER_TOPIC_CONFIG"
 """Where tools keep which queues ordered topics have. Java: ``NamesrvUtil``."""
+_ADDRESSES = re.compile(rb'"brokerAddrs":\{[^}]*\}')
+_NUMBER_KEY = re.compile(rb'"(\d+)":')
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 
@@ -47,20 +50,20 @@ class _Registered:
     """What is known of a broker."""
 
     config: BrokerConfig
-    address: str
-    queues: dict[str, QueueData]
+    queues: dict[str, QueueData] = attrs.field(factory=dict)
+    addresses: dict[int, str] = attrs.field(factory=dict)
 
     @property
     def data(self) -> BrokerData:
         return BrokerData(
             cluster=self.config.cluster_name,
             broker_name=self.config.broker_name,
-            broker_addrs={MASTER_ID: self.address},
+            broker_addrs=dict(sorted(self.addresses.items())),
         )
 
 
 class NameServer:
-    """Knows the topics of brokers, all masters, as they have registered them.
+    """Knows the topics and addresses of brokers as they have registered them.
 
     As in a real cluster, a topic that is deleted on its broker keeps its route until it is deleted here
     too, and one that is deleted only here comes back with the broker's next registration.
@@ -71,18 +74,23 @@ class NameServer:
         self._values: dict[str, dict[str, str]] = {}
         self._settings = {"enableAllTopicList": True, "enableTopicList": True, "orderMessageEnable": False}
 
-    def register(self, config: BrokerConfig, address: str, topics: Iterable[TopicConfig]) -> None:
+    def register(
+        self,
+        config: BrokerConfig,
+        address: str,
+        topics: Iterable[TopicConfig],
+        broker_id: int = MASTER_ID,
+    ) -> None:
         """Note a broker's topics: new ones, and changes.
 
         Args:
             config: the broker's settings.
             address: where clients are sent to.
-            topics: some or all that it has.
+            topics: some or all that it has; replicas leave that to their masters.
+            broker_id: 0 for a master; replicas have others.
         """
-        broker = self._brokers.get(config.broker_name)
-        if broker is None or broker.address != address:
-            queues = {} if broker is None else broker.queues
-            broker = self._brokers[config.broker_name] = _Registered(config, address, queues)
+        broker = self._brokers.setdefault(config.broker_name, _Registered(config))
+        broker.addresses[broker_id] = address
         for topic in topics:
             broker.queues[topic.topic_name] = QueueData(
                 broker_name=config.broker_name,
@@ -101,9 +109,16 @@ class NameServer:
         known = {} if broker is None else broker.queues
         self.register(config, address, [topic for topic in topics if topic.topic_name not in known])
 
-    def forget_broker(self, name: str) -> None:
-        """Forget a broker that is gone (Java: ``RouteInfoManager.onChannelDestroy``)."""
-        self._brokers.pop(name, None)
+    def forget_broker(self, name: str, broker_id: int = MASTER_ID) -> None:
+        """Forget a broker that is gone, or a replica (Java: ``RouteInfoManager.onChannelDestroy``).
+
+        As long as another of that name is there, its topics keep their routes.
+        """
+        broker = self._brokers.get(name)
+        if broker is not None:
+            broker.addresses.pop(broker_id, None)
+            if not broker.addresses:
+                del self._brokers[name]
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""
@@ -255,5 +270,5 @@ def _perm(config: BrokerConfig, perm: int) -> int:
 
 
 def _in_dialect(body: bytes) -> bytes:
-    # fastjson does not quote keys that are numbers; here that is the id of a master.
-    return body.replace(b'"brokerAddrs":{"0":', b'"brokerAddrs":{0:')
+    # fastjson does not quote keys that are numbers; here those are the ids of brokers.
+    return _ADDRESSES.sub(lambda found: _NUMBER_KEY.sub(rb"\1:", found[0]), body)

@@ -15,6 +15,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import SYSTEM_TOPICS
 from rocketmq_py.protocol import bodies
 from rocketmq_py.protocol.bodies import (
+    MASTER_ID,
     DataVersion,
     KeyValueTable,
     TopicConfigTable,
@@ -45,6 +46,7 @@ class Operating:
         store: the broker's messages.
         address: the broker's ``host:port``.
         now_ms: the time, epoch milliseconds.
+        broker_id: 0 for a master.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class Operating:
         *,
         address: str,
         now_ms: Callable[[], int],
+        broker_id: int = MASTER_ID,
     ) -> None:
+        self._broker_id = broker_id
         self._config = config
         self._topics = topics
         self._subscription_groups = subscription_groups
@@ -114,6 +118,7 @@ class Operating:
             "commitLogMaxOffset": store.end_offset,
             "earliestMessageTimeStamp": oldest.store_time_ms if oldest else -1,
             "dispatchBehindBytes": 0,
+            "pageCacheLockTimeMills": 0,
             "sendThreadPoolQueueSize": 0,
             "pullThreadPoolQueueSize": 0,
             "ackThreadPoolQueueSize": 0,
@@ -128,7 +133,7 @@ class Operating:
         }
 
     def _broker_config(self, connection: Connection, request: Command) -> None:
-        settings = shown(self._config, self._address)
+        settings = shown(self._config, self._address, self._broker_id)
         body = "".join([f"{name}={value}\n" for name, value in settings.items()]).encode()
         fields = {"version": self._version(self._config_changes).encode().decode()}
         connection.respond(request, ResponseCode.SUCCESS, fields, body)

@@ -11,6 +11,7 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.bodies import MASTER_ID
 from rocketmq_py.remoting.address import split_address
 
 _MILLISECONDS = frozenset(
@@ -42,18 +43,19 @@ _FIELDS = {
 }
 
 
-def shown(config: BrokerConfig, address: str) -> dict[str, str]:
+def shown(config: BrokerConfig, address: str, broker_id: int) -> dict[str, str]:
     """Return the settings as the answer to GET_BROKER_CONFIG has them.
 
     Args:
         config: the settings.
         address: the broker's ``host:port``.
+        broker_id: 0 for a master.
     """
     ip, port = split_address(address)
     values = {name: _text(field, getattr(config, field)) for name, field in _FIELDS.items()}
     return {
-        "brokerId": "0",
-        "brokerRole": "ASYNC_MASTER",
+        "brokerId": str(broker_id),
+        "brokerRole": "ASYNC_MASTER" if broker_id == MASTER_ID else "SLAVE",
         **values,
         "brokerIP1": ip,
         "listenPort": str(port),

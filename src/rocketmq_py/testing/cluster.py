@@ -31,6 +31,7 @@ from rocketmq_py.testing.faults import (
     refuse,
 )
 from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, Process
+from rocketmq_py.testing.replicas import ReplicaProcess
 from rocketmq_py.testing.requests import Request, codes_of
 
 _SHOWN = 10
@@ -43,9 +44,9 @@ _Result = TypeVar("_Result")
 class Cluster(ABC):
     """Name servers and brokers: what tests do with them.
 
-    Faults strike all brokers and name servers, or those that ``server`` names (a broker by its name, either
-    by its address), and all clients or one: by its ``instance_name`` or id, which brokers know from
-    heartbeats, or by its address ``host:port``, as :meth:`requests` shows it.
+    Faults strike all brokers and name servers, or those that ``server`` names (a broker by its name, its
+    replica by that and ``-1``, each by its address), and all clients or one: by its ``instance_name`` or id,
+    which brokers know from heartbeats, or by its address ``host:port``, as :meth:`requests` shows it.
     They end when they are told to, or with :meth:`heal`.
 
     Attributes:
@@ -64,6 +65,7 @@ class Cluster(ABC):
         now_ms: Callable[[], int],
         on_change: Callable[[], None],
         rng: random.Random,
+        replicas: bool,
     ) -> None:
         if brokers < 1 or name_servers < 1:
             raise ConfigurationError(
@@ -90,6 +92,13 @@ class Cluster(ABC):
             )
             for one in _named(config, brokers)
         ]
+        self._replicas = [
+            ReplicaProcess(
+                next(host), ports[1], now_ms, on_change, self._faults, master=broker,
+                name_servers=self._name_servers,
+            )
+            for broker in (self._brokers if replicas else [])
+        ]  # fmt: skip
         self.broker_names = tuple([broker.config.broker_name for broker in self._brokers])
 
     @abstractmethod
@@ -339,10 +348,14 @@ class Cluster(ABC):
         for process in self._chosen(server):
             await process.stop()
             await process.start(self._nursery)
+        for replica in self._replicas:
+            if replica.is_running and replica.is_behind:
+                await replica.stop()
+                await replica.start(self._nursery)
 
     @property
     def _processes(self) -> list[Process]:
-        return [*self._name_servers, *self._brokers]
+        return [*self._name_servers, *self._brokers, *self._replicas]
 
     @property
     def _server_names(self) -> set[str]:

@@ -19,7 +19,7 @@ from rocketmq_py.broker.store import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import MessageQueue, ReceivedMessage
-from rocketmq_py.protocol.bodies import Heartbeat
+from rocketmq_py.protocol.bodies import MASTER_ID, Heartbeat
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection, serve
@@ -186,7 +186,50 @@ class NameServerProcess(Process):
         pass
 
 
-class BrokerProcess(Process):
+class RegisteredProcess(Process):
+    """A server that registers at name servers.
+
+    Args:
+        config: the broker's settings.
+        name_servers: it registers at those that run.
+        broker_id: 0 for a master.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        now_ms: Callable[[], int],
+        on_change: Callable[[], None],
+        faults: Faults,
+        *,
+        config: BrokerConfig,
+        name_servers: Sequence[NameServerProcess],
+        broker_id: int = MASTER_ID,
+    ) -> None:
+        super().__init__(host, port, now_ms, on_change, faults)
+        self.config = config
+        self._name_server_processes = name_servers
+        self._broker_id = broker_id
+
+    async def stop(self) -> None:
+        """End at once. What is stored stays; the name servers notice."""
+        if not self.is_running:
+            return
+        name_servers = self._name_servers()
+        await super().stop()
+        for name_server in name_servers:
+            name_server.forget_broker(self.config.broker_name, self._broker_id)
+
+    def _name_servers(self) -> list[NameServer]:
+        return [
+            process.name_server
+            for process in self._name_server_processes
+            if self.is_running and process.is_running and not self._is_apart_from(process)
+        ]
+
+
+class BrokerProcess(RegisteredProcess):
     """A broker, a master.
 
     Args:
@@ -209,10 +252,8 @@ class BrokerProcess(Process):
         name_servers: Sequence[NameServerProcess],
         rng: random.Random,
     ) -> None:
-        super().__init__(host, port, now_ms, on_change, faults)
-        self.config = config
+        super().__init__(host, port, now_ms, on_change, faults, config=config, name_servers=name_servers)
         self._topics = topics
-        self._name_server_processes = name_servers
         self._rng = rng
         self.wipe()
 
@@ -257,20 +298,9 @@ class BrokerProcess(Process):
 
     async def stop(self) -> None:
         """End at once. What is stored stays; locks are gone, and the name servers notice."""
-        if not self.is_running:
-            return
-        name_servers = self._name_servers()
-        await super().stop()
-        self.broker.locks.clear()
-        for name_server in name_servers:
-            name_server.forget_broker(self.config.broker_name)
-
-    def _name_servers(self) -> list[NameServer]:
-        return [
-            process.name_server
-            for process in self._name_server_processes
-            if self.is_running and process.is_running and not self._is_apart_from(process)
-        ]
+        if self.is_running:
+            await super().stop()
+            self.broker.locks.clear()
 
     def _begin(self, nursery: trio.Nursery) -> None:
         if not self._is_open:

@@ -48,17 +48,20 @@ class World(Cluster):
         config: BrokerConfig,
         trace: Trace,
         nursery: trio.Nursery,
+        *,
+        replicas: bool = False,
     ) -> None:
         super().__init__(
             brokers,
             name_servers,
-            hosts=[f"127.0.0.{number}" for number in range(1, 1 + brokers + name_servers)],
+            hosts=[f"127.0.0.{number}" for number in range(1, 1 + brokers * (1 + replicas) + name_servers)],
             ports=(NAME_SERVER_PORT, BROKER_PORT),
             topics=topics,
             config=config,
             now_ms=now_ms,
             on_change=lambda: None,
             rng=random.Random(f"brokers {seed}"),
+            replicas=replicas,
         )
         self.rng = random.Random(f"program {seed}")
         self.trace = trace.note
@@ -140,6 +143,7 @@ def simulate(
     seed: int,
     brokers: int = 1,
     name_servers: int = 1,
+    replicas: bool = False,
     topics: Mapping[str, int] | Iterable[str] = (),
     latency: tuple[float, float] = (0.0, 0.002),
     split: float = 0.1,
@@ -170,6 +174,7 @@ def simulate(
         seed: where all chance comes from.
         brokers: how many there are.
         name_servers: how many there are.
+        replicas: whether each broker has one, ``broker-a-1``, which is read from while the broker is down.
         topics: are there from the beginning, with four queues or as many as a mapping says.
         latency: seconds that bytes take one way: from, to.
         split: how often (0 to 1) what arrives is read in two pieces.
@@ -198,7 +203,9 @@ def simulate(
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
             try:
-                world = World(seed, brokers, name_servers, topics, broker_config, events, nursery)
+                world = World(
+                    seed, brokers, name_servers, topics, broker_config, events, nursery, replicas=replicas
+                )
                 await world.start()
                 outcome.append(await program(world))
             except Exception as error:  # noqa: BLE001 - raised when the servers have ended

@@ -49,6 +49,7 @@ class TestCluster(Cluster, Watched):
         brokers: int = 1,
         name_servers: int = 1,
         *,
+        replicas: bool = False,
         topics: Mapping[str, int] | Iterable[str] = (),
         config: BrokerConfig | None = None,
         **settings: Any,
@@ -64,6 +65,7 @@ class TestCluster(Cluster, Watched):
             now_ms=self._now_ms,
             on_change=self._changes.note,
             rng=random.Random(),
+            replicas=replicas,
         )
         self._thread = KitThread()
         try:
@@ -211,10 +213,17 @@ def run_cluster(
     brokers: int = 2,
     name_servers: int = 1,
     *,
+    replicas: bool = False,
     topics: Mapping[str, int] | Iterable[str] = (),
     config: BrokerConfig | None = None,
     **settings: Any,
 ) -> Iterator[TestCluster]:
-    """As :func:`run_broker`, with several brokers, all masters, which all have the topics."""
-    with TestCluster(brokers, name_servers, topics=topics, config=config, **settings) as cluster:
+    """As :func:`run_broker`, with several brokers, which all have the topics.
+
+    With ``replicas`` each broker has one, called ``broker-a-1``: it has at once what its master has, and is
+    read from while that is down.
+    """
+    with TestCluster(
+        brokers, name_servers, replicas=replicas, topics=topics, config=config, **settings
+    ) as cluster:
         yield cluster

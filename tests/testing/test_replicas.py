@@ -1,0 +1,87 @@
+"""While a broker is down its replica is read from; it takes nothing, and gives way afterwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import trio
+
+from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.testing import World, run_cluster, simulate
+
+TOPIC, GROUP, COUNT = "Orders", "billing", 20
+
+
+class Took:
+    """A handler that notes what it gets."""
+
+    def __init__(self) -> None:
+        self.bodies: Counter[bytes] = Counter()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.bodies[message.body] += 1
+
+    async def until(self, count: int) -> None:
+        while len(self.bodies) < count:
+            await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_goes_on_while_the_master_is_away_and_after(seed: int) -> None:
+    async def program(world: World) -> None:
+        took = Took()
+        async with Client(world.name_server_address) as client, client.producer("senders") as producer:
+            for number in range(COUNT):
+                await producer.send(Message(TOPIC, b"%d" % number))
+            async with trio.open_nursery() as nursery:
+                consumer = client.push_consumer(GROUP, consume_from=ConsumeFrom.FIRST, commit_interval=1)
+                async with consumer:
+                    consumer.subscribe(TOPIC)
+                    await world.crash("broker-a")
+                    await client.routes.refresh(TOPIC)
+                    with pytest.raises(RocketMQError):
+                        await producer.send(Message(TOPIC, b"lost"))
+                    nursery.start_soon(consumer.run, took)
+                    await took.until(COUNT)
+                    while sum(world.offsets(GROUP).values()) < COUNT:
+                        await trio.sleep(0.1)
+                    await world.restart("broker-a")
+                    await client.routes.refresh(TOPIC)
+                    for number in range(COUNT, 2 * COUNT):
+                        await producer.send(Message(TOPIC, b"%d" % number))
+                    await took.until(2 * COUNT)
+                    nursery.cancel_scope.cancel()
+        assert set(took.bodies.values()) == {1}, "what was committed at the replica is not forgotten"
+        assert len(world.messages(TOPIC)) == 2 * COUNT
+
+    simulate(program, seed=seed, replicas=True, topics={TOPIC: 4})
+
+
+def test_a_replica_of_a_master_that_lost_everything_forgets_it_too() -> None:
+    async def program(world: World) -> None:
+        async with Client(world.name_server_address) as client:
+            async with client.producer("senders") as producer:
+                await producer.send(Message(TOPIC, b"x"))
+            await world.crash("broker-a", keep="nothing")
+            route = await client.name_servers.route(TOPIC)
+            assert set(route.broker_datas[0].broker_addrs) == {1}
+            await world.restart("broker-a")
+            assert set((await client.name_servers.route(TOPIC)).broker_datas[0].broker_addrs) == {0, 1}
+            await world.crash("broker-a")
+            await client.routes.refresh(TOPIC)
+            async with client.reader() as reader:
+                assert {end for _, end in (await reader.offsets(TOPIC)).values()} == {0}
+
+    simulate(program, seed=1, replicas=True, topics={TOPIC: 4})
+
+
+def test_replicas_have_names_for_faults() -> None:
+    with run_cluster(2, replicas=True, topics=[TOPIC]) as cluster:
+        assert cluster.broker_names == ("broker-a", "broker-b")
+        cluster.crash("broker-a-1")
+        cluster.restart("broker-a-1")
+        cluster.reset()
+        with cluster.freeze("broker-b-1"):
+            pass
