@@ -33,6 +33,7 @@ def test_delay_levels_know_days() -> None:
         {"default_topic_queue_nums": 65_537},
         {"max_message_size": 0},
         {"max_store_bytes": 0},
+        {"max_store_messages": 0},
         {"channel_expired_timeout": 0},
         {"short_polling_time": -1},
         {"broker_permission": 8},

@@ -18,10 +18,17 @@ class Clock:
 
 
 def new_store(
-    clock: Clock | None = None, max_bytes: int = 1 << 30, max_message_size: int = 1000
+    clock: Clock | None = None,
+    max_bytes: int = 1 << 30,
+    max_message_size: int = 1000,
+    max_messages: int | None = None,
 ) -> MessageStore:
     return MessageStore(
-        ADDRESS, max_bytes=max_bytes, max_message_size=max_message_size, now_ms=clock or Clock()
+        ADDRESS,
+        max_bytes=max_bytes,
+        max_message_size=max_message_size,
+        now_ms=clock or Clock(),
+        max_messages=max_messages,
     )
 
 
@@ -141,3 +148,15 @@ def test_an_offset_is_found_by_time(time_ms: int, lower: int, upper: int) -> Non
 def test_an_empty_queue_has_offset_0_at_any_time() -> None:
     queue = ConsumeQueue("t", 0)
     assert queue.search(5) == queue.search(5, upper=True) == 0
+
+
+def test_messages_beyond_the_bound_on_their_number_are_dropped_too() -> None:
+    store = new_store(max_messages=3)
+    stored = [put(store, queue_id=number % 2) for number in range(5)]
+    assert (store.log.start, store.log.end) == (2, 5)
+    assert [(store.queue("t", queue_id).start, store.queue("t", queue_id).end) for queue_id in range(2)] == [
+        (1, 3),
+        (1, 2),
+    ]
+    assert store.at(stored[1].commit_log_offset) is None
+    assert store.at(stored[2].commit_log_offset) is stored[2]

@@ -127,6 +127,8 @@ class BrokerConfig:
         max_store_bytes: bytes of stored messages that are kept. Beyond it the oldest are dropped,
             consumed or not, as a real broker deletes its old files (fileReservedTime): a queue's
             smallest offset moves up, and who pulls below it is told so.
+        max_store_messages: the same as a number of messages, RocketMQ's own among them; None for no such
+            bound.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -165,6 +167,9 @@ class BrokerConfig:
     region_id: str = "DefaultRegion"
     trace_on: bool = True
     max_store_bytes: int = attrs.field(default=512 * 1024 * 1024, validator=_at_least(1))
+    max_store_messages: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_at_least(1))
+    )
 
     @property
     def delay_levels(self) -> tuple[float, ...]:

@@ -104,6 +104,7 @@ class Broker:
         store = MessageStore(
             packed,
             max_bytes=config.max_store_bytes,
+            max_messages=config.max_store_messages,
             max_message_size=config.max_message_size,
             now_ms=self._now_ms,
         )

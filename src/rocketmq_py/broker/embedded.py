@@ -27,10 +27,10 @@ class EmbeddedBroker:
     """A RocketMQ name server and broker inside of this process, for tests, demos and development.
 
     Clients of any language talk to it as to a real one. It keeps everything in memory: what it holds is
-    gone when it ends, and beyond ``BrokerConfig.max_store_bytes`` the oldest messages are dropped. There
-    is one broker, a master. Who may ask can be limited (``BrokerConfig.access_keys``); rules of what users
-    may do are kept and told, and bind nobody. Topics are of the usual kind only, not lite, compacted or of
-    batches::
+    gone when it ends, and beyond ``BrokerConfig.max_store_bytes`` or ``max_store_messages`` the oldest
+    messages are dropped. There is one broker, a master. Who may ask can be limited
+    (``BrokerConfig.access_keys``); rules of what users may do are kept and told, and bind nobody. Topics are
+    of the usual kind only, not lite, compacted or of batches::
 
         async with EmbeddedBroker() as broker:
             async with Producer(broker.name_server_address, group="orders") as producer:

@@ -23,7 +23,7 @@ _OWN_NAMES = {
     "cluster_name": "brokerClusterName",
     "short_polling_time": "shortPollingTimeMills",
 }
-_NOT_JAVAS = frozenset({"access_keys", "max_store_bytes"})
+_NOT_JAVAS = frozenset({"access_keys", "max_store_bytes", "max_store_messages"})
 _OF_A_START = frozenset(
     {
         "brokerIP1", "brokerClusterName", "brokerId", "brokerName", "brokerRole", "defaultTopicQueueNums",

@@ -6,6 +6,7 @@ stored messages, each with its encoded bytes, which every later answer copies as
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -128,15 +129,23 @@ class MessageStore:
         address: the broker's own, packed, as stored messages and message ids have it.
         max_bytes: about how much memory the messages may take, the store's own part in it included.
         max_message_size: bytes of a message's body.
+        max_messages: how many there may be; None for as many as there is memory for.
         now_ms: the time for store timestamps, epoch milliseconds.
     """
 
     def __init__(
-        self, address: bytes, *, max_bytes: int, max_message_size: int, now_ms: Callable[[], int]
+        self,
+        address: bytes,
+        *,
+        max_bytes: int,
+        max_message_size: int,
+        now_ms: Callable[[], int],
+        max_messages: int | None = None,
     ) -> None:
         self._address = address
         self._id_prefix = address.hex().upper()
         self._max_bytes = max_bytes
+        self._max_messages = sys.maxsize if max_messages is None else max_messages
         self.max_message_size = max_message_size
         """Bytes of a message's body."""
         self._now_ms = now_ms
@@ -213,7 +222,7 @@ class MessageStore:
         self.end_offset += len(data)
         self.stored.add()
         self._held_bytes += len(data) + OVERHEAD
-        if self._held_bytes > self._max_bytes:
+        if self._is_full:
             self._drop_oldest()
         for watcher in queue.watchers:
             watcher(stored)
@@ -268,9 +277,13 @@ class MessageStore:
             self._held_bytes -= len(newest.data) + OVERHEAD
         self.truncations += 1
 
+    @property
+    def _is_full(self) -> bool:
+        return self._held_bytes > self._max_bytes or self.log.end - self.log.start > self._max_messages
+
     def _drop_oldest(self) -> None:
         # The newest always stays: what was just stored can be pulled, however small the bound is.
-        while self._held_bytes > self._max_bytes and self.log.end - self.log.start > 1:
+        while self._is_full and self.log.end - self.log.start > 1:
             oldest = self.log[self.log.start]
             self.log.forget_first()
             oldest.queue.forget_first()
