@@ -165,6 +165,13 @@ class ReplyTimeoutError(RocketMQError, TimeoutError):
         self.sent = sent
 
 
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors that a group of errors holds, whatever groups they are in; of no group itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
+    return [error]
+
+
 class NameServerError(RocketMQError):
     """None of the name servers answered; ``reasons`` has each one's, by address."""
 

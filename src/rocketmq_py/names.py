@@ -85,6 +85,14 @@ def reply_topic(cluster: str) -> str:
     return f"{cluster}_REPLY_TOPIC"
 
 
+def is_internal_topic(topic: str) -> bool:
+    """Tell by a topic's name on the wire whether it is a group's own (retry, dead letters) or RocketMQ's.
+
+    Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others: RMQ_SYS_.
+    """
+    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, "RMQ_SYS_")) or is_system_topic(topic)
+
+
 def is_system_topic(topic: str) -> bool:
     """Tell whether RocketMQ keeps ``topic`` for itself."""
     return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")

@@ -71,6 +71,16 @@ class Group:
     members: list[Member] = attrs.field(factory=list)
     count: int = 0
 
+    async def live_through(self, client: Client, messages: int) -> None:
+        """Begin with one member, and have this and that befall the group while messages are sent."""
+        self.join()
+        self.nursery.start_soon(send, client, messages)
+        await self._suffer(CHAOS_SECONDS)
+
+    def check_owners(self) -> None:
+        owned = [queue for member in self.members for queue in member.queues]
+        assert sorted(queue.queue_id for queue in owned) == list(range(QUEUES))
+
     def join(self) -> None:
         self.count += 1
         member = Member(f"m{self.count}", self.open(self.world.name_server_address))
@@ -91,7 +101,7 @@ class Group:
         self.members.remove(member)
         member.ended.set()
 
-    async def suffer(self, seconds: float) -> None:
+    async def _suffer(self, seconds: float) -> None:
         """Do this and that to the members for a time; two are left at the end."""
         world, rng = self.world, self.world.rng
         end = trio.current_time() + seconds
@@ -160,11 +170,6 @@ def replay(program: Callable[[World], Awaitable[None]], seed: int) -> None:
     simulate(main, seed=seed, topics={"T": QUEUES}, latency=(0.0, latency))
 
 
-def check_owners(group: Group) -> None:
-    owned = [queue for member in group.members for queue in member.queues]
-    assert sorted(queue.queue_id for queue in owned) == list(range(QUEUES))
-
-
 @attrs.define
 class Journal:
     """What was handled, by whom, and whether it could be."""
@@ -212,11 +217,9 @@ def test_push_consumers(seed: int, orderly: bool) -> None:
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
-            group.join()
-            nursery.start_soon(send, client, 400)
-            await group.suffer(CHAOS_SECONDS)
+            await group.live_through(client, 400)
             await trio.sleep(SETTLE_SECONDS)
-            check_owners(group)
+            group.check_owners()
             assert journal.bodies == set(range(400))
             await send(client, 8, first=400)
             await trio.sleep(5)
@@ -255,11 +258,9 @@ def test_lite_pull_consumers(seed: int) -> None:
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
-            group.join()
-            nursery.start_soon(send, client, 400)
-            await group.suffer(CHAOS_SECONDS)
+            await group.live_through(client, 400)
             await trio.sleep(SETTLE_SECONDS)
-            check_owners(group)
+            group.check_owners()
             assert seen == set(range(400))
             await group.end()
 
@@ -308,9 +309,7 @@ def test_pop_consumers_in_order(seed: int) -> None:
 
         async with Client(world.name_server_address) as client, trio.open_nursery() as nursery:
             group = Group(world, nursery, consumer, consume)
-            group.join()
-            nursery.start_soon(send, client, 200)
-            await group.suffer(CHAOS_SECONDS)
+            await group.live_through(client, 200)
             with trio.fail_after(3000):  # what is not acknowledged comes again, as often as not
                 while len(bodies) < 200:
                     await trio.sleep(1)

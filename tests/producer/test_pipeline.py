@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -271,15 +271,21 @@ async def test_what_waited_for_a_heartbeat_was_not_sent(jumping_clock: trio.test
         assert not cluster.brokers["broker-a"].asked(V2)
 
 
-async def test_a_request_that_was_written_may_have_arrived() -> None:
+def unanswered() -> tuple[trio.Event, Callable[[Connection, Command], None]]:
+    """Return an event for the first send that arrives, and what leaves all sends unanswered."""
     written = trio.Event()
 
-    def no_answer(connection: Connection, request: Command) -> None:
+    def handle(connection: Connection, request: Command) -> None:
         if request.code == V2:
             written.set()
         else:
             store(connection, request)
 
+    return written, handle
+
+
+async def test_a_request_that_was_written_may_have_arrived() -> None:
+    written, no_answer = unanswered()
     async with scripted_cluster(no_answer) as cluster:
         async with Producer(cluster.address, close_timeout=0.01) as producer:
             pending = await producer.request_soon(MESSAGE, timeout=60)
@@ -290,14 +296,7 @@ async def test_a_request_that_was_written_may_have_arrived() -> None:
 
 
 async def test_a_group_is_left_although_closing_takes_too_long() -> None:
-    written = trio.Event()
-
-    def no_answer(connection: Connection, request: Command) -> None:
-        if request.code == V2:
-            written.set()
-        else:
-            store(connection, request)
-
+    written, no_answer = unanswered()
     async with scripted_cluster(no_answer) as cluster, Client(cluster.address) as client:
         async with client.producer("slow", close_timeout=0.01) as producer:
             await client.heartbeats.send()

@@ -29,10 +29,8 @@ def events_of(message_id: str, traced: Iterable[ReceivedMessage]) -> tuple[Trace
             if record.message_id != message_id:
                 continue
             match record:
-                case PublishTrace():
-                    events.append(_sent(record, client))
-                case EndTransactionTrace():
-                    events.append(_transaction(record, client))
+                case PublishTrace() | EndTransactionTrace():
+                    events.append(_of_producer(record, client))
                 case ConsumeStartTrace():
                     begun[record.request_id] = record
                     clients[record.request_id] = client
@@ -46,28 +44,17 @@ def events_of(message_id: str, traced: Iterable[ReceivedMessage]) -> tuple[Trace
     return tuple(sorted(events, key=lambda event: event.time_ms))
 
 
-def _sent(record: PublishTrace, client: str) -> TraceEvent:
-    return TraceEvent(
+def _of_producer(record: PublishTrace | EndTransactionTrace, client: str) -> TraceEvent:
+    event = TraceEvent(
         kind=TraceKind.SENT,
         time_ms=record.timestamp_ms,
         group=record.group,
         client=client,
-        cost_ms=record.cost_ms,
-        success=record.success,
         broker=record.store_host or None,
     )
-
-
-def _transaction(record: EndTransactionTrace, client: str) -> TraceEvent:
-    return TraceEvent(
-        kind=TraceKind.TRANSACTION,
-        time_ms=record.timestamp_ms,
-        group=record.group,
-        client=client,
-        success=True,
-        detail=record.state,
-        broker=record.store_host or None,
-    )
+    if isinstance(record, PublishTrace):
+        return attrs.evolve(event, cost_ms=record.cost_ms, success=record.success)
+    return attrs.evolve(event, kind=TraceKind.TRANSACTION, success=True, detail=record.state)
 
 
 def _consumed(begun: ConsumeStartTrace | None, ended: ConsumeEndTrace | None, client: str) -> TraceEvent:

@@ -92,58 +92,35 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-@acl.command()
-@user_argument
-@resource_argument
-@actions_argument
-@source_option
-@takes_form
-@takes_access
-def allow(
-    access: Access,
-    form: Form,
-    user: str,
-    resource: str,
-    actions: tuple[str, ...],
-    source_ips: tuple[str, ...],
-) -> None:
-    """Allow a user some actions on a resource: these, and no others that were allowed or denied there."""
-    _put(access, form, user, resource, actions, source_ips, is_allowed=True)
+def _add_command(name: str, text: str, *, is_allowed: bool) -> None:
+    """Add the command that allows, or the one that denies."""
+
+    @acl.command(name, help=text)
+    @user_argument
+    @resource_argument
+    @actions_argument
+    @source_option
+    @takes_form
+    @takes_access
+    def put_rule(
+        access: Access,
+        form: Form,
+        user: str,
+        resource: str,
+        actions: tuple[str, ...],
+        source_ips: tuple[str, ...],
+    ) -> None:
+        def put(admin: Admin) -> Awaitable[tuple[str, ...]]:
+            return admin.access.put_rule(
+                user, resource, actions, is_allowed=is_allowed, source_ips=source_ips
+            )
+
+        _change(access, form, user, f"{resource} {'allowed' if is_allowed else 'denied'}", put)
 
 
-@acl.command()
-@user_argument
-@resource_argument
-@actions_argument
-@source_option
-@takes_form
-@takes_access
-def deny(
-    access: Access,
-    form: Form,
-    user: str,
-    resource: str,
-    actions: tuple[str, ...],
-    source_ips: tuple[str, ...],
-) -> None:
-    """Deny a user some actions on a resource: these, and no others that were allowed or denied there."""
-    _put(access, form, user, resource, actions, source_ips, is_allowed=False)
-
-
-def _put(
-    access: Access,
-    form: Form,
-    user: str,
-    resource: str,
-    actions: tuple[str, ...],
-    source_ips: tuple[str, ...],
-    *,
-    is_allowed: bool,
-) -> None:
-    def put(admin: Admin) -> Awaitable[tuple[str, ...]]:
-        return admin.access.put_rule(user, resource, actions, is_allowed=is_allowed, source_ips=source_ips)
-
-    _change(access, form, user, f"{resource} {'allowed' if is_allowed else 'denied'}", put)
+_AND_NO_OTHERS = "a user some actions on a resource: these, and no others that were allowed or denied there."
+_add_command("allow", f"Allow {_AND_NO_OTHERS}", is_allowed=True)
+_add_command("deny", f"Deny {_AND_NO_OTHERS}", is_allowed=False)
 
 
 @acl.command()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic, is_system_topic
+from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic, is_internal_topic
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 """The client's own default, repeated here for the help: the client's modules load slowly."""
@@ -135,7 +135,7 @@ PATIENCE = 2.0
 def complete_topics(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
     """Return the topics that begin so; none if the cluster does not answer."""
     topics = [name for name in _topics_on_wire(context) if name.startswith(begun)]
-    return [name for name in topics if not (name.startswith("%") or is_system_topic(name))]
+    return [name for name in topics if not is_internal_topic(name)]
 
 
 def complete_groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NoReturn, TextIO
 
 import trio
 
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import RocketMQError, leaves_of
 
 
 class CommandError(Exception):
@@ -93,7 +93,7 @@ async def _until_signal(work: Callable[[], Awaitable[object]]) -> signal.Signals
 
 def _end_for(error: BaseException) -> NoReturn:
     """Print what the user can do something about and exit; raise anything else: it is a bug."""
-    causes = _leaves(error)
+    causes = leaves_of(error)
     if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
         sys.exit(128 + signal.SIGINT)
     for cause in causes:
@@ -103,12 +103,6 @@ def _end_for(error: BaseException) -> NoReturn:
             raise error
     complain(str(causes[0]))
     sys.exit(1)
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
 
 
 class _OneLine(logging.Formatter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,20 @@ def is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def raise_without_failures(
+    group: BaseExceptionGroup[BaseException], logger: logging.Logger, message: str, *arguments: object
+) -> None:
+    """Log the failures in what a function raised, and raise the rest, such as a cancellation.
+
+    A function raises such a group when its own nursery was cancelled while something in it failed.
+    """
+    failures, rest = group.split(Exception)
+    if failures is not None:
+        logger.error(message, *arguments, exc_info=failures)
+    if rest is not None:
+        raise rest from None
 
 
 async def call_in_thread(

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, reply_topic
+from rocketmq_py.names import is_internal_topic, reply_topic
 from rocketmq_py.protocol.bodies import ClusterInfo
-
-_SYSTEM_PREFIX = "RMQ_SYS_"
-"""Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others."""
 
 
 def users_topics(topics: Iterable[str], info: ClusterInfo, namespace: Namespace) -> list[str]:
@@ -26,8 +23,5 @@ def users_topics(topics: Iterable[str], info: ClusterInfo, namespace: Namespace)
     return [
         topic
         for topic in topics
-        if topic not in own
-        and not topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_PREFIX))
-        and not is_system_topic(topic)
-        and namespace.wrap_topic(topic) == topic
+        if topic not in own and not is_internal_topic(topic) and namespace.wrap_topic(topic) == topic
     ]

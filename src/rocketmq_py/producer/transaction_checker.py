@@ -11,7 +11,7 @@ import trio
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of
+from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of, raise_without_failures
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.end_transaction import TransactionEnder
@@ -161,12 +161,7 @@ class TransactionChecker:
         except Exception:
             logger.exception(_FAILED, message.message_id, message.topic)
         except BaseExceptionGroup as group:
-            # The function's own nursery was cancelled from outside while something in it failed.
-            failures, rest = group.split(Exception)
-            if failures is not None:
-                logger.error(_FAILED, message.message_id, message.topic, exc_info=failures)
-            if rest is not None:
-                raise rest from None
+            raise_without_failures(group, logger, _FAILED, message.message_id, message.topic)
         return TransactionState.UNKNOWN
 
 

@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -39,11 +39,11 @@ class TracedType(enum.IntEnum):
 
 
 @attrs.frozen(kw_only=True)
-class PublishTrace:
-    """A message was sent. Java: the ``Pub`` record.
+class ProducerTrace:
+    """What the records of producers have in common.
 
     Attributes:
-        timestamp_ms: when sending began, epoch milliseconds.
+        timestamp_ms: when it began, epoch milliseconds.
         region: the broker's region.
         group: the producer group.
         topic: the message's topic.
@@ -51,11 +51,6 @@ class PublishTrace:
         tags: its tags.
         keys: its business keys, with blanks between.
         store_host: the broker's ``host:port``.
-        body_size: bytes of its body.
-        cost_ms: how long sending took.
-        traced_type: its kind.
-        offset_message_id: the id that the broker gave it.
-        success: whether it was stored as safely as the broker should.
     """
 
     timestamp_ms: int
@@ -66,6 +61,34 @@ class PublishTrace:
     tags: str
     keys: str
     store_host: str
+
+    def _fields(self, kind: str, *more: object) -> tuple[object, ...]:
+        return (
+            kind, self.timestamp_ms, self.region, self.group, self.topic, self.message_id, self.tags,
+            self.keys, self.store_host, *more,
+        )  # fmt: skip
+
+
+def _read_producer(fields: Sequence[str]) -> dict[str, Any]:
+    """Return the attributes of a ProducerTrace."""
+    names = ("region", "group", "topic", "message_id", "tags", "keys", "store_host")
+    return {"timestamp_ms": int(fields[1]), **dict(zip(names, fields[2:9], strict=True))}
+
+
+@attrs.frozen(kw_only=True)
+class PublishTrace(ProducerTrace):
+    """A message was sent. Java: the ``Pub`` record.
+
+    The attributes are those of :class:`ProducerTrace`, and these.
+
+    Attributes:
+        body_size: bytes of its body.
+        cost_ms: how long sending took.
+        traced_type: its kind.
+        offset_message_id: the id that the broker gave it.
+        success: whether it was stored as safely as the broker should.
+    """
+
     body_size: int
     cost_ms: int
     traced_type: TracedType
@@ -74,10 +97,9 @@ class PublishTrace:
 
     def fields(self) -> tuple[object, ...]:
         """Return what stands in the record."""
-        return (
-            "Pub", self.timestamp_ms, self.region, self.group, self.topic, self.message_id, self.tags,
-            self.keys, self.store_host, self.body_size, self.cost_ms, int(self.traced_type),
-            self.offset_message_id, _boolean(self.success),
+        return self._fields(
+            "Pub", self.body_size, self.cost_ms, int(self.traced_type), self.offset_message_id,
+            _boolean(self.success),
         )  # fmt: skip
 
 
@@ -154,41 +176,26 @@ class ConsumeEndTrace:
 
 
 @attrs.frozen(kw_only=True)
-class EndTransactionTrace:
+class EndTransactionTrace(ProducerTrace):
     """A broker was told what became of a transaction. Java: the ``EndTransaction`` record.
 
+    The attributes are those of :class:`ProducerTrace`, and these.
+
     Attributes:
-        timestamp_ms: when, epoch milliseconds.
-        region: the broker's region.
-        group: the producer group.
-        topic: the message's topic.
-        message_id: the id that its sender gave it.
-        tags: its tags.
-        keys: its business keys, with blanks between.
-        store_host: the broker's ``host:port``.
         transaction_id: the transaction's id.
         state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
         from_check: whether it answered a broker's check.
     """
 
-    timestamp_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    tags: str
-    keys: str
-    store_host: str
     transaction_id: str
     state: str
     from_check: bool
 
     def fields(self) -> tuple[object, ...]:
         """Return what stands in the record."""
-        return (
-            "EndTransaction", self.timestamp_ms, self.region, self.group, self.topic, self.message_id,
-            self.tags, self.keys, self.store_host, int(TracedType.TRANSACTION_COMMIT), self.transaction_id,
-            self.state, _boolean(self.from_check),
+        return self._fields(
+            "EndTransaction", int(TracedType.TRANSACTION_COMMIT), self.transaction_id, self.state,
+            _boolean(self.from_check),
         )  # fmt: skip
 
 
@@ -235,9 +242,8 @@ def _read_publish(fields: Sequence[str]) -> PublishTrace:
     # Before 4.7 there was no id of the broker's.
     has_offset_id = len(fields) > 13
     return PublishTrace(
-        timestamp_ms=int(fields[1]), region=fields[2], group=fields[3], topic=fields[4], message_id=fields[5],
-        tags=fields[6], keys=fields[7], store_host=fields[8], body_size=int(fields[9]),
-        cost_ms=int(fields[10]), traced_type=TracedType(int(fields[11])),
+        **_read_producer(fields),
+        body_size=int(fields[9]), cost_ms=int(fields[10]), traced_type=TracedType(int(fields[11])),
         offset_message_id=fields[12] if has_offset_id else "",
         success=fields[13 if has_offset_id else 12] == "true",
     )  # fmt: skip
@@ -264,9 +270,8 @@ def _read_consume_end(fields: Sequence[str]) -> ConsumeEndTrace:
 
 def _read_end_transaction(fields: Sequence[str]) -> EndTransactionTrace:
     return EndTransactionTrace(
-        timestamp_ms=int(fields[1]), region=fields[2], group=fields[3], topic=fields[4], message_id=fields[5],
-        tags=fields[6], keys=fields[7], store_host=fields[8], transaction_id=fields[10], state=fields[11],
-        from_check=fields[12] == "true",
+        **_read_producer(fields),
+        transaction_id=fields[10], state=fields[11], from_check=fields[12] == "true",
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
-from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
+from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError, leaves_of
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
@@ -173,10 +173,7 @@ class Relay(Member):
                     await self._read(nursery)
         except* StoreError as group:
             # Nothing is read or delivered any more; what the store has is safe, and all else is read again.
-            error: BaseException = group
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            self._failure = StoreError(f"{self.config.store}: {error}")
+            self._failure = StoreError(f"{self.config.store}: {leaves_of(group)[0]}")
             if not self._is_run:  # else who runs it is told
                 logger.error("%s", self._failure)
         finally:

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from rocketmq_py.credentials import Credentials
-from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError
+from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import Connection, Handler
@@ -263,7 +263,7 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(_reason(one) for one in error.exceptions))
+        return "; ".join(dict.fromkeys(map(_reason, leaves_of(error))))
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

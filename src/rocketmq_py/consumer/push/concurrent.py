@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.results import ConsumeLater, check_result
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
@@ -16,7 +17,6 @@ from rocketmq_py.consumer.push.handler_failures import (
     Redelivery,
     describe,
     log_meaningless,
-    raise_without_failures,
     unreadable,
 )
 from rocketmq_py.consumer.push.invoker import Invoker
@@ -125,7 +125,7 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 logger.exception("handling %s failed", _describe(buffer, item))
                 await self._failed(worker, item)
             except BaseExceptionGroup as group:
-                raise_without_failures(group, _describe(buffer, item))
+                raise_without_failures(group, logger, "handling %s failed", _describe(buffer, item))
             else:
                 if result is not None:
                     await self._returned(worker, item, result)

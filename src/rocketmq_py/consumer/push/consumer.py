@@ -16,7 +16,7 @@ from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.consumer.push.session import Session
-from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.errors import ClosedError, ConfigurationError, leaves_of
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import retry_topic
 from rocketmq_py.protocol.subscription import subscribe
@@ -146,7 +146,8 @@ class PushConsumer(GroupConsumer):
         try:
             await session.run()
         except BaseExceptionGroup as group:
-            raise _only(group) from None
+            leaves = leaves_of(group)
+            raise (leaves[0] if len(leaves) == 1 else group) from None
         finally:
             self._session = None
 
@@ -236,10 +237,3 @@ class PushConsumer(GroupConsumer):
 def _check_queue(queue: object) -> None:
     if not isinstance(queue, MessageQueue):
         raise ConfigurationError(f"queue is {queue!r}; it must be a MessageQueue, such as those of `queues`")
-
-
-def _only(error: BaseException) -> BaseException:
-    """Return what a group of errors comes down to, if that is a single one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

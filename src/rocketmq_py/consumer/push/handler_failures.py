@@ -101,18 +101,6 @@ def log_meaningless(result: object, what: str) -> None:
     )  # fmt: skip
 
 
-def raise_without_failures(group: BaseExceptionGroup[BaseException], what: str) -> None:
-    """Log the failures in what a handler raised, and raise the rest, such as a cancellation.
-
-    A handler raises such a group when its own nursery was cancelled while something in it failed.
-    """
-    failures, rest = group.split(Exception)
-    if failures is not None:
-        logger.error("handling %s failed", what, exc_info=failures)
-    if rest is not None:
-        raise rest from None
-
-
 def unreadable(message: ReceivedMessage) -> RocketMQError:
     """Return why a message fails that no handler can get."""
     return RocketMQError(f"its body cannot be read: {message.corruption}")

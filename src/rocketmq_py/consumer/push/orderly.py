@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import trio
 
+from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES
 from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.group.results import Commit, Rollback, Suspend, check_result
@@ -18,7 +19,6 @@ from rocketmq_py.consumer.push.dispatch import YIELD_EVERY, Dispatch
 from rocketmq_py.consumer.push.handler_failures import (
     describe,
     log_meaningless,
-    raise_without_failures,
     unreadable,
 )
 from rocketmq_py.consumer.push.invoker import Invoker
@@ -105,7 +105,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
                 logger.exception("handling %s failed", describe(buffer, *messages))
                 pause = await self._failed(buffer, messages, None)
             except BaseExceptionGroup as group:
-                raise_without_failures(group, describe(buffer, *messages))
+                raise_without_failures(group, logger, "handling %s failed", describe(buffer, *messages))
             else:
                 if result is not None:
                     pause = await self._returned(buffer, messages, result)

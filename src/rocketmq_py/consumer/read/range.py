@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Self
+from collections.abc import Sequence
 
 import attrs
-import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import LossCheck, is_filtered
+from rocketmq_py.consumer.read.iteration import MessageIterator
 from rocketmq_py.consumer.read.stream import (
     BATCH_SIZE,
     READER_GROUP,
     TIMEOUT_SECONDS,
-    YIELD_EVERY,
     offset_before,
 )
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -46,7 +44,7 @@ class Bounds:
         )
 
 
-class QueueRange:
+class QueueRange(MessageIterator):
     """The messages of a range, in their order; made by ``Reader.range``. Iterate over it with ``async for``.
 
     Args:
@@ -80,14 +78,9 @@ class QueueRange:
         self._loss = LossCheck(self._puller, has_gaps=is_filtered(subscription))
         self._place: int | None = None
         self.end = 0
-        self._messages: Iterator[ReceivedMessage] = iter(())
-        self._until_yield = YIELD_EVERY
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ReceivedMessage:
-        """Return the next message.
+    async def some(self) -> Sequence[ReceivedMessage]:
+        """Return the next messages, at least one; none at the end.
 
         Raises:
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
@@ -97,21 +90,6 @@ class QueueRange:
 
         When cancelled, no message is lost.
         """
-        self._until_yield -= 1
-        if not self._until_yield:
-            self._until_yield = YIELD_EVERY
-            await trio.lowlevel.checkpoint()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        for message in self._messages:
-            return message
-        self._messages = iter(await self.some())
-        for message in self._messages:
-            return message
-        raise StopAsyncIteration
-
-    async def some(self) -> Sequence[ReceivedMessage]:
-        """Return the next messages, at least one; none at the end. Errors are those of :meth:`__anext__`."""
         while True:
             place = await self._find_ends() if self._place is None else self._place
             if place >= self.end:

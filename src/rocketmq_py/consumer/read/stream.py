@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import trio
 
@@ -20,6 +20,7 @@ from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller
 from rocketmq_py.consumer.pull.retry import BoundedRetry, Gap, PullRetry, is_filtered
+from rocketmq_py.consumer.read.iteration import MessageIterator
 from rocketmq_py.consumer.read.start import Start, StartKind
 from rocketmq_py.errors import BrokerError, ClosedError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
@@ -34,7 +35,6 @@ PATIENCE_SECONDS = 60.0
 """How long a broker that does not answer is waited for by who reads to the end."""
 BUFFERED_ANSWERS = 8
 """Answers that may wait for the reader's user, beside one that each queue's task has at hand."""
-YIELD_EVERY = 64
 
 _Item: TypeAlias = "list[ReceivedMessage] | RocketMQError"
 _Send: TypeAlias = "trio.MemorySendChannel[_Item]"
@@ -42,7 +42,7 @@ _Send: TypeAlias = "trio.MemorySendChannel[_Item]"
 logger = logging.getLogger("rocketmq_py.consumer")
 
 
-class MessageStream(Lifespan):
+class MessageStream(MessageIterator, Lifespan):
     """The messages of a topic, as they come from its queues; made by ``Reader.open``.
 
     Iterate over it inside its ``async with``. The messages of one queue come in their order.
@@ -80,15 +80,10 @@ class MessageStream(Lifespan):
         self._scopes: dict[MessageQueue, trio.CancelScope] = {}
         # Where each queue is read next, also of those whose broker is away.
         self._places: dict[MessageQueue, int] = {}
-        self._messages: Iterator[ReceivedMessage] = iter(())
-        self._until_yield = YIELD_EVERY
         self._forget_routes: Callable[[], None] | None = None
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ReceivedMessage:
-        """Return the next message, waiting for it if need be. When cancelled, none is lost.
+    async def some(self) -> Sequence[ReceivedMessage]:
+        """Return the next messages, at least one; none at the end. When cancelled, none is lost.
 
         Raises:
             BrokerError: a broker refuses to be read from. What can be mended by another try is tried again.
@@ -96,21 +91,6 @@ class MessageStream(Lifespan):
                 to the end, a queue was tried again for a minute without an answer.
             ClosedError: it is used outside of its ``async with``.
         """
-        self._until_yield -= 1
-        if not self._until_yield:
-            self._until_yield = YIELD_EVERY
-            await trio.lowlevel.checkpoint()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        for message in self._messages:
-            return message
-        self._messages = iter(await self.some())
-        for message in self._messages:
-            return message
-        raise StopAsyncIteration
-
-    async def some(self) -> Sequence[ReceivedMessage]:
-        """Return the next messages, at least one; none at the end. Errors are those of :meth:`__anext__`."""
         self._check_open()
         try:
             item = await self._receive.receive()

@@ -7,8 +7,8 @@ from typing import ClassVar
 import attrs
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Int32, Int64, Request
-from rocketmq_py.protocol.headers.send import SendMessageRequest, SendMessageRequestV2
+from rocketmq_py.protocol.headers.fields import Int64
+from rocketmq_py.protocol.headers.send import SendMessageRequest, SendMessageRequestV2, SentMessage
 
 
 @attrs.frozen(kw_only=True)
@@ -29,11 +29,11 @@ class SendReplyMessageRequestV2(SendMessageRequestV2):
 
 
 @attrs.frozen(kw_only=True)
-class PushReplyMessageRequest(Request):
+class PushReplyMessageRequest(SentMessage):
     """A broker hands a reply to the client that waits for it. Java: ``ReplyMessageRequestHeader``.
 
-    The body is the reply's. The attributes are those of :class:`SendMessageRequest`, as the replier gave
-    them, and these.
+    The body is the reply's. The attributes are those of :class:`SentMessage`, as the
+    replier gave them, and these.
 
     Attributes:
         born_host: the replier's ``host:port``.
@@ -43,17 +43,6 @@ class PushReplyMessageRequest(Request):
 
     code: ClassVar[int] = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 
-    producer_group: str
-    topic: str
-    default_topic: str
-    default_topic_queue_nums: Int32
-    queue_id: Int32
-    sys_flag: Int32
-    born_timestamp: Int64
-    flag: Int32
-    properties: str | None = None
-    reconsume_times: Int32 | None = None
-    unit_mode: bool | None = None
     born_host: str
     store_host: str
     store_timestamp: Int64

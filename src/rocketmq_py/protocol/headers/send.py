@@ -14,8 +14,8 @@ from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, w
 
 
 @attrs.frozen(kw_only=True)
-class SendMessageRequest(Request):
-    """Send a message, with long field names. Java: ``SendMessageRequestHeader``.
+class SentMessage(Request):
+    """What is said of a message on its way to a broker, with long field names.
 
     Attributes:
         producer_group: the group of the sender.
@@ -29,11 +29,7 @@ class SendMessageRequest(Request):
         properties: their wire form; see ``rocketmq_py.properties``.
         reconsume_times: of a message sent again to a retry topic: how often the group failed on it.
         unit_mode: left over from a feature that is not public; False.
-        batch: whether the body is a batch.
-        max_reconsume_times: of a message sent again to a retry topic: when the group gives up.
     """
-
-    code: ClassVar[int] = RequestCode.SEND_MESSAGE
 
     producer_group: str
     topic: str
@@ -46,6 +42,21 @@ class SendMessageRequest(Request):
     properties: str | None = None
     reconsume_times: Int32 | None = None
     unit_mode: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SendMessageRequest(SentMessage):
+    """Send a message, with long field names. Java: ``SendMessageRequestHeader``.
+
+    The attributes are those of :class:`SentMessage`, and these.
+
+    Attributes:
+        batch: whether the body is a batch.
+        max_reconsume_times: of a message sent again to a retry topic: when the group gives up.
+    """
+
+    code: ClassVar[int] = RequestCode.SEND_MESSAGE
+
     batch: bool | None = None
     max_reconsume_times: Int32 | None = None
 
