@@ -1,0 +1,147 @@
+"""Headers of tools: brokers and name servers, their settings and what they keep."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Header, Int32, Request, wire
+
+
+@attrs.frozen(kw_only=True)
+class GetBrokerRuntimeInfoRequest(Request):
+    """Ask a broker how it is doing: a ``KeyValueTable``."""
+
+    code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+@attrs.frozen(kw_only=True)
+class GetBrokerConfigRequest(Request):
+    """Ask a broker for its settings, as ``properties.read_properties`` reads them."""
+
+    code: ClassVar[int] = RequestCode.GET_BROKER_CONFIG
+
+
+@attrs.frozen(kw_only=True)
+class UpdateBrokerConfigRequest(Request):
+    """Change settings of a broker; the body holds them as text."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_BROKER_CONFIG
+
+
+@attrs.frozen(kw_only=True)
+class GetNameServerConfigRequest(Request):
+    """Ask a name server for its settings, which come as a broker's do."""
+
+    code: ClassVar[int] = RequestCode.GET_NAMESRV_CONFIG
+
+
+@attrs.frozen(kw_only=True)
+class UpdateNameServerConfigRequest(Request):
+    """Change settings of a name server; the body holds them as text."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_NAMESRV_CONFIG
+
+
+@attrs.frozen(kw_only=True)
+class WipeWritePermissionRequest(Request):
+    """Have a name server tell producers to stop sending to a broker.
+
+    Java: ``WipeWritePermOfBrokerRequestHeader``.
+
+    Attributes:
+        broker: the broker's name.
+    """
+
+    code: ClassVar[int] = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+
+    broker: str = attrs.field(metadata=wire("brokerName"))
+
+
+@attrs.frozen(kw_only=True)
+class AddWritePermissionRequest(Request):
+    """Undo a :class:`WipeWritePermissionRequest`. Java: ``AddWritePermOfBrokerRequestHeader``.
+
+    Attributes:
+        broker: the broker's name.
+    """
+
+    code: ClassVar[int] = RequestCode.ADD_WRITE_PERM_OF_BROKER
+
+    broker: str = attrs.field(metadata=wire("brokerName"))
+
+
+@attrs.frozen(kw_only=True)
+class WipeWritePermissionAnswer(Header):
+    """How many topics were changed. Java: ``WipeWritePermOfBrokerResponseHeader``."""
+
+    wipe_topic_count: Int32
+
+
+@attrs.frozen(kw_only=True)
+class AddWritePermissionAnswer(Header):
+    """How many topics were changed. Java: ``AddWritePermOfBrokerResponseHeader``."""
+
+    add_topic_count: Int32
+
+
+@attrs.frozen(kw_only=True)
+class PutKvConfigRequest(Request):
+    """Set a value that name servers keep. Java: ``PutKVConfigRequestHeader``.
+
+    Attributes:
+        kv_namespace: whose values these are, such as ORDER_TOPIC_CONFIG: no tenant's namespace.
+        key: the key.
+        value: the value.
+    """
+
+    code: ClassVar[int] = RequestCode.PUT_KV_CONFIG
+
+    kv_namespace: str = attrs.field(metadata=wire("namespace"))
+    key: str
+    value: str
+
+
+@attrs.frozen(kw_only=True)
+class DeleteKvConfigRequest(Request):
+    """Forget a value that name servers keep. Java: ``DeleteKVConfigRequestHeader``.
+
+    Attributes:
+        kv_namespace: as in :class:`PutKvConfigRequest`.
+        key: the key.
+    """
+
+    code: ClassVar[int] = RequestCode.DELETE_KV_CONFIG
+
+    kv_namespace: str = attrs.field(metadata=wire("namespace"))
+    key: str
+
+
+@attrs.frozen(kw_only=True)
+class GetKvConfigRequest(Request):
+    """Ask for a value that name servers keep. Java: ``GetKVConfigRequestHeader``.
+
+    Attributes:
+        kv_namespace: as in :class:`PutKvConfigRequest`.
+        key: the key.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_KV_CONFIG
+
+    kv_namespace: str = attrs.field(metadata=wire("namespace"))
+    key: str
+
+
+@attrs.frozen(kw_only=True)
+class GetKvListRequest(Request):
+    """Ask for all values of a namespace: a ``KeyValueTable``. Java: ``GetKVListByNamespaceRequestHeader``.
+
+    Attributes:
+        kv_namespace: as in :class:`PutKvConfigRequest`.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_KVLIST_BY_NAMESPACE
+
+    kv_namespace: str = attrs.field(metadata=wire("namespace"))

@@ -1,0 +1,124 @@
+"""Headers of tools: topics, their settings, and how far they reach."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.fields import Header, Int32, Request, wire
+
+
+@attrs.frozen(kw_only=True)
+class CreateTopicRequest(Request):
+    """Create a topic on a broker, or change it. Java: ``CreateTopicRequestHeader``.
+
+    Attributes:
+        topic: its name.
+        default_topic: the topic that Java's client names here; brokers do not use it.
+        read_queue_nums: queues that consumers read.
+        write_queue_nums: queues that producers write.
+        perm: bits: 4 readable, 2 writable, 1 inherited.
+        topic_filter_type: SINGLE_TAG or MULTI_TAG.
+        topic_sys_flag: the topic's system flag.
+        order: whether queues keep their places when a broker is lost.
+        attributes: changes as ``+name=value,-name`` (5.x), such as ``+message.type=FIFO``.
+        force: whether checks of the broker are passed over (5.x).
+    """
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DeleteTopicInBrokerRequest(Request):
+    """Delete a topic on a broker. Java: ``DeleteTopicRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.DELETE_TOPIC_IN_BROKER
+
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
+class DeleteTopicInNameServerRequest(Request):
+    """Have a name server forget a topic. Java: ``DeleteTopicFromNamesrvRequestHeader``.
+
+    Attributes:
+        topic: its name.
+        cluster_name: only the brokers of this cluster (5.x); None for all.
+    """
+
+    code: ClassVar[int] = RequestCode.DELETE_TOPIC_IN_NAMESRV
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetTopicStatsInfoRequest(Request):
+    """Ask for the offsets of a topic's queues. Java: ``GetTopicStatsInfoRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.GET_TOPIC_STATS_INFO
+
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
+class QueryTopicConsumeByWhoRequest(Request):
+    """Ask which groups consume a topic: a ``GroupList``. Java: ``QueryTopicConsumeByWhoRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
+class GetAllTopicConfigRequest(Request):
+    """Ask for the settings of all topics: a ``TopicConfigTable``. Java: ``GetAllTopicConfigRequestHeader``.
+
+    Without fields a broker gives all; with them, brokers of 5.x give a part.
+
+    Attributes:
+        topic_seq: the place of the first topic of the part.
+        data_version: that of the first part, as JSON; if it is out of date, a broker starts again.
+        max_topic_num: how many topics a part has at most.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_CONFIG
+
+    topic_seq: Int32 | None = None
+    data_version: str | None = None
+    max_topic_num: Int32 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetAllTopicConfigAnswer(Header):
+    """How many topics there are in all parts (5.x). Java: ``GetAllTopicConfigResponseHeader``."""
+
+    total_topic_num: Int32 | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GetTopicConfigRequest(Request):
+    """Ask for the settings of a topic (5.x): a ``TopicConfig``. Java: ``GetTopicConfigRequestHeader``.
+
+    Attributes:
+        topic: its name.
+        logical: whether a topic with queues on other brokers is meant as a whole; True if it is missing.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_TOPIC_CONFIG
+
+    topic: str
+    logical: bool | None = attrs.field(default=None, metadata=wire("lo"))
