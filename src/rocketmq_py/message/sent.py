@@ -1,20 +1,20 @@
-"""The values that users send and get: plain, frozen, without any I/O."""
+"""Messages that are sent, and what brokers answer to them."""
 
 from __future__ import annotations
 
 import enum
-import ipaddress
 import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from numbers import Real
 
 import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
+from rocketmq_py.message.queue import MessageQueue
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
 
@@ -82,8 +82,6 @@ def _check_topic(topic: str) -> None:
         raise InvalidMessageError(f"topic {topic!r} is RocketMQ's own; nobody may send to it")
 
 
-# Not slotted, like all of which there is one for every message: a frozen class with a __dict__ is built in
-# half the time of a slotted one.
 @attrs.frozen(slots=False, init=False)
 class Message:
     r"""A message to be sent. Java: ``org.apache.rocketmq.common.message.Message``.
@@ -265,20 +263,6 @@ def _check_text(what: str, value: str) -> None:
         raise InvalidPropertyError(f"{what} {value!r} is no text: it holds half of a character")
 
 
-@attrs.frozen(order=True)
-class MessageQueue:
-    """One queue of a topic on one broker. Java: ``MessageQueue``; sorted as Java sorts them."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
-def queue_name(queue: MessageQueue) -> str:
-    """Return a queue's name for texts that people read."""
-    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
-
-
 class SendStatus(enum.Enum):
     """How safely a message is stored. Every status means that it *is* stored. Java: ``SendStatus``."""
 
@@ -313,156 +297,3 @@ class SendResult:
     recall_handle: str | None = None
     region: str = "DefaultRegion"
     trace_on: bool = True
-
-
-_SHOWN_OF_A_BODY = 40
-"""Bytes of a body that the ``repr`` of a received message shows."""
-
-
-@attrs.frozen(slots=False, eq=False, repr=False)
-class ReceivedMessage:
-    """A message as a broker stored it. Java: ``MessageExt``.
-
-    Attributes:
-        topic: the topic that the consumer subscribed; for a retried message the original one.
-        body: the payload, uncompressed.
-        broker_name: the broker that it came from.
-        queue_id: the queue on that broker.
-        queue_offset: its place in the queue.
-        commit_log_offset: its place in the broker's commit log, in bytes.
-        flag: the sender's own number.
-        system_flag: RocketMQ's own bits; the compression bits are cleared, as the body is uncompressed.
-        born_time_ms: when it was sent, epoch milliseconds on the sender's clock.
-        born_address: the sender's address in packed form: 4 or 16 bytes, then the port in 4.
-        store_time_ms: when it was stored, epoch milliseconds on the broker's clock.
-        store_address: the broker's address in the same packed form.
-        reconsume_times: how often its group failed on it before.
-        prepared_transaction_offset: for transactions, the commit-log offset of the half message.
-        body_crc: the broker's CRC-32 of the stored body.
-        store_size: bytes of the whole stored form.
-        encoded_properties: the properties as they came; ``properties`` decodes them when first asked.
-        corruption: why the body could not be opened, else None. ``body`` then holds the stored bytes.
-    """
-
-    topic: str
-    body: bytes
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-    commit_log_offset: int
-    flag: int
-    system_flag: int
-    born_time_ms: int
-    born_address: bytes
-    store_time_ms: int
-    store_address: bytes
-    reconsume_times: int
-    prepared_transaction_offset: int
-    body_crc: int
-    store_size: int
-    encoded_properties: bytes
-    corruption: str | None = None
-
-    def __repr__(self) -> str:
-        body: object = self.body
-        if len(self.body) > _SHOWN_OF_A_BODY:
-            body = f"{self.body[:_SHOWN_OF_A_BODY]!r}... ({len(self.body)} bytes)"
-        shown = {
-            "topic": repr(self.topic),
-            "broker_name": repr(self.broker_name),
-            "queue_id": self.queue_id,
-            "queue_offset": self.queue_offset,
-            "message_id": repr(self.message_id),
-            "tags": repr(self.tags),
-            "keys": self.keys,
-            "body": body,
-            "properties": self.user_properties,
-        }
-        if self.reconsume_times:
-            shown["reconsume_times"] = self.reconsume_times
-        if self.corruption is not None:
-            shown["corruption"] = repr(self.corruption)
-        return f"ReceivedMessage({', '.join([f'{name}={value}' for name, value in shown.items()])})"
-
-    @cached_property
-    def properties(self) -> Mapping[str, str]:
-        """All properties: the user's and RocketMQ's own."""
-        return FrozenProperties(names.decode_properties(self.encoded_properties.decode(errors="replace")))
-
-    @property
-    def user_properties(self) -> Mapping[str, str]:
-        """The sender's own properties, without those that RocketMQ sets."""
-        return {key: value for key, value in self.properties.items() if key not in names.SYSTEM_PROPERTIES}
-
-    @property
-    def tags(self) -> str:
-        """The tag, or an empty text."""
-        return self.properties.get(names.TAGS, "")
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The business keys."""
-        return tuple(self.properties.get(names.KEYS, "").split())
-
-    @property
-    def sharding_key(self) -> str:
-        """What its sender chose the queue by, or an empty text."""
-        return self.properties.get(names.SHARDING_KEY, "")
-
-    @property
-    def message_id(self) -> str:
-        """The sender's id of it (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
-        return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
-
-    @cached_property
-    def offset_message_id(self) -> str:
-        """The id that the broker gave it: its address and place in the commit log, in upper-case hex."""
-        return (self.store_address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
-
-    @property
-    def queue(self) -> MessageQueue:
-        """The queue that it was pulled from; for a retried message, with the original topic's name."""
-        return MessageQueue(self.topic, self.broker_name, self.queue_id)
-
-    @property
-    def born_host(self) -> str:
-        """The sender's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return _readable_address(self.born_address)
-
-    @property
-    def store_host(self) -> str:
-        """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return _readable_address(self.store_address)
-
-
-UNPACKED_FIELDS = (
-    "store_size", None, "body_crc", "queue_id", "flag", "queue_offset", "commit_log_offset", "system_flag",
-    "born_time_ms", "born_address", "store_time_ms", "store_address", "reconsume_times",
-    "prepared_transaction_offset",
-)  # fmt: skip
-"""The fields of a ReceivedMessage in the order in which brokers store them; None is none of them."""
-
-
-class _Unpacked:
-    """A field that is read out of what was unpacked, unless the message has it by itself."""
-
-    def __init__(self, place: int) -> None:
-        self._place = place
-
-    def __get__(self, message: ReceivedMessage | None, _: object) -> object:
-        if message is None:
-            return self
-        return message.__dict__["_unpacked"][self._place]
-
-
-# Whoever decodes messages may make them without calling the class, which takes longer than all else of it:
-# then `_unpacked` has what UNPACKED_FIELDS names, and what is most often asked for is there beside it.
-for _place, _name in enumerate(UNPACKED_FIELDS):
-    if _name is not None:
-        setattr(ReceivedMessage, _name, _Unpacked(_place))
-
-
-def _readable_address(packed: bytes) -> str:
-    host = ipaddress.ip_address(packed[:-4])
-    port = int.from_bytes(packed[-4:], "big", signed=True)
-    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"

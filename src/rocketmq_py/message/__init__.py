@@ -1,0 +1,19 @@
+"""The values that users send and get: plain, frozen, without any I/O."""
+
+from __future__ import annotations
+
+from rocketmq_py.message.queue import MessageQueue, queue_name
+from rocketmq_py.message.received import UNPACKED_FIELDS, ReceivedMessage
+from rocketmq_py.message.sent import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL, Message, SendResult, SendStatus
+
+__all__ = [
+    "DELAY_LEVEL_NAMES",
+    "MAX_DELAY_LEVEL",
+    "UNPACKED_FIELDS",
+    "Message",
+    "MessageQueue",
+    "ReceivedMessage",
+    "SendResult",
+    "SendStatus",
+    "queue_name",
+]
