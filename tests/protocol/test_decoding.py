@@ -21,7 +21,7 @@ from rocketmq_py.protocol.compression import CompressionType, decompress
 from rocketmq_py.protocol.decoding import decoder, shown
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.headers import Header, PushReplyMessageRequest
-from rocketmq_py.protocol.message_id import OffsetMessageId, unique_id_time_ms
+from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle
 from rocketmq_py.protocol.reply import reply_message
@@ -51,7 +51,6 @@ ALL_TEXTS: dict[str, Callable[[str], object]] = {
     "PoppedOffsets offsets": lambda text: PoppedOffsets.parse(None, text),
     "PoppedOffsets counts": lambda text: PoppedOffsets.parse(None, None, text),
     "OffsetMessageId": lambda text: OffsetMessageId.parse(text).broker_address,
-    "unique id": lambda text: unique_id_time_ms(text, 1_700_000_000_000),
     "RecallHandle": RecallHandle.decode,
 }
 TEXTS = [

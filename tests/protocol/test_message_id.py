@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.message_id import OffsetMessageId, UniqueIdGenerator, unique_id_time_ms
+from rocketmq_py.protocol.message_id import OffsetMessageId, UniqueIdGenerator
 from tests.protocol.strategies import int64
 
 ADDRESS = bytes((10, 0, 0, 1))
@@ -119,23 +119,8 @@ def test_months_begin_in_the_time_zone() -> None:
     assert world.generator(zone=UTC).next()[20:28] != "00000000"
 
 
-@given(st.integers(0, 4_000_000_000_000), st.integers(0, 27 * 86_400_000), st.sampled_from([UTC, None]))
-def test_the_time_is_found_again(now_ms: int, age_ms: int, zone: tzinfo | None) -> None:
-    generator = UniqueIdGenerator(
-        ADDRESS, process_id=lambda: 1, now_ms=lambda: now_ms, random=Random(1), time_zone=zone
-    )
-    assert unique_id_time_ms(generator.next(), now_ms + age_ms, zone) == now_ms
-
-
-def test_the_time_of_a_java_id() -> None:
-    unique_id = "FD00000000000000000000000000000227D530946E0969F02F560000"  # made by 5.5.0, in UTC
-    assert unique_id_time_ms(unique_id, 1795268548500, UTC) == 1795268548438
-
-
 @pytest.mark.parametrize("text", ["", "xyz", "0A", "0A" * 15 + "0", "G" * 32, "0A" * 17, " " + "0A" * 16])
 def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="32 or 56 hex digits"):
-        unique_id_time_ms(text, 1)
     with pytest.raises(ConfigurationError, match="32 or 56 hex digits"):
         OffsetMessageId.parse(text)
 

@@ -97,11 +97,11 @@ class Door(Generic[Behind]):
         """Whether something came that nobody has been given."""
         return False
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Give up the sockets, in a forked child (what TrioThread calls)."""
         client = self._client
         if client is not None and hasattr(client, "connections"):
-            client.connections.let_go()
+            client.connections.detach()
 
     @property
     def _client(self) -> Client | None:

@@ -36,7 +36,7 @@ class Opened(Protocol):
     async def end(self, deadline: float) -> None:
         """Close it (in the thread); from ``deadline`` on, trio's time, without grace."""
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Give up its descriptors, in a child process: what they belong to is the parent's."""
 
 
@@ -280,7 +280,7 @@ class TrioThread:
         self.is_left_behind = True
         self._close_sockets()
         for opened in list(self.open):
-            opened.let_go()
+            opened.detach()
 
 
 _lock = threading.Lock()

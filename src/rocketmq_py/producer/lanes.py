@@ -28,10 +28,8 @@ from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
 from rocketmq_py.producer.selectors import select
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.send_request import HeaderTemplate, SendForm
+from rocketmq_py.protocol.version import FIRST_5
 from rocketmq_py.remoting import Connection
-
-FIRST_TIMER_VERSION = 412
-"""Brokers keep exact times from 5.0.0 on (Java: the ordinal of ``MQVersion.V5_0_0_SNAPSHOT``)."""
 
 
 class Lane:
@@ -174,7 +172,7 @@ class Lanes:
             route = await self._client.routes.get(topic, for_sending=True)
             for broker_name in dict.fromkeys(queue.broker_name for queue in route.write_queues):
                 connection = await self._reach(broker_name, end, introduced=True)
-                if connection.peer_version < FIRST_TIMER_VERSION:
+                if connection.peer_version < FIRST_5:
                     return False
         if waiting.cancelled_caught:
             raise RequestTimeoutError(self._client.name_servers.addresses, timeout, Delivery.NOT_SENT)
@@ -256,4 +254,4 @@ def nothing_sent() -> Iterator[None]:
 
 
 def _is_too_old(connection: Connection, request: SendRequest) -> bool:
-    return request.is_timed and connection.peer_version < FIRST_TIMER_VERSION
+    return request.is_timed and connection.peer_version < FIRST_5

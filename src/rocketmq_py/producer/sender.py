@@ -25,9 +25,9 @@ from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.fault_detector import FaultDetector, answers
 from rocketmq_py.producer.lanes import Lanes, nothing_sent
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, LatencyFaults
-from rocketmq_py.producer.line import Line
 from rocketmq_py.producer.send_request import NotStoreOKError, Outcome, SendRequest, send_result
 from rocketmq_py.producer.statistics import Counters
+from rocketmq_py.producer.waiting_requests import WaitingRequests
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Answer, Connection
 
@@ -59,7 +59,7 @@ class Sender:
         self.lanes = Lanes(client, self.faults, rng)
         self._nursery: trio.Nursery | None = None
         self._now: Callable[[], float] = trio.current_time
-        self._lines: dict[str, Line] = {}  # of brokers that pipelined requests wait for
+        self._waiting: dict[str, WaitingRequests] = {}  # of brokers that pipelined requests wait for
         self._stop_listening: Callable[[], None] | None = None
 
     def open(self, nursery: trio.Nursery) -> None:
@@ -177,10 +177,10 @@ class Sender:
             if (
                 connection is not None
                 and connection.writer.has_space
-                and not (self._lines and self._broker_of(request) in self._lines)
+                and not (self._waiting and self._broker_of(request) in self._waiting)
             ):
                 return self._write(request, connection)
-            self._line_up(request)
+            self._enqueue(request)
         except (ClosedError, InvalidMessageError):
             raise
         except RocketMQError as error:
@@ -199,43 +199,43 @@ class Sender:
         if hooked is not None:
             await hooked
 
-    def _line_up(self, request: SendRequest) -> None:
+    def _enqueue(self, request: SendRequest) -> None:
         """Have it written when its broker takes it, behind all others that wait for that broker."""
         broker_name = self._broker_of(request)
-        line = self._lines.get(broker_name)
-        if line is None:
-            line = self._lines[broker_name] = Line()
-            start_soon(self._nursery, self._run_line, broker_name, line)
-        line.add(request)
+        waiting = self._waiting.get(broker_name)
+        if waiting is None:
+            waiting = self._waiting[broker_name] = WaitingRequests()
+            start_soon(self._nursery, self._write_waiting, broker_name, waiting)
+        waiting.add(request)
 
-    async def _run_line(self, broker_name: str, line: Line) -> None:
-        while line.requests:
-            request = line.requests[0]
+    async def _write_waiting(self, broker_name: str, waiting: WaitingRequests) -> None:
+        while waiting.requests:
+            request = waiting.requests[0]
             connection = self.lanes.again(request)
             if connection is None or not connection.has_space:
-                await self._wait_for_broker(line)
+                await self._wait_for_broker(waiting)
                 continue
-            line.requests.popleft()
+            waiting.requests.popleft()
             try:
                 hooked = self._write(request, connection)
                 if hooked is not None:
                     await hooked
             except RocketMQError as error:
                 start_soon(self._nursery, self._try_again, request, error)
-        del self._lines[broker_name]
+        del self._waiting[broker_name]
 
-    async def _wait_for_broker(self, line: Line) -> None:
-        """Return when the first in a line may be written, or when it, or others, failed and left the line."""
-        request = line.requests[0]
-        with line.scope_until_one_expires():
+    async def _wait_for_broker(self, waiting: WaitingRequests) -> None:
+        """Return when the first that waits may be written, or when it, or others, failed and wait no more."""
+        request = waiting.requests[0]
+        with waiting.scope_until_one_expires():
             try:
                 connection = await self.lanes.connect(request)
                 with nothing_sent():
                     await connection.wait_for_space()
             except RocketMQError as error:
-                line.requests.popleft()
+                waiting.requests.popleft()
                 start_soon(self._nursery, self._try_again, request, error)
-        for expired in line.take_expired(trio.current_time()):
+        for expired in waiting.take_expired(trio.current_time()):
             broker_name = self._broker_of(expired)
             where = self._client.routes.master_address_nowait(broker_name) or broker_name
             seconds = expired.deadline - expired.started

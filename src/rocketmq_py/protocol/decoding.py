@@ -1,7 +1,7 @@
 """The one gate of all decoding: what a peer sent is read, or is a ProtocolError that fails one exchange.
 
-Every function of this room that reads a peer's bytes or texts is declared with :func:`decoder`. Errors of
-Python or of a library, which nobody expects, never leave the room: a client or broker would end by them.
+Every function of this package that reads a peer's bytes or texts is declared with :func:`decoder`. Errors of
+Python or of a library, which nobody expects, never leave it: a client or broker would end by them.
 """
 
 from __future__ import annotations

@@ -97,29 +97,6 @@ class UniqueIdGenerator:
             self._month_start_ms, self._month_end_ms = _month_around(now_ms, self._time_zone)
 
 
-@decoder("a unique message id")
-def unique_id_time_ms(unique_id: str, now_ms: int, time_zone: tzinfo | None = None) -> int:
-    """Return when a unique id was made, epoch milliseconds.
-
-    Java: ``MessageClientIDSetter.getNearlyTimeFromID``. The id does not say which month it is from: it is the
-    present or the one before.
-
-    Args:
-        unique_id: 32 or 56 hex digits.
-        now_ms: the present, epoch milliseconds.
-        time_zone: that of the maker; None is the local one.
-
-    Raises:
-        ConfigurationError: the text is no unique id.
-    """
-    data = _unhex(unique_id, "unique message id")
-    since_month_began = int.from_bytes(data[-6:-2], "big")
-    start, _ = _month_around(now_ms, time_zone)
-    if start + since_month_began > now_ms:
-        start, _ = _month_around(start - 1, time_zone)
-    return start + since_month_began
-
-
 def _month_around(time_ms: int, time_zone: tzinfo | None) -> tuple[int, int]:
     """Return when the month of a time begins and when the next one does, epoch milliseconds."""
     moment = datetime.fromtimestamp(time_ms // 1000, time_zone)

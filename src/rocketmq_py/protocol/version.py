@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+FIRST_5 = 412
+"""The ordinal of V5_0_0_SNAPSHOT: brokers keep exact times and know pop from 5.0 on."""
 _V4_0_0 = 213
 """The ordinal of V4_0_0: nine patches follow, then the next minor version, each after its snapshot."""
 

@@ -346,9 +346,9 @@ class Connection(Channel):
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Give up the socket without a word, in a child process: the connection is its parent's."""
-        self._wire.let_go()
+        self._wire.detach()
 
     async def aclose(self, reason: str = "closed here") -> None:
         """Write what is buffered, for at most FLUSH_SECONDS, then close. When cancelled, close at once."""

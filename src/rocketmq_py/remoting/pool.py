@@ -168,10 +168,10 @@ class Connections:
         if connection is not None:
             connection.close(reason)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Give up all sockets, in a child process that was forked: the connections are its parent's."""
         for connection in list(self._connections.values()):
-            connection.let_go()
+            connection.detach()
 
     async def aclose(self) -> None:
         """Write what is buffered, within a second, and close all. Nothing is dialled any more."""

@@ -71,7 +71,7 @@ class Wire:
         """Write all of it. Raises WIRE_ERRORS."""
         await self._stream.send_all(data)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Close this process's descriptor, and nothing else: the connection is that of a parent process."""
         descriptor = self._socket.detach()
         if descriptor >= 0:

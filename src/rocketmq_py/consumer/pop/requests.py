@@ -28,12 +28,11 @@ from rocketmq_py.protocol.headers import (
     ChangeInvisibleTimeRequest,
     PopMessageRequest,
 )
+from rocketmq_py.protocol.version import FIRST_5
 from rocketmq_py.remoting import Connection
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
-FIRST_POP_VERSION = 412
-"""Brokers know pop from 5.0.0 on (Java: the ordinal of ``MQVersion.V5_0_0_SNAPSHOT``)."""
 FULL_SECONDS = 1.0
 """How long a broker that holds as many pops as it can is left alone."""
 BETWEEN_DELIVERIES_SECONDS = 0.001
@@ -166,7 +165,7 @@ class PopRequests:
         connection = await client.connections.get_before(address, deadline)
         # Its answer tells the broker's version.
         await client.heartbeats.ensure_heard(connection, timeout=max(deadline - trio.current_time(), 0.0))
-        if connection.peer_version < FIRST_POP_VERSION:
+        if connection.peer_version < FIRST_5:
             raise UnsupportedByBrokerError(
                 f"{address} is older than 5.0 and knows no pop; consume from it with a PushConsumer"
             )

@@ -217,14 +217,14 @@ class PullLoop:
     def _accept(self, process_queue: ProcessQueue, pulled: Pulled) -> Flow:
         """Take in what a pull brought and return what the loop does next."""
         asked = process_queue.next_offset
-        place, flow = self._retry.go_on(asked, self.asked_at, pulled)
-        if place < asked:
-            self._start_at(place)  # the offsets that are here stand for other messages now
-        elif pulled.messages and place > asked:
-            process_queue.put(self._as_sent(pulled.messages) if self._is_retry else pulled.messages, place)
+        offset, flow = self._retry.go_on(asked, self.asked_at, pulled)
+        if offset < asked:
+            self._start_at(offset)  # the offsets that are here stand for other messages now
+        elif pulled.messages and offset > asked:
+            process_queue.put(self._as_sent(pulled.messages) if self._is_retry else pulled.messages, offset)
             self._deliver(process_queue)
         else:
-            process_queue.put((), place)
+            process_queue.put((), offset)
         return flow
 
     async def _until_changed(self, process_queue: ProcessQueue) -> None:

@@ -84,20 +84,20 @@ class PullRetry:
             asked_at: when, on trio's clock.
             pulled: the answer.
         """
-        place = pulled.next_offset
-        if pulled.status is PullStatus.OFFSET_MOVED or place < asked:
-            self._corrections.warn(f"{self._what}: the broker corrects offset {asked} to {place}")
-        if place > asked:
-            return place, Flow.PULLING
+        offset = pulled.next_offset
+        if pulled.status is PullStatus.OFFSET_MOVED or offset < asked:
+            self._corrections.warn(f"{self._what}: the broker corrects offset {asked} to {offset}")
+        if offset > asked:
+            return offset, Flow.PULLING
         if pulled.status is PullStatus.FOUND:  # nothing that was asked for
             return asked, Flow.FAILED
-        if place < asked:
-            place = max(place, pulled.min_offset, 0)
+        if offset < asked:
+            offset = max(offset, pulled.min_offset, 0)
             now = trio.current_time()
             was_back, self._went_back_at = self._went_back_at, now
-            if place >= asked or now - was_back < QUIET_SECONDS:
-                return min(place, asked), Flow.FAILED
-            return place, Flow.PULLING
+            if offset >= asked or now - was_back < QUIET_SECONDS:
+                return min(offset, asked), Flow.FAILED
+            return offset, Flow.PULLING
         return asked, after_nothing(asked_at)
 
 

@@ -25,7 +25,7 @@ class Dispatch(Generic[Buffer]):
     """Tasks that serve the queues in turn; what serving is, subclasses say.
 
     A worker handles one message after the other; another one is woken, or started, only when there is more
-    to do than those that run have taken up. So a handler that does not wait is called in a plain loop, and
+    to do than those that run have taken. So a handler that does not wait is called in a plain loop, and
     one that waits runs up to ``concurrency`` times at once.
 
     Args:

@@ -29,17 +29,17 @@ MAX_WITH_UNIQUE_ID = 32
 
 async def view(client: Client, offset_message_id: str, topic: str | None) -> ReceivedMessage | None:
     """Return the message that a broker gave an id, or None if it is not there; see ``Reader.message``."""
-    place = OffsetMessageId.parse(offset_message_id)
-    broker_name = await _broker_at(client, place.broker_address)
-    header = ViewMessageRequest(offset=place.commit_log_offset, topic=topic)
+    parsed = OffsetMessageId.parse(offset_message_id)
+    broker_name = await _broker_at(client, parsed.broker_address)
+    header = ViewMessageRequest(offset=parsed.commit_log_offset, topic=topic)
     try:
-        answer = await client.brokers.call(place.broker_address, header)
+        answer = await client.brokers.call(parsed.broker_address, header)
     except BrokerError as error:
         if (error.remark or "").startswith(NOTHING_THERE):
             return None
         raise
     for message in client.namespace.unwrap_messages(decode_messages(answer.body, broker_name)):
-        if message.commit_log_offset == place.commit_log_offset:
+        if message.commit_log_offset == parsed.commit_log_offset:
             return message
     return None
 

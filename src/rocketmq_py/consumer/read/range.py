@@ -1,4 +1,4 @@
-"""The messages of one queue between two places."""
+"""The messages of one queue between two offsets or times."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class QueueRange(MessageIterator):
             client, group, queue, batch_size=BATCH_SIZE, hold=0.0, timeout=TIMEOUT_SECONDS
         )
         self._loss = LossCheck(self._puller, has_gaps=is_filtered(subscription))
-        self._place: int | None = None
+        self._next_offset: int | None = None
         self.end = 0
 
     async def some(self) -> Sequence[ReceivedMessage]:
@@ -91,20 +91,20 @@ class QueueRange(MessageIterator):
         When cancelled, no message is lost.
         """
         while True:
-            place = await self._find_ends() if self._place is None else self._place
-            if place >= self.end:
+            offset = await self._find_ends() if self._next_offset is None else self._next_offset
+            if offset >= self.end:
                 return ()
-            pulled = await self._puller.pull(place, self._subscription)
-            if pulled.status is PullStatus.FOUND and pulled.next_offset > place:
+            pulled = await self._puller.pull(offset, self._subscription)
+            if pulled.status is PullStatus.FOUND and pulled.next_offset > offset:
                 self._loss.found()
-                self._place = pulled.next_offset
+                self._next_offset = pulled.next_offset
             else:
-                gap = await self._loss.gap(place, self.end, pulled)
-                self._place = place if gap is None else gap.end
+                gap = await self._loss.gap(offset, self.end, pulled)
+                self._next_offset = offset if gap is None else gap.end
             messages = [
                 message
                 for message in pulled.messages
-                if place <= message.queue_offset < self.end and self._bounds.include(message)
+                if offset <= message.queue_offset < self.end and self._bounds.include(message)
             ]
             if messages:
                 return messages
@@ -114,19 +114,19 @@ class QueueRange(MessageIterator):
         bounds, queue, brokers = self._bounds, self._queue, self._client.brokers
         await self._client.routes.get(queue.topic)  # tells where the broker is
         await check_sql_filter(self._client, self._group, self._subscription)
-        place = await brokers.min_offset(queue)
+        offset = await brokers.min_offset(queue)
         end = await brokers.max_offset(queue)
         if bounds.begin_ms is not None:
-            place = max(place, await offset_before(brokers, queue, bounds.begin_ms))
+            offset = max(offset, await offset_before(brokers, queue, bounds.begin_ms))
         if bounds.end_ms is not None:
             # 4.x may name the message before the time: the one after it may belong here as well.
             end = min(end, await brokers.offset_at(queue, bounds.end_ms) + 1)
         if bounds.start_offset is not None:
-            place = max(place, bounds.start_offset)
+            offset = max(offset, bounds.start_offset)
         if bounds.end_offset is not None:
             end = min(end, bounds.end_offset)
-        self._place, self.end = place, end
-        return place
+        self._next_offset, self.end = offset, end
+        return offset
 
 
 async def first_at(client: Client, group: str, queue: MessageQueue, timestamp_ms: int) -> int:

@@ -105,7 +105,7 @@ class Reader(Member):
         tags: str = ALL,
         sql: str | None = None,
     ) -> QueueRange:
-        """Return the messages of one queue between two places, to be used with ``async for``.
+        """Return the messages of one queue between two offsets or times, to be used with ``async for``.
 
         A message belongs to them if all bounds that are given allow it. What is sent after the first message
         was asked for does not belong to them, whatever the bounds say. ``Reader.offsets`` tells the queues.

@@ -79,7 +79,7 @@ class MessageStream(MessageIterator, Lifespan):
         self._failure_log = FailureLog()
         self._scopes: dict[MessageQueue, trio.CancelScope] = {}
         # Where each queue is read next, also of those whose broker is away.
-        self._places: dict[MessageQueue, int] = {}
+        self._next_offsets: dict[MessageQueue, int] = {}
         self._forget_routes: Callable[[], None] | None = None
 
     async def some(self) -> Sequence[ReceivedMessage]:
@@ -111,7 +111,7 @@ class MessageStream(MessageIterator, Lifespan):
         queues = route.read_queues
         if not queues:
             raise NoQueueError(f"topic {topic!r} has no queue that may be read")
-        self._places = await map_over_brokers(queues, self._begin)
+        self._next_offsets = await map_over_brokers(queues, self._begin)
         ends: Mapping[MessageQueue, int] = {}
         if self._stop_at_end:
             ends = await map_over_brokers(queues, client.brokers.max_offset)
@@ -196,9 +196,9 @@ class MessageStream(MessageIterator, Lifespan):
         queue = puller.queue
         while True:
             try:
-                if queue not in self._places:
-                    self._places[queue] = await self._begin_later(queue)
-                asked, asked_at = self._places[queue], trio.current_time()
+                if queue not in self._next_offsets:
+                    self._next_offsets[queue] = await self._begin_later(queue)
+                asked, asked_at = self._next_offsets[queue], trio.current_time()
                 pulled = await puller.pull(asked, self._subscription)
             except RocketMQError as error:
                 if isinstance(error, BrokerError) and not error.retriable:
@@ -207,36 +207,38 @@ class MessageStream(MessageIterator, Lifespan):
             else:
                 retry.succeeded()
                 await self._give(send, pulled, asked, sys.maxsize)
-                self._places[queue], flow = retry.go_on(asked, asked_at, pulled)
+                self._next_offsets[queue], flow = retry.go_on(asked, asked_at, pulled)
             if flow in WAIT_SECONDS:
                 await trio.sleep(WAIT_SECONDS[flow])
 
     async def _read_to(self, end: int, puller: QueuePuller, retry: PullRetry, send: _Send) -> None:
         """Read a queue to its end, or to what is left of it."""
-        place = self._places[puller.queue]
+        offset = self._next_offsets[puller.queue]
         bounded = BoundedRetry(
             self._client, puller, retry, patience=PATIENCE_SECONDS, has_gaps=is_filtered(self._subscription)
         )
-        while place < end:
+        while offset < end:
             try:
-                pulled = await puller.pull(place, self._subscription)
+                pulled = await puller.pull(offset, self._subscription)
             except RocketMQError as error:
                 if not await bounded.is_gone(error):
                     continue
                 gap: Gap | None = Gap(end, is_lost=True)
             else:
                 bounded.answered()
-                await self._give(send, pulled, place, end)
-                if pulled.status is PullStatus.FOUND and pulled.next_offset > place:
+                await self._give(send, pulled, offset, end)
+                if pulled.status is PullStatus.FOUND and pulled.next_offset > offset:
                     bounded.found()
-                    place = pulled.next_offset
+                    offset = pulled.next_offset
                     continue
-                gap = await bounded.gap(place, end, pulled)
+                gap = await bounded.gap(offset, end, pulled)
             if gap is not None:
                 if gap.is_lost:
                     name = queue_name(puller.queue)
-                    logger.warning("reading %s: offsets %d to %d are there no more", name, place, gap.end - 1)
-                place = gap.end
+                    logger.warning(
+                        "reading %s: offsets %d to %d are there no more", name, offset, gap.end - 1
+                    )
+                offset = gap.end
 
     async def _give(self, send: _Send, pulled: Pulled, begin: int, end: int) -> None:
         # What comes first may be from just before the time; see offset_before.

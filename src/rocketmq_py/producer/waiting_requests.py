@@ -9,7 +9,7 @@ import trio
 from rocketmq_py.producer.send_request import SendRequest
 
 
-class Line:
+class WaitingRequests:
     """Pipelined requests that wait for one broker, in their order."""
 
     def __init__(self) -> None:
