@@ -157,3 +157,16 @@ class Request(Header):
     broker_name: str | None = attrs.field(default=None, metadata=wire("bname"))
     namespace: str | None = attrs.field(default=None, metadata=wire("ns"))
     namespaced: bool | None = attrs.field(default=None, metadata=wire("nsd"))
+
+
+@attrs.frozen(kw_only=True)
+class QueueRequest(Request):
+    """A request about one queue. Java: ``TopicQueueRequestHeader``.
+
+    Attributes:
+        topic: the topic.
+        queue_id: the queue on this broker.
+    """
+
+    topic: str
+    queue_id: Int32

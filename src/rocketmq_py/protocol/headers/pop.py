@@ -113,29 +113,20 @@ class QueryAssignmentRequest(Request):
 
 
 @attrs.frozen(kw_only=True)
-class ChangeInvisibleTimeRequest(Request):
+class ChangeInvisibleTimeRequest(AckMessageRequest):
     """Have a message delivered again at another time. Java: ``ChangeInvisibleTimeRequestHeader``.
 
+    The attributes are those of :class:`AckMessageRequest`, whose receipt handle holds no longer after this,
+    and these.
+
     Attributes:
-        consumer_group: the group.
-        topic: the topic that the message is in: a retry topic, where its handle's mark says so.
-        queue_id: the message's queue.
-        extra_info: its receipt handle, which holds no longer after this.
-        offset: its offset in that queue.
         invisible_time: milliseconds from now until it is delivered again.
-        lite_topic: the lite topic that it is of (5.5).
         suspend: whether this delivery does not count as a failure (5.5).
     """
 
     code: ClassVar[int] = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
 
-    consumer_group: str
-    topic: str
-    queue_id: Int32
-    extra_info: str
-    offset: Int64
     invisible_time: Int64
-    lite_topic: str | None = None
     suspend: bool = False
 
 

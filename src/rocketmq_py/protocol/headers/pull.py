@@ -8,7 +8,7 @@ from typing import ClassVar
 import attrs
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, QueueRequest, Request, wire
 
 
 @attrs.frozen(kw_only=True)
@@ -104,13 +104,11 @@ def pulled_place(fields: Mapping[str, str]) -> tuple[int, int, int, int, int]:
 
 
 @attrs.frozen(kw_only=True)
-class QueryConsumerOffsetRequest(Request):
+class QueryConsumerOffsetRequest(QueueRequest):
     """Ask how far a group has come in a queue. Java: ``QueryConsumerOffsetRequestHeader``.
 
     Attributes:
         consumer_group: the group.
-        topic: the topic.
-        queue_id: the queue on this broker.
         set_zero_if_not_found: whether a broker (5.x) may answer 0 for a group that it does not know while
             the queue's first message still is in memory; if None, it may.
     """
@@ -118,74 +116,57 @@ class QueryConsumerOffsetRequest(Request):
     code: ClassVar[int] = RequestCode.QUERY_CONSUMER_OFFSET
 
     consumer_group: str
-    topic: str
-    queue_id: Int32
     set_zero_if_not_found: bool | None = None
 
 
 @attrs.frozen(kw_only=True)
-class UpdateConsumerOffsetRequest(Request):
+class UpdateConsumerOffsetRequest(QueueRequest):
     """Say how far a group has come in a queue. Java: ``UpdateConsumerOffsetRequestHeader``.
 
     Attributes:
         consumer_group: the group.
-        topic: the topic.
-        queue_id: the queue on this broker.
         commit_offset: the first message that is not consumed yet.
     """
 
     code: ClassVar[int] = RequestCode.UPDATE_CONSUMER_OFFSET
 
     consumer_group: str
-    topic: str
-    queue_id: Int32
     commit_offset: Int64
 
 
 @attrs.frozen(kw_only=True)
-class SearchOffsetRequest(Request):
+class SearchOffsetRequest(QueueRequest):
     """Ask for a queue's offset at a time. Java: ``SearchOffsetRequestHeader``.
 
     Attributes:
-        topic: the topic.
-        queue_id: the queue on this broker.
         timestamp: store time, epoch milliseconds.
         boundary_type: LOWER or UPPER: the first or the last of several messages of that time (5.x).
     """
 
     code: ClassVar[int] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 
-    topic: str
-    queue_id: Int32
     timestamp: Int64
     boundary_type: str | None = None
 
 
 @attrs.frozen(kw_only=True)
-class GetMaxOffsetRequest(Request):
+class GetMaxOffsetRequest(QueueRequest):
     """Ask for the offset that a queue's next message will get. Java: ``GetMaxOffsetRequestHeader``.
 
     Attributes:
-        topic: the topic.
-        queue_id: the queue on this broker.
         committed: whether only messages count that are there for consumers already (5.x).
     """
 
     code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
 
-    topic: str
-    queue_id: Int32
     committed: bool = True
 
 
 @attrs.frozen(kw_only=True)
-class GetMinOffsetRequest(Request):
+class GetMinOffsetRequest(QueueRequest):
     """Ask for the offset of a queue's first message. Java: ``GetMinOffsetRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_MIN_OFFSET
-
-    topic: str
-    queue_id: Int32
 
 
 @attrs.frozen(kw_only=True)
@@ -200,13 +181,10 @@ class OffsetAnswer(Header):
 
 
 @attrs.frozen(kw_only=True)
-class GetEarliestStoreTimeRequest(Request):
+class GetEarliestStoreTimeRequest(QueueRequest):
     """Ask when a queue's first message was stored. Java: ``GetEarliestMsgStoretimeRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_EARLIEST_MSG_STORETIME
-
-    topic: str
-    queue_id: Int32
 
 
 @attrs.frozen(kw_only=True)

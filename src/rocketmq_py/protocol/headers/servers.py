@@ -88,35 +88,16 @@ class AddWritePermissionAnswer(Header):
 
 
 @attrs.frozen(kw_only=True)
-class PutKvConfigRequest(Request):
-    """Set a value that name servers keep. Java: ``PutKVConfigRequestHeader``.
+class GetKvListRequest(Request):
+    """Ask for all values of a namespace: a ``KeyValueTable``. Java: ``GetKVListByNamespaceRequestHeader``.
 
     Attributes:
         kv_namespace: whose values these are, such as ORDER_TOPIC_CONFIG: no tenant's namespace.
-        key: the key.
-        value: the value.
     """
 
-    code: ClassVar[int] = RequestCode.PUT_KV_CONFIG
+    code: ClassVar[int] = RequestCode.GET_KVLIST_BY_NAMESPACE
 
     kv_namespace: str = attrs.field(metadata=wire("namespace"))
-    key: str
-    value: str
-
-
-@attrs.frozen(kw_only=True)
-class DeleteKvConfigRequest(Request):
-    """Forget a value that name servers keep. Java: ``DeleteKVConfigRequestHeader``.
-
-    Attributes:
-        kv_namespace: as in :class:`PutKvConfigRequest`.
-        key: the key.
-    """
-
-    code: ClassVar[int] = RequestCode.DELETE_KV_CONFIG
-
-    kv_namespace: str = attrs.field(metadata=wire("namespace"))
-    key: str
 
 
 @attrs.frozen(kw_only=True)
@@ -124,7 +105,7 @@ class GetKvConfigRequest(Request):
     """Ask for a value that name servers keep. Java: ``GetKVConfigRequestHeader``.
 
     Attributes:
-        kv_namespace: as in :class:`PutKvConfigRequest`.
+        kv_namespace: as in :class:`GetKvListRequest`.
         key: the key.
     """
 
@@ -135,13 +116,20 @@ class GetKvConfigRequest(Request):
 
 
 @attrs.frozen(kw_only=True)
-class GetKvListRequest(Request):
-    """Ask for all values of a namespace: a ``KeyValueTable``. Java: ``GetKVListByNamespaceRequestHeader``.
+class DeleteKvConfigRequest(GetKvConfigRequest):
+    """Forget a value that name servers keep. Java: ``DeleteKVConfigRequestHeader``."""
+
+    code: ClassVar[int] = RequestCode.DELETE_KV_CONFIG
+
+
+@attrs.frozen(kw_only=True)
+class PutKvConfigRequest(GetKvConfigRequest):
+    """Set a value that name servers keep. Java: ``PutKVConfigRequestHeader``.
 
     Attributes:
-        kv_namespace: as in :class:`PutKvConfigRequest`.
+        value: the value.
     """
 
-    code: ClassVar[int] = RequestCode.GET_KVLIST_BY_NAMESPACE
+    code: ClassVar[int] = RequestCode.PUT_KV_CONFIG
 
-    kv_namespace: str = attrs.field(metadata=wire("namespace"))
+    value: str
