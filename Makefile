@@ -87,8 +87,8 @@ real: java  ## The behaviours on real brokers, and what else needs them; DOORS=a
 	$(MAKE) --jobs=2 --keep-going real-without-spark real-spark
 
 real-without-spark: .venv/installed
-	@# What takes longest comes first.
-	$(REAL) -n $(REAL_WORKERS) --dist loadgroup $(FAULTS) \
+	@# What takes longest comes first; tests of a module stay together, for they may share a cluster of their own.
+	$(REAL) -n $(REAL_WORKERS) --dist loadscope --no-loadscope-reorder $(FAULTS) \
 		$(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py)) tests/behaviours
 
 real-spark: .venv/installed

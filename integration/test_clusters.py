@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from integration.clusters import containers, local, plugin, probe, provider
+from integration.clusters import containers, local, probe, provider
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import remove_abandoned_folders
 from integration.clusters.local import start_local_cluster
 from integration.clusters.plugin import StartCluster
 from integration.clusters.ports import free_ports
-
-pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED_ELSEWHERE = """
@@ -138,35 +136,6 @@ def test_nobody_else_is_given_the_ports_of_a_cluster_that_is_down() -> None:
     others = {int(port) for port in run.stdout.split()}
     assert len(others) > 20
     assert not ours & others
-
-
-SHARING = """
-import pytest
-
-@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
-def cluster(request):
-    return request.param
-
-def test_one(cluster): pass
-def test_two(cluster): pass
-def test_alone(): pass
-"""
-
-
-def test_those_that_share_a_cluster_of_their_module_run_in_one_process(pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\naddopts = -p no:asyncio")
-    items = pytester.getitems(SHARING)
-    plugin.pytest_collection_modifyitems(items)
-    groups = {
-        item.name: [str(mark.args[0]).rpartition("-")[2] for mark in item.iter_markers("xdist_group")]
-        for item in items
-    }
-    of_4, of_5 = ["4.9.7"], ["5.5.0"]
-    assert groups == {
-        "test_one[4.9.7]": of_4, "test_two[4.9.7]": of_4,
-        "test_one[5.5.0]": of_5, "test_two[5.5.0]": of_5,
-        "test_alone": [],
-    }  # fmt: skip
 
 
 @pytest.mark.usefixtures("java_and_maven")

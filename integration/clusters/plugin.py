@@ -86,21 +86,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("real_name", names, scope="session")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process of pytest-xdist run the tests that share a cluster, or a Spark, of their module's."""
-    for item in items:
-        if isinstance(item, pytest.Function):
-            shared = {definitions[-1].scope for definitions in item._fixtureinfo.name2fixturedefs.values()}
-            if "module" in shared:
-                item.add_marker(pytest.mark.xdist_group(f"{item.module.__name__}-{_version_of(item)}"))
-
-
-def _version_of(item: pytest.Function) -> str:
-    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return next((str(value) for value in values if value in provider.VERSIONS), "")
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell whoever started this process of pytest-xdist where its clusters came from."""
     if hasattr(session.config, "workeroutput"):
