@@ -103,6 +103,12 @@ def parse_property(text: str) -> tuple[str, str]:
     return name, value
 
 
+def check_topic_or_pattern(text: str) -> str:
+    """Return a topic's name, or a pattern of such with ``*`` and ``?``. Raises ValueError if it is none."""
+    check_topic(text.replace("*", "x").replace("?", "x"))
+    return text
+
+
 def compile_pattern(text: str) -> re.Pattern[bytes]:
     """Return a regular expression for bodies. Raises ValueError if it is none."""
     try:

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.format import BODY_A_LINE, Render, compile_format
 from rocketmq_py.cli.options import (
+    check_topic_or_pattern,
     checked,
     compile_pattern,
+    complete_topics,
     group_option,
     not_empty,
     since_option,
-    topic_option,
     until_option,
 )
 from rocketmq_py.cli.start import Offset, Position, parse_offset
 
+if TYPE_CHECKING:
+    from rocketmq_py.message import ReceivedMessage
+
+COMMANDS_AT_ONCE = 8
+"""Of a group."""
+
 
 @click.command
-@topic_option
+@click.option(
+    "-t", "topics", metavar="TOPIC", callback=checked(check_topic_or_pattern), required=True, multiple=True,
+    shell_complete=complete_topics,
+    help="The topic; may be repeated, or be a pattern: 'order-*'.",
+)  # fmt: skip
 @group_option
 @click.option(
     "-o",
@@ -31,7 +45,7 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
     callback=checked(parse_offset),
     show_default="end",
     help="Where to start: beginning, end, N (this offset in each queue), -N (the last N of each "
-    "queue) or @TIMESTAMP_MS. With -G it says where a new group begins.",
+    "queue), @TIMESTAMP_MS or, with an end, @T1..@T2. With -G it says where a new group begins.",
 )
 @since_option
 @until_option
@@ -65,10 +79,22 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
     help=r"How to print a message; the default is '%s\n', see below.",
 )
 @click.option("-J", "as_json", is_flag=True, help="Print messages as lines of JSON.")
+@click.option(
+    "--to", "file_name", metavar="FILE", callback=checked(compile_name),
+    help="Add messages to FILE, whose name may hold {topic}, {broker}, {queue}, {tag} and {key}.",
+)  # fmt: skip
+@click.option(
+    "-x", "command", metavar="COMMAND", callback=checked(not_empty),
+    help="Run COMMAND for each message, which it reads from its stdin.",
+)  # fmt: skip
+@click.option(
+    "--lag", "lag_every", metavar="SECONDS", type=click.FloatRange(min=0.1),
+    help="With -G: tell every so many seconds, on stderr, how far the group is behind.",
+)  # fmt: skip
 @takes_access
 def tail(
     access: Access,
-    topic: str,
+    topics: tuple[str, ...],
     group: str | None,
     offset: Offset | None,
     begin_ms: int | None,
@@ -80,18 +106,25 @@ def tail(
     pattern: re.Pattern[bytes] | None,
     render: Render | None,
     as_json: bool,
+    file_name: Callable[[ReceivedMessage], str] | None,
+    command: str | None,
+    lag_every: float | None,
 ) -> None:
-    """Print the messages of a topic as they come, without joining a group.
+    """Print the messages of topics as they come, without joining a group.
 
     It goes on until Ctrl-C (exit code 130), until whoever reads its output goes away, until -c COUNT
     messages, or with -e until all that was there has been printed. The messages of one queue come in
-    order; those of different queues are mixed.
+    order; those of different queues are mixed. A pattern means the topics that there are at the beginning.
 
     With -G offsets are committed once messages are printed, so the next run goes on where this one
     stopped; what was just being printed when it was stopped may come again. -e and --until are not
     possible then, and neither are N and -N as -o. What --grep leaves out counts as consumed.
 
     --since is another word for -o; --until prints what was stored until then, and ends.
+
+    -x runs a command of the shell for each message, of a topic one after the other; its environment has
+    ROCKETMQ_MESSAGE_TOPIC, _ID, _TAG and _KEYS. If it fails that is the end, with exit code 1;
+    with -G the message has failed, and comes again, and some commands run at the same time.
 
     \b
     FORMAT is text with these letters, as in kcat:
@@ -115,21 +148,30 @@ def tail(
         raise click.UsageError("give -f FORMAT or -J, not both")
     if offset is not None and begin_ms is not None:
         raise click.UsageError("give -o or --since, not both")
+    if file_name is not None and command is not None:
+        raise click.UsageError("give --to or -x, not both")
+    if lag_every is not None and group is None:
+        raise click.UsageError("--lag is for -G: without a group there is none")
+    if offset is not None and offset.end_ms is not None:
+        if end_ms is not None:
+            raise click.UsageError("give --until or -o @T1..@T2, not both")
+        end_ms = offset.end_ms
     if tags is not None and sql is not None:
         raise click.UsageError("give --tag or --sql, not both")
     if end_ms is not None and end_ms > time.time() * 1000:
-        raise click.UsageError("--until is a time that has passed")
+        raise click.UsageError("--until and the end of -o @T1..@T2 are times that have passed")
     if begin_ms is not None:
         offset = Offset(Position.TIMESTAMP, begin_ms)
     elif offset is None:
         offset = Offset(Position.END if end_ms is None else Position.BEGINNING)
     if group is not None and end_ms is not None:
-        raise click.UsageError("--until does not go with -G: other members hold a part of the topic")
+        raise click.UsageError("an end does not go with -G: other members hold a part of the topic")
     if group is not None and stop_at_end:
         raise click.UsageError("-e does not go with -G: other members hold a part of the topic")
     if group is not None and offset.position in (Position.OFFSET, Position.LAST):
         raise click.UsageError("with -G, -o takes beginning, end or @TIMESTAMP_MS")
 
+    from rocketmq_py.cli.outlets import Printed, to_command, to_files
     from rocketmq_py.cli.running import end_for_signal, run
     from rocketmq_py.cli.tailing import Tail
 
@@ -137,9 +179,10 @@ def tail(
         from rocketmq_py.cli.json_lines import json_line
 
         render = json_line
+    outlet = to_files(file_name) if file_name else to_command(command) if command else Printed
     job = Tail(
         access,
-        topic,
+        topics,
         tags or "*",
         offset,
         render or compile_format(BODY_A_LINE),
@@ -147,5 +190,8 @@ def tail(
         sql=sql,
         pattern=pattern,
         end_ms=end_ms,
+        outlet=outlet,
+        at_once=COMMANDS_AT_ONCE if command else None,
+        lag_every=lag_every,
     )
     end_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))

@@ -1,0 +1,150 @@
+"""``tail`` of several topics and ranges, into files and commands, and a group's lag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from rocketmq_py import Client, Message
+from rocketmq_py.cli.file_names import compile_name
+from rocketmq_py.cli.start import Offset, Position, parse_offset
+from tests.cli.command import Ended
+from tests.cli.conftest import Invoke
+
+TOPICS = ("order-new", "order-old", "Payments")
+
+
+async def prepare(address: str) -> list[int]:
+    """Have three topics with two messages each; return when each message was stored."""
+    times = []
+    async with Client(address) as client:
+        async with client.admin() as admin:
+            for topic in TOPICS:
+                await admin.topics.create(topic, queues=1)
+        async with client.producer("senders") as producer, client.reader() as reader:
+            for number in (1, 2):
+                for topic in TOPICS:
+                    result = await producer.send(Message(topic, b"%d" % number, tags="a/b", keys="k1 k2"))
+                    found = [one async for one in reader.range(result.queue, result.queue_offset)]
+                    times.append(found[0].store_time_ms)
+                await trio.sleep(0.01)  # so that the second ones are stored in another millisecond
+    return times
+
+
+def test_several_topics_and_patterns(invoke_with_files: Callable[..., Ended], broker_aside: str) -> None:
+    trio.run(prepare, broker_aside)
+    tail = ("tail", "-n", broker_aside, "-o", "beginning", "-e", "-f", r"%t %s\n")
+    for topics, wanted in (
+        (["-t", "order-*"], TOPICS[:2]),
+        (["-t", "Pay????s", "-t", "order-new", "-t", "order-n*"], ("order-new", "Payments")),
+        (["-t", "*"], TOPICS),
+    ):
+        ended = invoke_with_files(*tail, *topics)
+        assert (ended.code, ended.err) == (0, "")
+        lines = [f"{topic} {number}".encode() for topic in wanted for number in (1, 2)]
+        assert sorted(ended.lines) == sorted(lines)
+    some = invoke_with_files(*tail, "-t", "*", "-c", "4")
+    assert (some.code, len(some.lines)) == (0, 4)
+
+
+def test_no_topic_is_like_that(invoke: Invoke, broker_aside: str) -> None:
+    for group in ([], ["-G", "g"]):
+        ended = invoke("tail", "-t", "no-*", "-n", broker_aside, "--to", "x", *group)
+        assert (ended.code, ended.out) == (1, b"")
+        assert ended.err == "rocketmq-py: no topic is like 'no-*'\n"
+
+
+def test_a_range_of_time(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
+    times = trio.run(prepare, broker_aside)
+    tail = ("tail", "-n", broker_aside, "-t", "*", "--to", str(tmp_path / "{topic}"))
+    assert invoke(*tail, "-o", f"@{times[0]}..@{times[2]}").code == 0
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(TOPICS, "1\n")
+    assert invoke(*tail, "-o", f"@{times[3]}..@{times[-1]}").code == 0
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"1\n2\n"}
+
+
+def test_files_are_named_by_what_is_in_messages(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
+    trio.run(prepare, broker_aside)
+    name = str(tmp_path / "{topic}" / "{broker}-{queue}-{tag}-{key}.txt")
+    ended = invoke("tail", "-t", "Payments", "-o", "beginning", "-e", "--to", name, "-n", broker_aside)
+    assert (ended.code, ended.out, ended.err) == (0, b"", "")
+    (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert path.relative_to(tmp_path) == Path("Payments/broker-a-0-a_b-k1.txt")
+    assert path.read_text() == "1\n2\n"
+
+
+def test_files_that_cannot_be_written(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
+    trio.run(prepare, broker_aside)
+    (tmp_path / "file").write_text("in the way")
+    for name in (tmp_path, tmp_path / "file" / "{topic}"):
+        ended = invoke(
+            "tail", "-t", "Payments", "-o", "beginning", "-e", "--to", str(name), "-n", broker_aside
+        )
+        assert ended.code == 1
+        assert ended.err.startswith(f"rocketmq-py: cannot write {str(name).replace('{topic}', 'Payments')}: ")
+
+
+def test_a_command_for_each_message(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
+    trio.run(prepare, broker_aside)
+    told = tmp_path / "told"
+    command = f'echo "$(cat) $ROCKETMQ_MESSAGE_TOPIC $ROCKETMQ_MESSAGE_TAG $ROCKETMQ_MESSAGE_KEYS" >> {told}'
+    tail = ("tail", "-t", "Payments", "-n", broker_aside)
+    ended = invoke(*tail, "-o", "beginning", "-e", "-x", command)
+    assert (ended.code, ended.out, ended.err) == (0, b"", "")
+    assert told.read_text() == "1 Payments a/b k1 k2\n2 Payments a/b k1 k2\n"
+    failed = invoke(*tail, "-o", "beginning", "-e", "-x", f"cat >> {told}; exit 3")
+    assert failed.code == 1
+    assert failed.err.startswith("rocketmq-py: the command ended with 3 for message ")
+    assert told.read_text().endswith("2 Payments a/b k1 k2\n1\n")
+
+
+def test_a_group_has_a_command_run_for_each(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
+    trio.run(prepare, broker_aside)
+    ended = invoke(
+        *("tail", "-t", "order-*", "-G", "shell", "-o", "beginning", "-c", "4", "-n", broker_aside),
+        *("--lag", "0.1", "-x", f"cat >> {tmp_path}/$ROCKETMQ_MESSAGE_TOPIC; sleep 0.3"),
+    )
+    assert ended.code == 0, ended.err
+    assert {path.name for path in tmp_path.iterdir()} == set(TOPICS[:2])
+    assert all(sorted(path.read_text().split()) == ["1", "2"] for path in tmp_path.iterdir())
+    assert "rocketmq-py: group 'shell': lag " in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing option '-t'"),
+        (["-t", "a b*"], "may hold only letters"),
+        (["-t", "T", "--to", "{offset}"], "a name of a file knows no {offset}; it knows {topic} "),
+        (["-t", "T", "--to", ""], "it is empty"),
+        (["-t", "T", "--to", "f", "-x", "cat"], "give --to or -x, not both"),
+        (["-t", "T", "--lag", "1"], "--lag is for -G"),
+        (["-t", "T", "-o", "@9..@8"], "ends before it begins"),
+        (["-t", "T", "-o", "@9.."], "none of beginning, end, N, -N, @TIMESTAMP_MS and @T1..@T2"),
+        (["-t", "T", "-o", f"@1..@{2**53}"], "times that have passed"),
+        (["-t", "T", "-o", "@1..@2", "--until", "@3"], "give --until or -o @T1..@T2, not both"),
+        (["-t", "T", "-G", "g", "-o", "@1..@2"], "an end does not go with -G"),
+    ],
+)
+def test_a_wrong_command_line(invoke: Invoke, arguments: list[str], words: str) -> None:
+    ended = invoke("tail", *arguments)
+    assert (ended.code, ended.out) == (2, b"")
+    (line,) = ended.err.splitlines()
+    assert words in line
+
+
+def test_the_ends_of_a_range() -> None:
+    assert parse_offset("@5..@5") == Offset(Position.TIMESTAMP, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"), [("red", "red"), ("../x", ".._x"), ("..", "__"), (".", "_"), ("", "_"), ("a\0b", "a_b")]
+)
+def test_no_message_can_choose_its_folder(tag: str, name: str) -> None:
+    class Tagged:
+        tags = tag
+
+    assert compile_name("dir/{tag}")(Tagged()) == f"dir/{name}"  # type: ignore[arg-type]
