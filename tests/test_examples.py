@@ -232,3 +232,13 @@ def test_only_public_names_are_used(path: Path) -> None:
             assert node.module in {f"rocketmq_py{room}" for room in rooms}
             if node.module == "rocketmq_py":
                 assert {alias.name for alias in node.names} <= set(rocketmq_py.__all__)
+
+
+async def test_pictures(tmp_path: Path) -> None:
+    lines = await example("pictures.py", str(tmp_path))
+    assert lines == [str(tmp_path / name) for name in ("topics.svg", "group.svg", "top.svg")]
+    for name, words in (("topics", "TRANSACTION"), ("group", "Payments"), ("top", "shipping")):
+        text = (tmp_path / f"{name}.svg").read_text()
+        assert text.startswith("<svg ")
+        assert words in text
+        assert words in (EXAMPLES / "pictures" / f"{name}.svg").read_text()
