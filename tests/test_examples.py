@@ -220,6 +220,7 @@ def test_only_public_names_are_used(path: Path) -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocketmq_py"):
             rooms = (
                 "",
+                ".admin",
                 ".aio",
                 ".blocking",
                 ".broker",

@@ -6,7 +6,6 @@ import json
 
 import pytest
 import trio
-import trio.testing
 
 from rocketmq_py import Client, Message
 from rocketmq_py.broker import EmbeddedBroker
@@ -27,7 +26,8 @@ async def prepare(address: str) -> None:
             await reader.commit("billing", dict.fromkeys(await reader.offsets("Orders"), 0))
 
 
-async def test_rates_are_what_came_between_two_looks(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.usefixtures("jumping_clock")
+async def test_rates_are_what_came_between_two_looks() -> None:
     async with EmbeddedBroker() as broker:
         await prepare(broker.name_server_address)
         async with (

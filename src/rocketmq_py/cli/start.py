@@ -64,6 +64,6 @@ def parse_offset(text: str) -> Offset:
     found = re.fullmatch(r"([-@]?)([0-9]{1,19})", text)
     number = int(found[2]) if found else -1
     if found is None or number > _LARGEST or (found[1] == "-" and number == 0):
-        raise ValueError(f"{text!r} is none of beginning, end, N, -N, @TIMESTAMP_MS and @T1..@T2")
+        raise ValueError(f"{text!r} is none of beginning, end, N, -N and @TIMESTAMP_MS, nor a range @T1..@T2")
     position = {"": Position.OFFSET, "-": Position.LAST, "@": Position.TIMESTAMP}[found[1]]
     return Offset(position, number)

@@ -152,20 +152,21 @@ def tail(
         raise click.UsageError("give --to or -x, not both")
     if lag_every is not None and group is None:
         raise click.UsageError("--lag is for -G: without a group there is none")
+    end = "--until"
     if offset is not None and offset.end_ms is not None:
         if end_ms is not None:
             raise click.UsageError("give --until or -o @T1..@T2, not both")
-        end_ms = offset.end_ms
+        end_ms, end = offset.end_ms, "-o @T1..@T2"
     if tags is not None and sql is not None:
         raise click.UsageError("give --tag or --sql, not both")
     if end_ms is not None and end_ms > time.time() * 1000:
-        raise click.UsageError("--until and the end of -o @T1..@T2 are times that have passed")
+        raise click.UsageError(f"{end} is a time that has passed")
     if begin_ms is not None:
         offset = Offset(Position.TIMESTAMP, begin_ms)
     elif offset is None:
         offset = Offset(Position.END if end_ms is None else Position.BEGINNING)
     if group is not None and end_ms is not None:
-        raise click.UsageError("an end does not go with -G: other members hold a part of the topic")
+        raise click.UsageError(f"{end} does not go with -G: other members hold a part of the topic")
     if group is not None and stop_at_end:
         raise click.UsageError("-e does not go with -G: other members hold a part of the topic")
     if group is not None and offset.position in (Position.OFFSET, Position.LAST):

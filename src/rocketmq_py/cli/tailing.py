@@ -151,7 +151,7 @@ class Tail:
                     with enough:
                         async with trio.open_nursery() as nursery:
                             if self.lag_every is not None:
-                                nursery.start_soon(_tell_lag, client, group, self.lag_every)
+                                nursery.start_soon(tell_lag, client, group, self.lag_every)
                             await consumer.run(handle)
 
         await _hand_to(self.outlet, consume)
@@ -192,7 +192,7 @@ def _is_pattern(topic: str) -> bool:
     return "*" in topic or "?" in topic
 
 
-async def _tell_lag(client: Client, group: str, seconds: float) -> None:
+async def tell_lag(client: Client, group: str, seconds: float) -> None:
     """Say again and again on stderr how far a group is behind."""
     from rocketmq_py.admin import Admin
 
