@@ -104,8 +104,3 @@ def test_credentials_that_are_incomplete_say_which_part_without_showing_it(
     with pytest.raises(ConfigurationError, match=f"{name} must be a text that is not empty") as caught:
         Credentials(*arguments)
     assert "the-secret" not in str(caught.value)
-
-
-def test_what_says_that_a_key_is_an_id_is_not_signed() -> None:
-    fields = {"topic": "T", "key": "7F0000010001", "_UNIQUE_KEY_QUERY": "true"}
-    assert signature("s", fields, b"") == signature("s", {"topic": "T", "key": "7F0000010001"}, b"")

@@ -15,21 +15,19 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - a field's name
 """The field of a temporary identity's token; it is signed as well."""
 SIGNATURE: Final = "Signature"
-"""The field that proves it."""
-_NOT_SIGNED: Final = frozenset({SIGNATURE, "_UNIQUE_KEY_QUERY"})
-"""The second says of a query for messages that its key is an id."""
+"""The field that proves it. It is the only one that is not signed."""
 
 
 def signature(secret_key: str, fields: Mapping[str, str], body: bytes) -> str:
     """Return the signature of a request: HMAC-SHA1 over the fields' values and the body, in Base64.
 
     The values are taken in the order of their fields' names, with nothing in between; a ``Signature``
-    among the fields is passed over, and so is ``_UNIQUE_KEY_QUERY``, which brokers do not count either.
+    among the fields is passed over.
 
     Raises:
         InvalidMessageError: a text cannot be written as UTF-8.
     """
-    values = [fields[name] for name in sorted(fields) if name not in _NOT_SIGNED]
+    values = [fields[name] for name in sorted(fields) if name != SIGNATURE]
     try:
         content = "".join(values).encode() + body
         digest = hmac.digest(secret_key.encode(), content, "sha1")

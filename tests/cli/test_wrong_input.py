@@ -1,0 +1,56 @@
+"""What each command that administers says of what is not there: one line, and exit code 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Invoke
+
+COMMANDS = [
+    "acl list", "acl user list", "acl version", "acl user delete u --yes", "broker list", "broker describe b",
+    "broker config b", "client list", "client describe c", "dlq list g", "dlq resend g --all --yes",
+    "group list", "group describe g", "group create g", "group alter g --retries 1", "group delete g --yes",
+    "group reset g --to latest --yes", "group clone g h --yes", "message find T k",
+    "message get 7F000001007B18B4AAC2000000000000 -t T", "topic list", "topic describe T", "topic create T",
+    "topic alter T --queues 1", "topic delete T --yes", "top", "bench produce -t T", "bench consume -t T",
+    "send -t T x", "tail -t T --to f", "check lag g",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_name_server_is_there(invoke: Invoke, unused_address: str, command: str) -> None:
+    ended = invoke(*command.split(), "-n", unused_address)
+    told = (ended.out if command.startswith("check") else ended.err.encode()).decode()
+    assert ended.code == (3 if command.startswith("check") else 1)
+    assert "no name server answered" in told
+    assert unused_address in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("broker describe nobody", "nobody"),
+        ("broker config nobody", "nobody"),
+        ("topic create T --broker nobody", "nobody"),
+        ("topic create T --cluster nowhere", "there is no cluster 'nowhere'"),
+        ("topic describe Nope", "topic 'Nope' does not exist"),
+        ("topic alter Nope --queues 2", "topic 'Nope' does not exist"),
+        ("topic delete Nope --yes", "topic 'Nope' does not exist"),
+        ("topic delete TBW102 --yes", "one of RocketMQ's own"),
+        ("group describe nobody", "group 'nobody' does not exist"),
+        ("group alter nobody --retries 1", "group 'nobody' does not exist"),
+        ("group delete nobody --yes", "group 'nobody' does not exist"),
+        ("group create g --broker nobody", "nobody"),
+        ("message find Nope k", "topic 'Nope' does not exist"),
+        ("tail -t Nope --to f -e", "topic 'Nope' does not exist"),
+        ("tail -t Nope --to f -G g", "topic 'Nope' does not exist"),
+        ("bench consume -t Nope", "topic 'Nope' does not exist"),
+    ],
+)
+def test_what_is_not_there(invoke: Invoke, broker_aside: str, command: str, words: str) -> None:
+    ended = invoke(*command.split(), "-n", broker_aside)
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert line.startswith("rocketmq-py: ")
+    assert words in line
