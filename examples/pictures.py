@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import termios
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -99,7 +100,7 @@ async def main(folder: Path) -> None:
             for topic, (_, rate) in TOPICS.items():
                 nursery.start_soon(keep_busy, client, topic, rate)
             for name, arguments in PICTURES.items():
-                printed = await trio.to_thread.run_sync(on_terminal, *arguments, *access)
+                printed = await trio.to_thread.run_sync(partial(on_terminal, *arguments, *access))
                 path = trio.Path(folder, name)
                 await path.parent.mkdir(parents=True, exist_ok=True)
                 await path.write_text(picture(f"rocketmq-py {' '.join(arguments)}", printed))
