@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import attrs
 import trio
 
 from rocketmq_py import MessageQueue, ReceivedMessage
+from rocketmq_py.names import dead_letter_topic, retry_topic
 from rocketmq_py.testing import World
+from tests.simulation.plan import CONSUMERS, Group, Plan
 
 ON_PURPOSE = "on purpose"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 MOST_FINDINGS = 10
+LOCK_LIFE = 60.0
+"""Seconds: two may have a queue for so long after its broker has lost its locks."""
 
 
 class OnPurposeError(Exception):
@@ -24,32 +29,29 @@ class OnPurposeError(Exception):
         super().__init__(ON_PURPOSE)
 
 
-@attrs.frozen
-class Group:
-    """A consumer group of a story: its name is that of the way in which its members consume."""
-
-    name: str
-    topic: str
-    members: int
-
-    @property
-    def pulls(self) -> bool:
-        """Whether it commits offsets up to which everything is done with."""
-        return self.name != "pop"
-
-
 @attrs.define(eq=False)
 class Story:
-    """What clients have done, and what was found wrong with it."""
+    """What clients have done, and what was found wrong with it.
+
+    Attributes:
+        accepted: what brokers have acknowledged, by topic.
+        handled: how often each group has handled each message.
+        findings: what must not have happened.
+        lost: what crashes without a flush have lost.
+    """
 
     world: World
-    groups: tuple[Group, ...]
+    plan: Plan
     accepted: dict[str, set[bytes]] = attrs.field(factory=lambda: defaultdict(set))
     handled: dict[str, Counter[bytes]] = attrs.field(factory=lambda: defaultdict(Counter))
-    in_order: dict[MessageQueue, int] = attrs.field(factory=dict)
     decisions: dict[bytes, bool] = attrs.field(factory=dict)
     findings: list[str] = attrs.field(factory=list)
-    checked: dict[tuple[str, MessageQueue], int] = attrs.field(factory=dict)
+    lost: set[bytes] = attrs.field(factory=set)
+    _in_order: dict[MessageQueue, int] = attrs.field(factory=dict)
+    _in_hand: dict[MessageQueue, Counter[int]] = attrs.field(factory=lambda: defaultdict(Counter))
+    _crashed_at: dict[str, float] = attrs.field(factory=dict)
+    _checked: dict[tuple[str, MessageQueue], int] = attrs.field(factory=dict)
+    _again: dict[MessageQueue, int] = attrs.field(factory=dict)  # offsets before it were given twice
 
     def find(self, what: str) -> None:
         """Note something that must not have happened."""
@@ -61,33 +63,118 @@ class Story:
         """Note messages that brokers have acknowledged."""
         self.accepted[topic].update(bodies)
 
-    def begin(self, group: Group, message: ReceivedMessage) -> None:
-        """Note that a message is about to be handled."""
-        self.world.trace("begin", group.name, message.queue, message.queue_offset, message.body)
+    @contextmanager
+    def handling(self, group: Group, member: int, message: ReceivedMessage) -> Iterator[None]:
+        """Note that a member handles a message; it is done with when this ends without an exception."""
+        queue, offset = message.queue, message.queue_offset
+        self.world.trace("begin", group.name, member, queue, offset, message.body)
         if group.name == "orderly":
-            done = self.in_order.get(message.queue, 0)
-            if message.queue_offset > done:
-                self.find(
-                    f"{message.queue} handles offset {message.queue_offset}, and {done} is not done with"
-                )
-
-    def done(self, group: Group, message: ReceivedMessage) -> None:
-        """Note that a message was handled."""
-        self.world.trace("done", group.name, message.queue, message.queue_offset, message.body)
+            self._look_at_order(member, queue, offset)
+        try:
+            yield
+        finally:
+            self._in_hand[queue][member] -= group.name == "orderly"
+        self.world.trace("done", group.name, member, queue, offset, message.body)
         self.handled[group.name][message.body] += 1
         if group.name == "orderly":
-            self.in_order[message.queue] = max(self.in_order.get(message.queue, 0), message.queue_offset + 1)
+            self._in_order[queue] = max(self._in_order.get(queue, 0), offset + 1)
+
+    def _look_at_order(self, member: int, queue: MessageQueue, offset: int) -> None:
+        done, in_hand = self._in_order.get(queue, 0), self._in_hand[queue]
+        if offset > done:
+            self.find(f"{queue} handles offset {offset}, and {done} is not done with")
+        others = [other for other, count in in_hand.items() if count and other != member]
+        if others and trio.current_time() - self._crashed_at.get(queue.broker_name, -LOCK_LIFE) >= LOCK_LIFE:
+            self.find(f"{queue} is handled by member {member} while member {others[0]} handles it")
+        in_hand[member] += 1
+        if in_hand[member] > 1:
+            self.find(f"{queue} is handled twice at the same time by member {member}")
+
+    # Crashes
+
+    def crashed(self, broker: str) -> None:
+        """Note that a broker has lost its locks."""
+        self._crashed_at[broker] = trio.current_time()
+
+    @contextmanager
+    def losing(self, broker: str) -> Iterator[None]:
+        """Count what a broker loses inside this: that is not held against anybody.
+
+        Nor is it that groups pass over what gets the offsets of what was lost: they had been there before.
+        """
+        before = self._stored(broker)
+        yield
+        after = self._stored(broker)
+        for message in before.keys() - after.keys():
+            body, queue = before[message]
+            self.lost.add(body)
+            self._again[queue] = max(self._again.get(queue, 0), message[2] + 1)
+            self._in_order[queue] = max(self._in_order.get(queue, 0), message[2] + 1)
+        for place in [place for place in self._checked if place[1].broker_name == broker]:
+            del self._checked[place]
+
+    def _stored(self, broker: str) -> dict[tuple[str, int, int], tuple[bytes, MessageQueue]]:
+        return {
+            (message.topic, message.queue_id, message.queue_offset): (message.body, message.queue)
+            for topic in self.world.topics()
+            for message in self.world.messages(topic)
+            if message.broker_name == broker
+        }
+
+    def may_be_passed_over(self, message: ReceivedMessage) -> bool:
+        """Tell whether a message has an offset that another one had before a crash."""
+        return message.queue_offset < self._again.get(message.queue, 0)
+
+    def is_said_twice(self, queue: MessageQueue) -> bool:
+        """Tell whether offsets of a queue were given twice."""
+        return queue in self._again
+
+    # Looking
 
     def missing(self) -> Mapping[str, set[bytes]]:
         """Return what was acknowledged and each group has not handled."""
-        missing = {
-            group.name: self.accepted[group.topic] - self.handled[group.name].keys() for group in self.groups
+        missing = {}
+        for group in self.plan.groups:
+            bodies = self.accepted[group.topic] - self.handled[group.name].keys() - self.lost
+            if bodies and self._again:
+                bodies -= {
+                    message.body
+                    for message in self.world.messages(group.topic)
+                    if self.may_be_passed_over(message)
+                }
+            if bodies:
+                missing[group.name] = bodies
+        return missing
+
+    def unstored(self) -> Mapping[str, set[bytes]]:
+        """Return what was acknowledged and is not there (yet: it may be that its transaction is open)."""
+        unstored = {
+            topic: bodies - {message.body for message in self.world.messages(topic)} - self.lost
+            for topic, bodies in self.accepted.items()
         }
-        return {name: bodies for name, bodies in missing.items() if bodies}
+        return {topic: bodies for topic, bodies in unstored.items() if bodies}
+
+    def behind(self) -> list[str]:
+        """Return what groups have not committed of what they have handled."""
+        found: list[str] = []
+        if not self.plan.keeps_commits:
+            return found
+        for group in self.plan.groups:
+            if group.pulls:
+                offsets = self.world.offsets(group.name)
+                ends: Counter[MessageQueue] = Counter()
+                for message in self.world.messages(group.topic):
+                    ends[message.queue] = message.queue_offset + 1
+                found += [
+                    f"{group.name} has committed {offsets.get(queue, 0)} of {end} in {queue}"
+                    for queue, end in ends.items()
+                    if offsets.get(queue, 0) < end
+                ]
+        return found
 
     def check_offsets(self) -> None:
         """Find offsets that were committed past what was handled, or given back."""
-        for group in self.groups:
+        for group in self.plan.groups:
             if group.pulls:
                 self._check_offsets_of(group)
 
@@ -96,21 +183,21 @@ class Story:
         messages: dict[MessageQueue, list[ReceivedMessage]] = defaultdict(list)
         given_back: set[bytes] | None = None
         for queue, offset in offsets.items():
-            begin = self.checked.get((group.name, queue), 0)
+            begin = self._checked.get((group.name, queue), 0)
             if queue.topic != group.topic or offset <= begin:
                 continue
-            self.checked[group.name, queue] = offset
+            self._checked[group.name, queue] = offset
             if not messages:
                 for message in self.world.messages(group.topic):
                     messages[message.queue].append(message)
-            if offset > len(messages[queue]):
+            if offset > max(len(messages[queue]), self._again.get(queue, 0)):
                 self.find(f"{group.name} committed {offset} in {queue}, which ends at {len(messages[queue])}")
             for message in messages[queue][begin:offset]:
-                if message.body in self.handled[group.name]:
+                if message.body in self.handled[group.name] or self.may_be_passed_over(message):
                     continue
                 if given_back is None:
-                    elsewhere = (f"%RETRY%{group.name}", f"%DLQ%{group.name}", SCHEDULE_TOPIC)
-                    given_back = {
+                    elsewhere = (retry_topic(group.name), dead_letter_topic(group.name), SCHEDULE_TOPIC)
+                    given_back = self.lost | {
                         message.body for topic in elsewhere for message in self.world.messages(topic)
                     }
                 if message.body not in given_back:
@@ -121,15 +208,22 @@ class Story:
 
     def check_end(self) -> None:
         """Find what is wrong when all is over."""
-        for topic, bodies in self.accepted.items():
-            stored = {message.body for message in self.world.messages(topic)}
-            if lost := bodies - stored:
-                self.find(f"{topic} has lost {sorted(lost)}")
-            for body in stored & self.decisions.keys():
-                if not self.decisions[body]:
-                    self.find(f"{body!r} was rolled back, and is in {topic}")
+        for topic, bodies in self.unstored().items():
+            self.find(f"{topic} has lost {sorted(bodies)}")
+        for message in self.world.messages("transacted"):
+            if not self.decisions[message.body]:
+                self.find(f"{message.body!r} was rolled back, and is in {message.queue}")
+        for message in self.world.messages("plain"):
+            _, _, pinned = message.body.partition(b"@")
+            if pinned and pinned != f"{message.broker_name}:{message.queue_id}".encode():
+                self.find(f"{message.body!r} is in {message.queue}")
         for name, bodies in self.missing().items():
             self.find(f"group {name} has not got {sorted(bodies)}")
+        for what in self.behind():
+            self.find(what)
+        for name in CONSUMERS:
+            if dead := {message.body for message in self.world.messages(dead_letter_topic(name))}:
+                self.find(f"group {name} has given up {sorted(dead)}")
 
 
 class ErrorLog(logging.Handler):

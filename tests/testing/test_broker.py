@@ -9,8 +9,16 @@ import threading
 import pytest
 import trio
 
-from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage, TransactionProducer, blocking
-from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py import (
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    Start,
+    TransactionProducer,
+    blocking,
+)
+from rocketmq_py.errors import ClosedError, ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import run_broker, run_cluster
@@ -93,6 +101,24 @@ def test_a_reset_makes_a_clean_world_at_the_same_address() -> None:
             assert broker.name_server_address == address
             producer.send(Message("T", b"y"))
             assert [message.body for message in broker.messages("T")] == [b"y"]
+
+
+def test_a_topic_is_changed_as_operators_do_it() -> None:
+    with run_broker(topics={"T": 1}) as broker:
+        broker.change_topic("T", writable=False)
+        with (
+            blocking.Producer(broker.name_server_address, group="p") as producer,
+            pytest.raises(NoQueueError, match="'T'"),
+        ):
+            producer.send(Message("T", b"no"))
+        broker.change_topic("T", queues=3, writable=True)
+        with blocking.Producer(broker.name_server_address, group="p") as producer:
+            assert len(producer.queues("T")) == 3
+            producer.send(Message("T", b"yes"))
+        broker.change_topic("T", readable=False, server="broker-a")
+        with blocking.Reader(broker.name_server_address) as reader, pytest.raises(NoQueueError):
+            reader.open("T", start=Start.BEGINNING).__enter__()
+        assert broker.topics() == {"T": 1}
 
 
 def test_several_brokers_share_topics() -> None:

@@ -11,8 +11,9 @@ import time
 import pytest
 import trio
 
-from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage, TransactionProducer
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import World, simulate
 
 
@@ -109,6 +110,33 @@ def test_events_are_kept_where_they_are_wanted() -> None:
 
     assert simulate(note, seed=1).lines == ()
     assert simulate(note, seed=1, trace=True).lines[0] == "0.000000 something 1"
+
+
+def test_a_transaction_at_the_place_of_one_that_a_crash_has_lost_is_not_taken_for_it() -> None:
+    async def transact(world: World) -> list[bytes]:
+        states = {b"lost": TransactionState.COMMIT, b"kept": TransactionState.UNKNOWN}
+
+        async def check(_: ReceivedMessage) -> TransactionState:
+            return TransactionState.COMMIT
+
+        async def local_work(message: Message, _: str) -> TransactionState:
+            return states[bytes(message.body)]
+
+        async with TransactionProducer(
+            world.name_server_address, group="p", check=check, topics="T"
+        ) as producer:
+            world.flush()
+            await producer.send_in_transaction(Message("T", b"lost"), local_work)
+            await trio.sleep(1)  # it was told oneway
+            assert [message.body for message in world.messages("T")] == [b"lost"]
+            await world.crash(keep="flushed")
+            await world.restart()
+            assert world.messages("T") == []
+            await producer.send_in_transaction(Message("T", b"kept"), local_work, timeout=60)
+            await trio.sleep(120)
+        return [message.body for message in world.messages("T")]
+
+    assert simulate(transact, seed=1, topics=["T"]).value == [b"kept"]
 
 
 def test_settings_are_checked() -> None:

@@ -100,13 +100,20 @@ class Transactions:
             properties=properties,
             system_flag=draft.system_flag & ~TRANSACTION_BITS,
         )
-        return self._schedule.put(half)
+        return self._keep(half)
 
     async def run(self) -> None:
         """Look at open transactions from time to time, until cancelled."""
         while True:
             await trio.sleep(self._config.transaction_check_interval)
             self._check()
+
+    def _keep(self, half: Draft) -> StoredMessage:
+        """Store a half message. Its place may have been another's, which a crash has lost."""
+        stored = self._schedule.put(half)
+        self._next = min(self._next, stored.queue_offset)
+        self._ended.discard(stored.queue_offset)
+        return stored
 
     # The end of a transaction
 
@@ -204,7 +211,7 @@ class Transactions:
         # Java's copy leaves these two out as well.
         copy = attrs.evolve(half, properties=properties, flag=0, reconsume_times=0)
         try:
-            return self._schedule.put(copy)
+            return self._keep(copy)
         except NotStored as error:
             logger.warning("a half message for %s is lost: %s", properties.get(names.REAL_TOPIC), error)
             return None

@@ -6,6 +6,7 @@ import datetime
 import math
 import random
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
@@ -129,7 +130,43 @@ class Cluster(ABC):
 
         self._call(create)
 
+    def change_topic(
+        self,
+        topic: str,
+        *,
+        queues: int | None = None,
+        readable: bool | None = None,
+        writable: bool | None = None,
+        server: str | None = None,
+    ) -> None:
+        """Change what routes say of a topic, as an operator does; what is None stays as it is.
+
+        Args:
+            topic: which one; it is created where there is none.
+            queues: how many queues it has on each broker. Those that it has no more keep their messages.
+            readable: whether consumers may pull from it.
+            writable: whether producers may send to it.
+            server: on this broker only.
+        """
+
+        def change() -> None:
+            for broker in self._chosen_brokers(server):
+                broker.change_topic(topic, queues, readable, writable)
+
+        self._call(change)
+
     # Looking
+
+    def topics(self) -> dict[str, int]:
+        """Return how many messages each topic has that has any, those of brokers' own too."""
+
+        def count() -> dict[str, int]:
+            counts: Counter[str] = Counter()
+            for broker in self._brokers:
+                counts.update(broker.broker.store.counts())
+            return dict(sorted(counts.items()))
+
+        return self._call(count)
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return what is stored in a topic, in the order in which each broker stored it."""
@@ -162,16 +199,9 @@ class Cluster(ABC):
     def describe(self) -> str:
         """Return what is there, as failures show it."""
 
-        def look() -> tuple[dict[str, int], list[Request]]:
-            counts: dict[str, int] = {}
-            for broker in self._brokers:
-                for topic, count in broker.broker.store.counts().items():
-                    counts[topic] = counts.get(topic, 0) + count
-            return counts, [request for broker in self._brokers for request in broker.requests]
-
-        counts, requests = self._call(look)
+        requests = self._call(lambda: [request for broker in self._brokers for request in broker.requests])
         latest = sorted(requests, key=lambda request: request.time_ms)[-_SHOWN:]
-        topics = [f"  {topic}: {count} messages" for topic, count in sorted(counts.items())]
+        topics = [f"  {topic}: {count} messages" for topic, count in self.topics().items()]
         return "\n".join(
             [
                 "topics with messages:",
@@ -387,9 +417,7 @@ class Cluster(ABC):
         self._call(lambda: self._faults.remove(fault))
 
     def _count(self, topic: str) -> int:
-        return self._call(
-            lambda: sum([broker.broker.store.counts().get(topic, 0) for broker in self._brokers])
-        )
+        return self.topics().get(topic, 0)
 
     async def _start(self) -> None:
         for process in self._processes:

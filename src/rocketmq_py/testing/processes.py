@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import attrs
 import trio
 
 from rocketmq_py.broker import BrokerConfig
@@ -16,7 +17,7 @@ from rocketmq_py.broker.core import Broker
 from rocketmq_py.broker.dispatch import Dispatch
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.store import StoredMessage
-from rocketmq_py.broker.topics import TopicConfig
+from rocketmq_py.broker.topics import PERM_READ, PERM_WRITE, TopicConfig
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import MASTER_ID, Heartbeat
@@ -290,6 +291,25 @@ class BrokerProcess(RegisteredProcess):
     def create_topic(self, topic: str, queues: int) -> None:
         """Create a topic, or change how many queues it has."""
         self.broker.topics.put(TopicConfig(topic, queues, queues))
+
+    def change_topic(
+        self, topic: str, queues: int | None, readable: bool | None, writable: bool | None
+    ) -> None:
+        """Change a topic; what is None stays as it is."""
+        old = self.broker.topics.get(topic) or TopicConfig(topic, queues or 4, queues or 4)
+        bits = {
+            PERM_READ: old.is_readable if readable is None else readable,
+            PERM_WRITE: old.is_writable if writable is None else writable,
+        }
+        self.broker.topics.put(
+            attrs.evolve(
+                old,
+                read_queue_nums=queues or old.read_queue_nums,
+                write_queue_nums=queues or old.write_queue_nums,
+                perm=old.perm & ~(PERM_READ | PERM_WRITE)
+                | sum([bit for bit, is_set in bits.items() if is_set]),
+            )
+        )
 
     def jump(self, seconds: float) -> None:
         """Note that trio's clock was put forward."""

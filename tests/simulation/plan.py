@@ -1,0 +1,160 @@
+"""What a seed stands for: who is there, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TypeVar
+
+import attrs
+
+TOPICS = {"plain": 3, "keyed": 2, "transacted": 2, "asked": 2}
+FAULTS = (
+    "cut",
+    "freeze",
+    "slow",
+    "slice",
+    "partition",
+    "lose_answers",
+    "lose_requests",
+    "fail",
+    "delay",
+    "crash",
+    "crash_name_server",
+)
+OPERATIONS = ("crash_without_flush", "reset", "add_queues", "close_for_reading", "close_for_writing")
+"""What operators do, or would have prevented."""
+PRODUCERS = ("single", "batching", "keyed", "transacting", "pinned", "asking")
+CONSUMERS = {"push": "plain", "lite": "plain", "orderly": "keyed", "pop": "plain", "push-tx": "transacted"}
+BROADCASTING = ("broadcast-0", "broadcast-1")
+READER = "reader"
+_Part = TypeVar("_Part")
+
+
+@attrs.frozen
+class Group:
+    """Who gets each message of a topic at least once: a consumer group, or one who reads for itself.
+
+    Its name is that of the way in which its members consume.
+    """
+
+    name: str
+    topic: str
+    members: int
+
+    @property
+    def pulls(self) -> bool:
+        """Whether it commits offsets up to which everything is done with."""
+        return self.name in CONSUMERS and self.name != "pop"
+
+
+@attrs.frozen
+class Plan:
+    """What a seed stands for.
+
+    Attributes:
+        seed: the seed.
+        brokers: how many.
+        name_servers: how many.
+        producers: which kinds there are.
+        groups: who consumes.
+        messages: how many each producer sends.
+        faults: what goes wrong, and when, in seconds.
+        seconds: after which nothing goes wrong any more.
+        latency: of the network, at the most.
+        clocks: whether the clocks of consumers differ, and jump.
+        tight: whether push consumers hold a few messages only.
+    """
+
+    seed: int
+    brokers: int
+    name_servers: int
+    producers: tuple[str, ...]
+    groups: tuple[Group, ...]
+    messages: int
+    faults: tuple[tuple[float, str], ...]
+    seconds: float
+    latency: float
+    clocks: bool = False
+    tight: bool = False
+
+    @property
+    def keeps_commits(self) -> bool:
+        """Whether what a group commits last is what its brokers keep: no older commit overtakes it."""
+        overtaking = {"delay", "freeze", "slow", "partition", "crash_without_flush"}
+        return overtaking.isdisjoint([what for _, what in self.faults])
+
+    def smaller(self) -> Iterator[Plan]:
+        """Yield plans that have less than this one: the most first."""
+        for part in _fewer(self.faults):
+            yield attrs.evolve(self, faults=part)
+        for part in _fewer(self.groups):
+            yield attrs.evolve(self, groups=part)
+        for part in _fewer(self.producers):
+            yield attrs.evolve(self, producers=part)
+        for place, group in enumerate(self.groups):
+            if group.members > 1:
+                alone = attrs.evolve(group, members=group.members - 1)
+                yield attrs.evolve(self, groups=(*self.groups[:place], alone, *self.groups[place + 1 :]))
+        if self.messages > 1:
+            yield attrs.evolve(self, messages=self.messages // 2)
+            yield attrs.evolve(self, messages=self.messages - 1)
+        if self.brokers > 1:
+            yield attrs.evolve(self, brokers=self.brokers - 1)
+        if self.name_servers > 1:
+            yield attrs.evolve(self, name_servers=self.name_servers - 1)
+        if self.clocks:
+            yield attrs.evolve(self, clocks=False)
+        if self.tight:
+            yield attrs.evolve(self, tight=False)
+
+    def __str__(self) -> str:
+        """Return it as a person reads it."""
+        groups = ", ".join([f"{group.name} of {group.members} on {group.topic}" for group in self.groups])
+        lines = [
+            f"{self.brokers} brokers, {self.name_servers} name servers, up to {self.latency:g} s away",
+            f"producers of {self.messages} messages each: {', '.join(self.producers) or 'none'}",
+            f"groups: {groups or 'none'}",
+            *[f"{at:9.3f} s  {what}" for at, what in self.faults],
+            f"{self.seconds:9.3f} s  nothing goes wrong any more",
+        ]
+        if self.clocks:
+            lines.append("the clocks of consumers differ, and jump")
+        if self.tight:
+            lines.append("push consumers hold a few messages only")
+        return "\n".join(lines)
+
+
+def _fewer(parts: tuple[_Part, ...]) -> Iterator[tuple[_Part, ...]]:
+    """Yield the halves, then all without one."""
+    if len(parts) > 2:
+        yield parts[: len(parts) // 2]
+        yield parts[len(parts) // 2 :]
+    for place in range(len(parts)):
+        yield (*parts[:place], *parts[place + 1 :])
+
+
+def plan_of(seed: int) -> Plan:
+    """Return what a seed stands for."""
+    rng = random.Random(f"plan {seed}")
+    seconds = rng.uniform(10, 60)
+    names = rng.sample(sorted(CONSUMERS), rng.randint(1, 3))
+    faults = [(rng.uniform(0, seconds), rng.choice(FAULTS)) for _ in range(rng.randint(0, 8))]
+    operations = [(rng.uniform(0, seconds), rng.choice(OPERATIONS)) for _ in range(rng.randint(0, 3))]
+    others = rng.choice((BROADCASTING, (READER,), ()))
+    return Plan(
+        seed=seed,
+        brokers=rng.randint(1, 3),
+        name_servers=rng.randint(1, 2),
+        producers=tuple(rng.sample(PRODUCERS, rng.randint(2, 4))),
+        groups=(
+            *[Group(name, CONSUMERS[name], rng.randint(1, 3)) for name in names],
+            *[Group(name, "plain", 1) for name in others],
+        ),
+        messages=rng.randint(5, 40),
+        faults=tuple(sorted([*faults, *operations])),
+        seconds=seconds,
+        latency=rng.choice((0.0005, 0.005, 0.05)),
+        clocks=rng.random() < 0.3,
+        tight=rng.random() < 0.3,
+    )

@@ -1,0 +1,206 @@
+"""Defects to be planted: what a simulation that is worth something finds. Each is told by its docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import trio
+
+from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
+from rocketmq_py.broker.draft import Draft
+from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.store import StoredMessage
+from rocketmq_py.broker.transactions import Transactions
+from rocketmq_py.client.heartbeats import Heartbeats
+from rocketmq_py.consumer import PopConsumer
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.pull.pull_loop import PullLoop
+from rocketmq_py.consumer.pull.queue_puller import Pulled
+from rocketmq_py.consumer.pull.retry import PullRetry
+from rocketmq_py.consumer.push.send_back import SendBack
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.producer import PendingReply, TransactionState, batch
+from rocketmq_py.producer.end_transaction import TransactionEnder
+from rocketmq_py.producer.requests import Requests
+from rocketmq_py.producer.send_request import SendRequest
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection
+from rocketmq_py.testing import cluster
+from rocketmq_py.testing.faults import Handle, Strike
+
+Defect = Callable[[], AbstractContextManager[Any]]
+
+
+def lost_wake_up() -> AbstractContextManager[Any]:
+    """A queue that was full is not pulled from again when it has space."""
+    return mock.patch.object(PullLoop, "look_for_space")
+
+
+def offset_too_early() -> AbstractContextManager[Any]:
+    """What was pulled is committed, whether it was handled or not."""
+    return mock.patch.object(ProcessQueue, "safe_offset", property(lambda queue: queue.next_offset))
+
+
+def reply_matched_twice() -> AbstractContextManager[Any]:
+    """Each second request has the id of the one before, and with it the reply."""
+
+    def new_pending(requests: Requests) -> PendingReply:
+        requests._count += 1
+        return PendingReply(f"{requests._token}{requests._count // 2:x}")
+
+    return mock.patch.object(Requests, "new_pending", new_pending)
+
+
+def retry_that_forgets_the_queue() -> AbstractContextManager[Any]:
+    """The second try of a message that names its queue goes to any queue."""
+    failed = SendRequest.failed
+
+    def forget(request: SendRequest, error: RocketMQError) -> float | None:
+        request.fixed_queue = None
+        return failed(request, error)
+
+    return mock.patch.object(SendRequest, "failed", forget)
+
+
+def one_lock_for_everybody() -> AbstractContextManager[Any]:
+    """A broker locks a queue for whoever asks."""
+
+    def lock(
+        locks: QueueLocks, group: str, queues: Collection[MessageQueue], client_id: str
+    ) -> list[MessageQueue]:
+        return list(queues)
+
+    return mock.patch.object(QueueLocks, "lock", lock)
+
+
+def dropped_acknowledgement() -> AbstractContextManager[Any]:
+    """What was popped and handled is not acknowledged."""
+
+    async def ack(consumer: PopConsumer, message: PoppedMessage) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return mock.patch.object(PopConsumer, "ack", ack)
+
+
+def rolled_back_message_shown() -> AbstractContextManager[Any]:
+    """What the check of a transaction says is not looked at: it is committed."""
+    tell = TransactionEnder.tell
+
+    async def commit(ender: TransactionEnder, half: Any, state: TransactionState) -> Any:
+        return await tell(ender, half, TransactionState.COMMIT if half.asked_over else state)
+
+    return mock.patch.object(TransactionEnder, "tell", commit)
+
+
+def close_that_leaves_a_task() -> AbstractContextManager[Any]:
+    """A client's heartbeats go on when it is closed."""
+    run = Heartbeats.run
+
+    async def leave(heartbeats: Heartbeats) -> None:
+        trio.lowlevel.spawn_system_task(trio.sleep_forever)
+        await run(heartbeats)
+
+    return mock.patch.object(Heartbeats, "run", leave)
+
+
+def dedup_of_a_batch() -> AbstractContextManager[Any]:
+    """Of the messages of a batch that are equally long one is sent, and all are acknowledged."""
+    encode = batch._encode
+
+    def deduplicated(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
+        encoded = dict(zip(messages, encode(messages, unique_ids, max_size), strict=True))
+        first = {len(message.body): message for message in reversed(messages)}
+        return [one if first[len(message.body)] is message else b"" for message, one in encoded.items()]
+
+    return mock.patch.object(batch, "_encode", deduplicated)
+
+
+def rebalance_that_drops() -> AbstractContextManager[Any]:
+    """A queue that is another member's now is committed up to where it was pulled."""
+    safe_offset: property = vars(PullLoop)["safe_offset"]
+
+    def offset(loop: PullLoop) -> Any:
+        if loop.process_queue is not None and loop.process_queue.dropped and loop.lock is None:
+            return loop.process_queue.next_offset
+        return safe_offset.__get__(loop)
+
+    return mock.patch.object(PullLoop, "safe_offset", property(offset))
+
+
+def send_back_that_is_none() -> AbstractContextManager[Any]:
+    """What a handler failed on is done with, and no broker is told."""
+
+    async def nowhere(send_back: SendBack, message: ReceivedMessage, delay_level: int) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return mock.patch.object(SendBack, "send_back", nowhere)
+
+
+def gap_in_a_reading() -> AbstractContextManager[Any]:
+    """A reader that was cut off goes on with the message after the next."""
+    failed = PullRetry.failed
+
+    def skip(retry: PullRetry, error: RocketMQError) -> Any:
+        _skipping.add(retry)
+        return failed(retry, error)
+
+    go_on = PullRetry.go_on
+
+    def gone_on(retry: PullRetry, asked: int, asked_at: float, pulled: Pulled) -> Any:
+        place, flow = go_on(retry, asked, asked_at, pulled)
+        if retry in _skipping and place > asked:
+            _skipping.discard(retry)
+            place += 1
+        return place, flow
+
+    _skipping: set[PullRetry] = set()
+    return mock.patch.multiple(PullRetry, failed=skip, go_on=gone_on)
+
+
+# What was wrong once.
+
+
+def request_of_a_dead_connection() -> AbstractContextManager[Any]:
+    """A delayed heartbeat is handled after its connection has ended: a member that nobody is."""
+
+    def late(seconds: float, nursery: trio.Nursery) -> Strike:
+        async def wait(connection: Connection, request: Command, handle: Handle) -> None:
+            await trio.sleep(seconds)
+            handle(connection, request)
+
+        return lambda *request: nursery.start_soon(wait, *request)
+
+    return mock.patch.object(cluster, "late", late)
+
+
+def transaction_at_a_lost_place() -> AbstractContextManager[Any]:
+    """A half message that has the place of one that a crash has lost counts as ended as that one was."""
+
+    def keep(transactions: Transactions, half: Draft) -> StoredMessage:
+        return transactions._schedule.put(half)
+
+    return mock.patch.object(Transactions, "_keep", keep)
+
+
+PLANTED: Mapping[str, Defect] = {
+    defect.__name__: defect
+    for defect in (
+        lost_wake_up,
+        offset_too_early,
+        reply_matched_twice,
+        retry_that_forgets_the_queue,
+        one_lock_for_everybody,
+        dropped_acknowledgement,
+        rolled_back_message_shown,
+        close_that_leaves_a_task,
+        dedup_of_a_batch,
+        rebalance_that_drops,
+        send_back_that_is_none,
+        gap_in_a_reading,
+        request_of_a_dead_connection,
+        transaction_at_a_lost_place,
+    )
+}

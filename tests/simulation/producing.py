@@ -1,0 +1,206 @@
+"""Those who send messages, and requests that they want replies to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from rocketmq_py import (
+    BatchingProducer,
+    ConsumeFrom,
+    Message,
+    MessageQueue,
+    PendingReply,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    SelectByHash,
+    TransactionProducer,
+)
+from rocketmq_py.errors import RocketMQError
+from rocketmq_py.producer import TransactionState
+from tests.simulation.plan import TOPICS
+from tests.simulation.scene import Scene
+
+AT_ONCE = 3
+"""Messages of a batch, or requests that wait for their replies together."""
+RECOVERY_SECONDS = 40.0
+"""After which brokers that were away are known again: routes are refreshed every 30 s."""
+
+
+class Producers:
+    """The producers of a plan."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._story = scene.story
+        self._rng = scene.rng
+        self.sent_all = trio.Event()
+
+    async def run(self) -> None:
+        """Send what the plan has; return when all is over."""
+        async with trio.open_nursery() as nursery:
+            finished = [trio.Event() for _ in self._scene.plan.producers]
+            for kind, event in zip(self._scene.plan.producers, finished, strict=True):
+                nursery.start_soon(getattr(self, f"_{kind}"), event)
+            for event in finished:
+                await event.wait()
+            self.sent_all.set()
+
+    async def _each(self, topic: str, kind: str, send: Callable[[bytes, int], Awaitable[bool]]) -> None:
+        """Send messages one after the other, and note those that were acknowledged."""
+        plan, world = self._scene.plan, self._scene.world
+        for number in range(plan.messages):
+            body = f"{kind}-{number}".encode()
+            try:
+                if await send(body, number):
+                    world.trace("accepted", body)
+                    self._story.accept(topic, [body])
+            except RocketMQError as error:
+                world.trace("not sent", body, type(error).__name__)
+                await trio.sleep(1)
+            await trio.sleep(self._rng.expovariate(plan.messages / plan.seconds))
+
+    async def _end(self, finished: trio.Event) -> None:
+        finished.set()
+        await self._scene.over.wait()
+
+    def _producer(self, group: str) -> Producer:
+        return Producer(self._scene.address, group=group, try_timeout=2)
+
+    async def _single(self, finished: trio.Event) -> None:
+        async with self._scene.closing("single", self._producer("single")) as producer:
+
+            async def send(body: bytes, number: int) -> bool:
+                delay = 1 if number % 7 == 3 else 0
+                await producer.send(Message("plain", body, delay_level=delay), timeout=10)
+                return True
+
+            await self._each("plain", "single", send)
+            await self._end(finished)
+
+    async def _batching(self, finished: trio.Event) -> None:
+        batching = BatchingProducer(self._scene.address, group="batching")
+        async with self._scene.closing("batching", batching) as producer:
+
+            async def send(body: bytes, number: int) -> bool:
+                pending = [
+                    await producer.send_soon(Message("plain", body + b"-%d" % part))
+                    for part in range(AT_ONCE)
+                ]
+                for part, one in enumerate(pending):
+                    with contextlib.suppress(RocketMQError):
+                        await one
+                        self._story.accept("plain", [body + b"-%d" % part])
+                return False
+
+            await self._each("plain", "batching", send)
+            await self._end(finished)
+
+    async def _keyed(self, finished: trio.Event) -> None:
+        async with self._scene.closing("keyed", self._producer("keyed")) as producer:
+
+            async def send(body: bytes, number: int) -> bool:
+                queue = SelectByHash(f"key-{number % 3}")
+                await producer.send(Message("keyed", body), queue=queue, timeout=10)
+                return True
+
+            await self._each("keyed", "keyed", send)
+            await self._end(finished)
+
+    async def _pinned(self, finished: trio.Event) -> None:
+        """Each message names the queue that it is for, and must be in no other."""
+        async with self._scene.closing("pinned", self._producer("pinned")) as producer:
+
+            async def send(body: bytes, number: int) -> bool:
+                broker = self._rng.choice(self._scene.world.broker_names)
+                queue = MessageQueue("plain", broker, number % TOPICS["plain"])
+                body += f"@{broker}:{queue.queue_id}".encode()
+                await producer.send(Message("plain", body), queue=queue, timeout=10)
+                self._story.accept("plain", [body])
+                return False
+
+            await self._each("plain", "pinned", send)
+            await self._end(finished)
+
+    async def _transacting(self, finished: trio.Event) -> None:
+        def decision(body: bytes) -> TransactionState:
+            return TransactionState.COMMIT if self._story.decisions[body] else TransactionState.ROLLBACK
+
+        async def check(message: ReceivedMessage) -> TransactionState:
+            return decision(message.body)
+
+        async def local_work(message: Message, _: str) -> TransactionState:
+            await trio.sleep(self._rng.uniform(0.0, 3.0))
+            return TransactionState.UNKNOWN if self._rng.random() < 0.3 else decision(bytes(message.body))
+
+        transacting = TransactionProducer(
+            self._scene.address, group="transacting", check=check, topics="transacted", try_timeout=2
+        )
+        async with self._scene.closing("transacting", transacting) as producer:
+
+            async def send(body: bytes, number: int) -> bool:
+                self._story.decisions[body] = self._rng.random() < 0.7
+                await producer.send_in_transaction(Message("transacted", body), local_work, timeout=10)
+                return self._story.decisions[body]
+
+            await self._each("transacted", "transacting", send)
+            await self._end(finished)
+
+    # Requests
+
+    async def _asking(self, finished: trio.Event) -> None:
+        """Ask several things at the same time; each reply must be to its request."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(self._answer)
+            async with self._scene.closing("asking", self._producer("asking")) as producer:
+
+                async def ask(body: bytes, number: int) -> bool:
+                    asked = [body + b"-%d" % part for part in range(AT_ONCE)]
+                    pending = [
+                        await producer.request_soon(Message("asked", one), timeout=10) for one in asked
+                    ]
+                    for one, reply in zip(asked, pending, strict=True):
+                        with contextlib.suppress(RocketMQError):
+                            await self._check_reply(one, reply)
+                    return False
+
+                await self._each("asked", "asking", ask)
+                await self._scene.calm.wait()
+                await trio.sleep(RECOVERY_SECONDS)
+                try:
+                    last = await producer.request_soon(Message("asked", b"last"), timeout=RECOVERY_SECONDS)
+                    await self._check_reply(b"last", last)
+                except RocketMQError as error:
+                    self._story.find(f"nobody has replied, though nothing goes wrong any more: {error}")
+                await self._end(finished)
+
+    async def _check_reply(self, asked: bytes, pending: PendingReply) -> None:
+        reply = await pending
+        self._scene.world.trace("reply", asked, reply.body)
+        if reply.body != b"re: " + asked:
+            self._story.find(f"the reply to {asked!r} is {reply.body!r}")
+
+    async def _answer(self) -> None:
+        scene = self._scene
+        consumer = PushConsumer(scene.address, group="answering", consume_from=ConsumeFrom.FIRST)
+        async with (
+            scene.closing("replying", self._producer("replying")) as producer,
+            scene.closing("answering", consumer),
+            trio.open_nursery() as nursery,
+        ):
+
+            async def reply(message: ReceivedMessage) -> None:
+                await trio.sleep(self._rng.uniform(0.0, 0.5))
+                try:
+                    await producer.reply(message, b"re: " + message.body, timeout=5)
+                except RocketMQError as error:
+                    scene.world.trace("not replied", message.body, type(error).__name__)
+
+            consumer.subscribe("asked")
+            nursery.start_soon(consumer.run, reply)
+            await scene.over.wait()
+            nursery.cancel_scope.cancel()

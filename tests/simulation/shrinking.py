@@ -1,0 +1,29 @@
+"""Plans that show the same with less, found by trying."""
+
+from __future__ import annotations
+
+from tests.simulation.plan import Plan
+from tests.simulation.workload import run
+
+
+def findings_of(plan: Plan) -> list[str]:
+    """Return what is wrong with a plan, an exception too."""
+    try:
+        return run(plan).value.findings
+    except Exception as error:  # noqa: BLE001 - it is told of
+        return [f"{type(error).__name__}: {error}"]
+
+
+def shrunk(plan: Plan, *, tries: int) -> Plan:
+    """Return a plan with fewer clients, faults and messages that fails too, by trying."""
+    left = tries
+    while True:
+        for smaller in plan.smaller():
+            if not left:
+                return plan
+            left -= 1
+            if findings_of(smaller):
+                plan = smaller
+                break
+        else:
+            return plan
