@@ -11,7 +11,7 @@ import time
 import pytest
 import trio
 
-from rocketmq_py import Message, Producer, PushConsumer, ReceivedMessage, TransactionProducer
+from rocketmq_py import Client, Message, Producer, PushConsumer, ReceivedMessage, TransactionProducer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import World, simulate
@@ -137,6 +137,22 @@ def test_a_transaction_at_the_place_of_one_that_a_crash_has_lost_is_not_taken_fo
         return [message.body for message in world.messages("T")]
 
     assert simulate(transact, seed=1, topics=["T"]).value == [b"kept"]
+
+
+def test_a_name_server_that_was_away_hears_of_changed_topics() -> None:
+    async def change(world: World) -> list[int]:
+        name_server = world.name_server_address.split(";")[1]
+        counts = []
+        async with Client(name_server) as client:
+            await world.crash(name_server)
+            world.change_topic("T", queues=6)
+            await world.restart(name_server)
+            for _ in range(2):
+                counts.append(len((await client.routes.refresh("T")).read_queues))
+                await trio.sleep(31)
+        return counts
+
+    assert simulate(change, seed=1, name_servers=2, topics={"T": 3}).value == [3, 6]
 
 
 def test_settings_are_checked() -> None:

@@ -47,9 +47,10 @@ _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 @attrs.frozen
 class _Registered:
-    """What is known of a broker."""
+    """What is known of a broker: its topics as it registered them, and what clients are told of them."""
 
     config: BrokerConfig
+    topics: dict[str, TopicConfig] = attrs.field(factory=dict)
     queues: dict[str, QueueData] = attrs.field(factory=dict)
     addresses: dict[int, str] = attrs.field(factory=dict)
 
@@ -92,6 +93,7 @@ class NameServer:
         broker = self._brokers.setdefault(config.broker_name, _Registered(config))
         broker.addresses[broker_id] = address
         for topic in topics:
+            broker.topics[topic.topic_name] = topic
             broker.queues[topic.topic_name] = QueueData(
                 broker_name=config.broker_name,
                 read_queue_nums=topic.read_queue_nums,
@@ -101,13 +103,13 @@ class NameServer:
             )
 
     def register_missing(self, config: BrokerConfig, address: str, topics: Iterable[TopicConfig]) -> None:
-        """Note those of a broker's topics that are not known (any more): what it does at times.
+        """Note those of a broker's topics that are not known (any more), or as they are now: at times.
 
-        What is known is not written over: an operator may have changed its permissions here.
+        What the broker has not changed is not written over: an operator may have changed permissions here.
         """
         broker = self._brokers.get(config.broker_name)
-        known = {} if broker is None else broker.queues
-        self.register(config, address, [topic for topic in topics if topic.topic_name not in known])
+        known = {} if broker is None else {name: broker.topics.get(name) for name in broker.queues}
+        self.register(config, address, [topic for topic in topics if known.get(topic.topic_name) != topic])
 
     def forget_broker(self, name: str, broker_id: int = MASTER_ID) -> None:
         """Forget a broker that is gone, or a replica (Java: ``RouteInfoManager.onChannelDestroy``).
