@@ -86,12 +86,12 @@ class Plan:
 
     def smaller(self) -> Iterator[Plan]:
         """Yield plans that have less than this one: the most first."""
-        for part in _fewer(self.faults):
-            yield attrs.evolve(self, faults=part)
-        for part in _fewer(self.groups):
-            yield attrs.evolve(self, groups=part)
-        for part in _fewer(self.producers):
-            yield attrs.evolve(self, producers=part)
+        for faults in _fewer(self.faults):
+            yield attrs.evolve(self, faults=faults)
+        for groups in _fewer(self.groups):
+            yield attrs.evolve(self, groups=groups)
+        for producers in _fewer(self.producers):
+            yield attrs.evolve(self, producers=producers)
         for place, group in enumerate(self.groups):
             if group.members > 1:
                 alone = attrs.evolve(group, members=group.members - 1)
