@@ -19,7 +19,7 @@ from rocketmq_py import (
     Start,
 )
 from rocketmq_py.errors import RocketMQError
-from tests.simulation.plan import BROADCASTING, READER, Group
+from tests.simulation.plan import BROADCASTING, INVISIBLE_SECONDS, READER, Group
 from tests.simulation.scene import Scene
 from tests.simulation.story import OnPurposeError
 
@@ -125,10 +125,11 @@ class Consumers:
         async with self._scene.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             while True:
-                for message in await consumer.receive(invisible=15.0, wait=5.0):
+                for message in await consumer.receive(invisible=INVISIBLE_SECONDS, wait=5.0):
                     with contextlib.suppress(OnPurposeError):
                         await self._handle(group, member, message)
                         await consumer.ack(message)
+                        self._story.acknowledged[message.body] += self._scene.is_calm
 
     async def _read(self, group: Group, member: int) -> None:
         """Read all from the beginning: each message once, without a gap."""

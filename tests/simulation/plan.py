@@ -28,6 +28,8 @@ PRODUCERS = ("single", "batching", "keyed", "transacting", "pinned", "asking")
 CONSUMERS = {"push": "plain", "lite": "plain", "orderly": "keyed", "pop": "plain", "push-tx": "transacted"}
 BROADCASTING = ("broadcast-0", "broadcast-1")
 READER = "reader"
+INVISIBLE_SECONDS = 15.0
+"""How long what was popped is kept from others."""
 _Part = TypeVar("_Part")
 
 
@@ -83,6 +85,11 @@ class Plan:
         """Whether what a group commits last is what its brokers keep: no older commit overtakes it."""
         overtaking = {"delay", "freeze", "slow", "partition", "crash_without_flush"}
         return overtaking.isdisjoint([what for _, what in self.faults])
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long to wait for what should not come, once everything has."""
+        return 4 * INVISIBLE_SECONDS if any(group.name == "pop" for group in self.groups) else 10.0
 
     def smaller(self) -> Iterator[Plan]:
         """Yield plans that have less than this one: the most first."""

@@ -38,6 +38,7 @@ class Story:
         handled: how often each group has handled each message.
         findings: what must not have happened.
         lost: what crashes without a flush have lost.
+        acknowledged: how often what was popped was acknowledged, once nothing went wrong any more.
     """
 
     world: World
@@ -47,6 +48,7 @@ class Story:
     decisions: dict[bytes, bool] = attrs.field(factory=dict)
     findings: list[str] = attrs.field(factory=list)
     lost: set[bytes] = attrs.field(factory=set)
+    acknowledged: Counter[bytes] = attrs.field(factory=Counter)
     _in_order: dict[MessageQueue, int] = attrs.field(factory=dict)
     _in_hand: dict[MessageQueue, Counter[int]] = attrs.field(factory=lambda: defaultdict(Counter))
     _crashed_at: dict[str, float] = attrs.field(factory=dict)
@@ -213,7 +215,13 @@ class Story:
         for message in self.world.messages("transacted"):
             if not self.decisions[message.body]:
                 self.find(f"{message.body!r} was rolled back, and is in {message.queue}")
-        for message in self.world.messages("plain"):
+        plain = self.world.messages("plain")
+        copies = Counter([message.body for message in plain])
+        for body, count in self.acknowledged.items():
+            # What was popped before, and whose time was over, may be here twice.
+            if count > 2 * copies[body] and body not in self.lost:
+                self.find(f"{body!r} was acknowledged {count} times")
+        for message in plain:
             _, _, pinned = message.body.partition(b"@")
             if pinned and pinned != f"{message.broker_name}:{message.queue_id}".encode():
                 self.find(f"{message.body!r} is in {message.queue}")

@@ -22,7 +22,6 @@ SETTLE_SECONDS = 600.0
 """How long everything may take to arrive, once nothing goes wrong any more."""
 END_OF_TIME = 1200.0
 """Seconds after which whatever still waits is taken for something that waits for ever."""
-QUIET_SECONDS = 10
 END_SECONDS = 30
 """How long brokers may take to notice that all clients are gone."""
 
@@ -99,7 +98,7 @@ async def _settle(scene: Scene, producers: Producers) -> None:
     with trio.move_on_after(SETTLE_SECONDS):
         while scene.story.unstored() or scene.story.missing() or scene.story.behind():
             await trio.sleep(1)
-    await trio.sleep(QUIET_SECONDS)
+    await trio.sleep(scene.plan.quiet_seconds)
 
 
 async def _watch(scene: Scene, consumers: Consumers) -> None:
