@@ -72,13 +72,13 @@ async def look_up_key(
     client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
 ) -> Lookup:
     """Look for the newest messages of a topic with a key; see ``Reader.find``."""
+    # That the key is no unique id is not said: 4.x does not count that field when it checks a signature.
     header = QueryMessageRequest(
         topic=topic,
         key=key,
         max_num=count,
         begin_timestamp=max(begin_ms - INDEX_STEP_MS, 0),
         end_timestamp=end_ms,
-        unique_key_query=False,
     )
 
     def is_wanted(message: ReceivedMessage) -> bool:
