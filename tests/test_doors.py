@@ -27,7 +27,11 @@ NAMES = [
     "Client", "Producer", "BatchingProducer", "TransactionProducer",
     "PushConsumer", "LitePullConsumer", "PopConsumer", "Reader", "Admin",
 ]  # fmt: skip
-NOT_THERE = {"Client": CLIENT_INSIDE - {"add_rpc_hook"}, "LitePullConsumer": {"is_leaving"}}
+NOT_THERE = {
+    "Client": CLIENT_INSIDE - {"add_rpc_hook"},
+    "LitePullConsumer": {"is_leaving"},
+    "PushConsumer": {"leave_threads"},
+}
 
 
 PARTS = {name for name, value in vars(rocketmq_py.Admin).items() if isinstance(value, cached_property)}

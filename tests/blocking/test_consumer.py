@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -85,6 +86,36 @@ def test_ctrl_c_ends_a_run_when_its_handlers_have_ended(sent: Client) -> None:
         with sent.reader() as reader:
             committed = reader.committed("g", reader.offsets("T"))
     assert first == len(seen) == sum(offset or 0 for offset in committed.values())
+
+
+def test_a_second_ctrl_c_does_not_wait_for_handlers(sent: Client) -> None:
+    stuck, go = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        stuck.set()
+        go.wait()
+
+    with sent.push_consumer("g", consume_from=FIRST, close_timeout=3600) as consumer:
+        consumer.subscribe("T")
+
+        def interrupt_twice() -> None:
+            stuck.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+            session = consumer._behind._session
+            while session is not None and not session._stopping.is_set():
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupting = threading.Thread(target=interrupt_twice)
+        interrupting.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.run(handle)
+        finally:
+            go.set()
+            interrupting.join()
+        with sent.reader() as reader:
+            assert not any(reader.committed("g", reader.offsets("T")).values())
 
 
 def test_wrong_handlers(client: Client) -> None:

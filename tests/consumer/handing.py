@@ -12,6 +12,7 @@ import trio.testing
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.threaded import ThreadedDispatch
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.received import QUEUE, several
@@ -49,9 +50,10 @@ def handling_in(
     batch_size: int | None = None,
     timeout: float = math.inf,
 ) -> ConcurrentDispatch:
-    return ConcurrentDispatch(
+    invoker = Invoker(handle, concurrency, nursery, in_lists=batch_size is not None)
+    return (ConcurrentDispatch if invoker.is_async else ThreadedDispatch)(
         nursery,
-        Invoker(handle, concurrency, nursery, in_lists=batch_size is not None),
+        invoker,
         concurrency=concurrency,
         batch_size=batch_size,
         timeout=timeout,

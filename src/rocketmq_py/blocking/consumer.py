@@ -30,7 +30,6 @@ from rocketmq_py.consumer import (
 )
 from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
-from rocketmq_py.consumer.push.handler_threads import HandlerThreads
 from rocketmq_py.consumer.push.invoker import Handler
 from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.declaring import plain
@@ -149,20 +148,13 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
             raise ConfigurationError("handle is a plain function here, which takes a message")
         self._check_open()
         self._thread.check_may_wait()
-        run = partial(self._run, handle)
+        run = partial(self._behind.run, handle)
         call: ThreadCall[None] = ThreadCall(lambda _: run)
         self._thread.begin(call)
         try:
             self._wait_for_end(call)
         finally:
             self._thread.forget(call)
-
-    async def _run(self, handle: Handler) -> None:
-        threads = HandlerThreads(handle, self.config.concurrency, self._thread.start_task_soon, waits=False)
-        try:
-            await self._behind.run(threads.caller())
-        finally:
-            threads.abandon()
 
     def start(self, handle: Handler) -> Future[None]:
         """Run it in a thread of its own until :meth:`stop` or :meth:`close`; the future has its end."""
@@ -189,6 +181,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
             try:
                 call.wait()
             except BaseException:
+                self._thread.post(self._behind.leave_threads)
                 self._thread.post(call.cancel)
                 call.wait()
                 raise

@@ -22,11 +22,11 @@ number: contextvars.ContextVar[int] = contextvars.ContextVar("number")
 
 @asynccontextmanager
 async def threads_of(
-    function: Callable[[Any], Any], most: int = 3, *, waits: bool = True
+    function: Callable[[Any], Any], most: int = 3
 ) -> AsyncIterator[tuple[HandlerThreads, trio.Nursery]]:
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            threads = HandlerThreads(function, most, nursery.start_soon, waits=waits)
+            threads = HandlerThreads(function, most, nursery)
             try:
                 yield threads, nursery
             finally:
@@ -148,11 +148,10 @@ async def test_trio_can_be_called_from_the_threads() -> None:
         assert [await threads.call(item) for item in range(3)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("waits", [True, False])
-async def test_a_cancelled_call_waits_for_its_thread_or_does_not(waits: bool) -> None:
+async def test_a_cancelled_call_waits_for_its_thread() -> None:
     held = Held()
     results: list[object] = []
-    async with threads_of(held, 1, waits=waits) as (threads, nursery):
+    async with threads_of(held, 1) as (threads, nursery):
 
         async def call(item: int) -> None:
             results.append(await threads.call(item))
@@ -164,11 +163,8 @@ async def test_a_cancelled_call_waits_for_its_thread_or_does_not(waits: bool) ->
                 inner.start_soon(call, 1)
                 await trio.testing.wait_all_tasks_blocked()
                 scope.cancel()
-                if waits:
-                    held.go.set()
-        assert results == ([0] if waits else [])
-        held.go.set()
-        await held.until_ended(1)
+                held.go.set()
+        assert results == [0]
         assert held.begun == [0], "the other one is not called any more"
         assert await threads.call(2) == 2
         nursery.cancel_scope.cancel()

@@ -141,7 +141,7 @@ async def test_what_ends_in_the_last_moment_is_not_given_back(
     handling = handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs)
     handling.offer(process_queue)
     await settled()
-    (place,) = handling._workers
+    (place,) = handling._places
     end.set()
     handling._expire(place)
     await settled()
@@ -222,6 +222,22 @@ async def test_a_cancellation_waits_for_threads_and_what_they_did_counts() -> No
         while not handling.handling:
             await trio.sleep(0.001)
         nursery.cancel_scope.cancel()
+        stuck.go.set()
+    assert stuck.handled == [0]
+    assert process_queue.safe_offset == 1
+
+
+async def test_a_cancellation_lets_nothing_more_begin() -> None:
+    backs, stuck = Backs(), Stuck()
+    process_queue = holding(3)
+    async with trio.open_nursery() as nursery:
+        handling = handling_in(nursery, stuck, 1, backs=backs)
+        handling.thread_grace = 60
+        handling.offer(process_queue)
+        await settled()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await settled()  # what is cancelled has heard of it
         stuck.go.set()
     assert stuck.handled == [0]
     assert process_queue.safe_offset == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -30,12 +30,24 @@ LOOKS_PER_TIMEOUT = 10
 """How often it is looked, in each ``consume_timeout``, for calls that take too long."""
 
 
-class _Worker:
-    """A worker: the item that it handles now, the queue that it is from, and a scope around the call.
+class Place(Protocol):
+    """Where a call is under way.
 
-    ``seen`` is the item that it had when it was last looked for calls that take too long, ``since`` the first
-    time that it was seen.
+    Attributes:
+        buffer: the queue that the item is from.
+        item: what is handled; None once that took too long, and where there is no call.
+        seen: the item that it had when it was last looked for calls that take too long.
+        since: the first time that it was seen.
     """
+
+    buffer: MessageBuffer
+    item: Any
+    seen: Any
+    since: float
+
+
+class _Worker:
+    """A worker's place, and a scope around its call."""
 
     __slots__ = ("buffer", "item", "scope", "seen", "since")
 
@@ -77,13 +89,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         self._batch_size = batch_size
         self._timeout = timeout
         self._redelivery = Redelivery(send_back, self.offer)
-        self._workers: list[_Worker] = []
+        self._places: dict[Place, None] = {}
         nursery.start_soon(self._redelivery.run)
         nursery.start_soon(self._look_for_late_calls)
 
     async def _work(self) -> None:
         worker = _Worker()
-        self._workers.append(worker)
+        self._places[worker] = None
         self._waking = False
         while True:
             with trio.CancelScope() as worker.scope:  # cancelled when a call takes too long
@@ -122,10 +134,10 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                     raise unreadable(item)
                 result = await (self._call_hooked(buffer, item) if hooked else call(item))
             except Exception:
-                logger.exception("handling %s failed", _describe(buffer, item))
+                logger.exception("handling %s failed", describe_item(buffer, item))
                 await self._failed(worker, item)
             except BaseExceptionGroup as group:
-                raise_without_failures(group, logger, "handling %s failed", _describe(buffer, item))
+                raise_without_failures(group, logger, "handling %s failed", describe_item(buffer, item))
             else:
                 if result is not None:
                     await self._returned(worker, item, result)
@@ -163,23 +175,23 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 return readable
         return None
 
-    async def _returned(self, worker: _Worker, item: Any, result: object) -> None:
+    async def _returned(self, place: Place, item: Any, result: object) -> None:
         """See to what a handler has returned, other than that all is done with."""
         check_result(result)
         if not isinstance(result, ConsumeLater):
-            log_meaningless(result, _describe(worker.buffer, item))
-            await self._failed(worker, item)
+            log_meaningless(result, describe_item(place.buffer, item))
+            await self._failed(place, item)
             return
         messages = _messages(item)
-        worker.buffer.remove_all(messages[: result.done])
-        if worker.item is not None:
-            worker.item = None
-            await self._redelivery.deliver_again(worker.buffer, messages[result.done :], result.delay_level)
+        place.buffer.remove_all(messages[: result.done])
+        if place.item is not None:
+            place.item = None
+            await self._redelivery.deliver_again(place.buffer, messages[result.done :], result.delay_level)
 
-    async def _failed(self, worker: _Worker, item: Any) -> None:
-        if worker.item is not None:  # else it took too long, and has been sent back already
-            worker.item = None
-            await self._redelivery.deliver_again(worker.buffer, _messages(item), 0)
+    async def _failed(self, place: Place, item: Any) -> None:
+        if place.item is not None:  # else it took too long, and has been sent back already
+            place.item = None
+            await self._redelivery.deliver_again(place.buffer, _messages(item), 0)
 
     # Calls that take too long
 
@@ -187,27 +199,28 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         while True:
             await trio.sleep(self._timeout / LOOKS_PER_TIMEOUT)
             now = trio.current_time()
-            for worker in self._workers:
-                if worker.item is not worker.seen:
-                    worker.seen, worker.since = worker.item, now
-                elif worker.item is not None and now - worker.since >= self._timeout:
-                    self._expire(worker)
+            for place in list(self._places):
+                if place.item is not place.seen:
+                    place.seen, place.since = place.item, now
+                elif place.item is not None and now - place.since >= self._timeout:
+                    self._expire(place)
 
-    def _expire(self, worker: _Worker) -> None:
+    def _expire(self, place: Place) -> None:
         """Count a call as failed that is under way still, and have its worker go on if it can."""
-        buffer, item = worker.buffer, worker.item
-        worker.item = None
+        buffer, item = place.buffer, place.item
+        place.item = None
         logger.error(
-            "handling %s takes longer than %g s: it is sent back", _describe(buffer, item), self._timeout
+            "handling %s takes longer than %g s: it is sent back", describe_item(buffer, item), self._timeout
         )
         self._nursery.start_soon(self._redelivery.deliver_again, buffer, _messages(item), EXPIRED_DELAY_LEVEL)
-        if self._invoker.is_async:
-            worker.scope.cancel()
+        if self._invoker.is_async and isinstance(place, _Worker):
+            place.scope.cancel()
 
 
 def _messages(item: Any) -> Sequence[ReceivedMessage]:
     return item if isinstance(item, tuple) else (item,)
 
 
-def _describe(buffer: MessageBuffer, item: Any) -> str:
+def describe_item(buffer: MessageBuffer, item: Any) -> str:
+    """Return what logs call what a call of the handler gets."""
     return describe(buffer, *_messages(item))

@@ -163,6 +163,11 @@ class PushConsumer(GroupConsumer):
         else:
             self._session.stop()
 
+    def leave_threads(self) -> None:
+        """Have a run that is being cancelled not wait for handlers in threads (the doors' affair)."""
+        if self._session is not None:
+            self._session.leave_threads()
+
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull no more until :meth:`resume`; what has been pulled is still handled. Java: ``suspend``.
 

@@ -116,6 +116,7 @@ class Dispatch(Generic[Buffer]):
         try:
             await trio.sleep_forever()
         finally:
+            self.close()  # nothing more is begun where a call ends
             with trio.move_on_after(self.thread_grace, shield=True):
                 await self._invoker.until_no_thread_runs()
             self._invoker.abandon()

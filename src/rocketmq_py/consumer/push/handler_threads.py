@@ -5,21 +5,16 @@ from __future__ import annotations
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any
 
 import trio
 
 logger = logging.getLogger("rocketmq_py.consumer")
 
 THREAD_NAME = "rocketmq-py handler"
-
-
-StartSoon: TypeAlias = Callable[[Callable[[], Awaitable[object]]], object]
-"""Starts a task, as ``trio.Nursery.start_soon`` does."""
 
 
 class HandlerThreads:
@@ -34,26 +29,22 @@ class HandlerThreads:
     Args:
         function: what is called, with one argument.
         most: how many threads there may be.
-        start_soon: starts the tasks that stand for the threads; they end with :meth:`abandon`.
-        waits: whether a call that is cancelled waits for its thread, until :meth:`abandon`.
+        nursery: where the tasks run that stand for the threads; they end with :meth:`abandon`.
     """
 
-    def __init__(
-        self, function: Callable[[Any], Any], most: int, start_soon: StartSoon, *, waits: bool = True
-    ) -> None:
+    def __init__(self, function: Callable[[Any], Any], most: int, nursery: trio.Nursery) -> None:
         self._function = function
         self._most = most
-        self._start_soon = start_soon
-        self._waits = waits
+        self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
-        self._calls: set[_Call] = set()  # those in the line and those in threads
+        self._calls: set[Call] = set()  # those in the line and those in threads
         self._none_runs = trio.lowlevel.ParkingLot()
         self._threads: set[trio.CancelScope] = set()
         self._is_abandoned = False
         # What follows is shared with the threads. Each step is one operation of a deque or a queue, or sets a
         # flag that may be set once too often; none is set too seldom.
-        self._line: deque[_Call] = deque()
-        self._finished: deque[_Call] = deque()
+        self._line: deque[Call] = deque()
+        self._finished: deque[Call] = deque()
         self._idle: deque[None] = deque()  # as long as there are threads that wait to be woken
         self._wakings: SimpleQueue[None] = SimpleQueue()
         self._is_waking = False
@@ -63,22 +54,19 @@ class HandlerThreads:
         """Tell whether a call is under way."""
         return bool(self._calls)
 
-    def caller(self) -> Callable[[Any], Awaitable[Any]]:
-        """Return :meth:`call` as an async function that is named as what it calls, and takes the same."""
-
-        @wraps(self._function)
-        async def call(item: Any) -> Any:
-            return await self.call(item)
-
-        return call
-
     async def call(self, item: Any) -> Any:
         """Return what the function returns in a thread, or raise what it raises.
 
         It runs in a copy of this task's context. When cancelled before it has begun, it is not called; later
-        see the class.
+        the cancellation waits for it, until :meth:`abandon`.
         """
-        call = _Call(self, item)
+        call = _AwaitedCall(self, item)
+        self.begin(call)
+        await trio.lowlevel.wait_task_rescheduled(call.abort)
+        return call.outcome()
+
+    def begin(self, call: Call) -> None:
+        """Have a call made as soon as there is a thread for it."""
         calls = self._calls
         calls.add(call)
         self._line.append(call)
@@ -86,8 +74,6 @@ class HandlerThreads:
             self._wake()
         if len(self._threads) < len(calls) and len(self._threads) < self._most:
             self._start_thread()
-        await trio.lowlevel.wait_task_rescheduled(call.abort)
-        return call.outcome()
 
     async def until_none_runs(self) -> None:
         """Wait until no call is under way any more."""
@@ -123,7 +109,7 @@ class HandlerThreads:
             finally:
                 self._wakings.put(None)  # it may wait to be woken
 
-        self._start_soon(stand_for_thread)
+        self._nursery.start_soon(stand_for_thread)
 
     def _fail_all(self, error: RuntimeError) -> None:
         while self._line:
@@ -138,16 +124,16 @@ class HandlerThreads:
         while finished:
             call = finished.popleft()
             calls.discard(call)
-            call.resume()
+            call.ended()
         if not calls:
             self._none_runs.unpark_all()
 
-    def take_back(self, call: _Call) -> bool:
+    def take_back(self, call: Call) -> bool:
         """Tell whether a cancelled call need not be waited for: it was not begun, or is left alone."""
         try:
             self._line.remove(call)
         except ValueError:
-            return self._is_abandoned or not self._waits
+            return self._is_abandoned
         self._calls.discard(call)
         if not self._calls:
             self._none_runs.unpark_all()
@@ -194,29 +180,55 @@ class HandlerThreads:
                 self._token.run_sync_soon(self._take_finished)
 
 
-class _Call:
-    """One call, and the task that waits for it."""
+class Call:
+    """One call of the function.
 
-    __slots__ = ("_cancelled", "_context", "_item", "_raise_cancel", "_result", "_task", "_threads", "error")
+    Args:
+        context: what it runs in, and nothing else at the same time.
+        item: what the function gets.
 
-    def __init__(self, threads: HandlerThreads, item: Any) -> None:
-        self._threads = threads
+    Attributes:
+        result: what it returned.
+        error: what it raised; None if nothing.
+    """
+
+    __slots__ = ("_context", "_item", "error", "result")
+
+    def __init__(self, context: contextvars.Context, item: Any) -> None:
+        self._context = context
         self._item = item
-        self._context = contextvars.copy_context()
-        self._task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
-        self._raise_cancel: Callable[[], Any] | None = None
-        self._cancelled: BaseException | None = None
-        self._result: Any = None
+        self.result: Any = None
         self.error: BaseException | None = None
 
     def run(self, function: Callable[[Any], Any]) -> None:
         """Do it, in a thread."""
         try:
-            self._result = self._context.run(function, self._item)
+            self.result = self._context.run(function, self._item)
         except BaseException as error:  # noqa: BLE001  # what it means is the consumer's affair
             self.error = error
 
     # In trio's thread
+
+    def ended(self) -> None:
+        """Do what is to be done when it has ended."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Note that it shall not be waited for any more."""
+        raise NotImplementedError
+
+
+class _AwaitedCall(Call):
+    """A call that a task waits for."""
+
+    __slots__ = ("_cancelled", "_raise_cancel", "_task", "_threads")
+
+    def __init__(self, threads: HandlerThreads, item: Any) -> None:
+        super().__init__(contextvars.copy_context(), item)
+        self._threads = threads
+        self._task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        self._raise_cancel: Callable[[], Any] | None = None
+        self._cancelled: BaseException | None = None
 
     def abort(self, raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
         """Note that the task is cancelled."""
@@ -233,9 +245,9 @@ class _Call:
                 self._raise_cancel()
             except BaseException as cancelled:  # noqa: BLE001  # it is raised in the task
                 self._cancelled = cancelled
-                self.resume()
+                self.ended()
 
-    def resume(self) -> None:
+    def ended(self) -> None:
         """Have the task go on."""
         task, self._task = self._task, None
         if task is not None:
@@ -245,7 +257,7 @@ class _Call:
         """Return what was returned, or raise what was raised."""
         error = self._cancelled or self.error
         if error is None:
-            return self._result
+            return self.result
         self._cancelled = self.error = None  # else it would refer to itself by way of its traceback
         try:
             raise error

@@ -56,6 +56,7 @@ class Invoker:
     Attributes:
         call: takes a message, or a sequence of them if the handler takes lists.
         is_async: whether calls run as tasks, which can be cancelled.
+        threads: calls the handler, where ``is_async`` is not so.
         abandoned: whether threads have been abandoned that ran still.
     """
 
@@ -63,21 +64,21 @@ class Invoker:
         function: Callable[[Any], Any] = handle
         self.is_async = is_async(handle)
         self.abandoned = False
-        self._threads = HandlerThreads(function, concurrency, nursery.start_soon)
+        self.threads = HandlerThreads(function, concurrency, nursery)
         call = function if self.is_async else self._call_in_thread
         self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call
 
     async def until_no_thread_runs(self) -> None:
         """Wait until no call is in a thread any more."""
-        await self._threads.until_none_runs()
+        await self.threads.until_none_runs()
 
     def abandon(self) -> None:
         """Wait no more for the threads of calls that are cancelled."""
-        self.abandoned = bool(self._threads)
-        self._threads.abandon()
+        self.abandoned = bool(self.threads)
+        self.threads.abandon()
 
     async def _call_in_thread(self, item: Any) -> Any:
-        returned = await self._threads.call(item)
+        returned = await self.threads.call(item)
         if returned is not None and inspect.isawaitable(returned):
             return await returned
         return returned

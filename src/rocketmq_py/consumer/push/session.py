@@ -34,6 +34,7 @@ from rocketmq_py.consumer.push.dispatch import Dispatch
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.consumer.push.send_back import SendBack
+from rocketmq_py.consumer.push.threaded import ThreadedDispatch
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
@@ -146,6 +147,11 @@ class Session:
         if self._dispatch is not None:
             self._dispatch.close()
 
+    def leave_threads(self) -> None:
+        """Wait for no handler in a thread when :meth:`run` is cancelled."""
+        if self._dispatch is not None:
+            self._dispatch.thread_grace = 0
+
     def subscription_changed(self, topic: str) -> None:
         """Have brokers told, and the topic pulled anew: something else of it is wanted, or nothing."""
         if topic not in self._subscriptions:
@@ -238,7 +244,8 @@ class Session:
                 send_to_dead_letters=partial(send_back.send_copy, delay_level=DEAD_LETTER),
                 hooks=self._hooks,
             )
-        return ConcurrentDispatch(
+        dispatch = ConcurrentDispatch if invoker.is_async else ThreadedDispatch
+        return dispatch(
             nursery,
             invoker,
             concurrency=config.concurrency,
