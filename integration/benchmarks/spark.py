@@ -23,7 +23,8 @@ works
   rocketmq -> rocketmq  both, a batch of body and keys
 
 columns
-  times                 the rate, beside that of raw pulls or of the BatchingProducer, as the row says
+  times                 the rate, beside that of raw pulls, of the BatchingProducer or of a Python source of
+                        ready batches, as the row says
   Python, JVM, broker   processor time, microseconds a message
 
 Messages to read have a tag, a key and two properties; work that sends has a quarter of them. --backlog fills

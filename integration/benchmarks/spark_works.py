@@ -36,6 +36,7 @@ SENT_SHARE = 4
 PORTION = 10_000
 """Messages that the producer gets at a time: the rows of an Arrow batch that Spark hands to a sink."""
 PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "BatchingProducer"
+READY = "Python source of ready batches -> noop"
 
 
 @attrs.frozen
@@ -117,9 +118,9 @@ class Bench:
             Work("task of the source, without Spark, 1 queue", count, self.read_task, PULL_ONE),
             Work("rocketmq -> noop, 1 task", count, lambda: self._read(self.one), PULL_ONE),
             Work(PULL, count, lambda: self._pull(self.four)),
-            Work("rocketmq -> noop, 4 tasks", count, lambda: self._read(self.four), PULL),
+            Work("rocketmq -> noop, 4 tasks", count, lambda: self._read(self.four), READY),
             Work("rocketmq -> noop, a stream with its start", count, self._read_stream, PULL),
-            Work("Python source of ready batches -> noop", count, self._read_ready, PULL),
+            Work(READY, count, self._read_ready, PULL),
             Work("range -> noop", count, lambda: self._count(self._range(count)), PULL),
             Work("rate-micro-batch -> noop, a stream with its start", count, self._rate_stream, PULL),
             Work(PRODUCER, few, self._produce),
