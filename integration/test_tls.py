@@ -8,14 +8,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-import trustme
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
+from integration.certificates import Certificates, make_certificates
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
@@ -25,15 +19,6 @@ from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.ways import WAYS, serves
 from tests.cli.command import run_cli
-
-TLS_PROPERTIES = """
-tls.test.mode.enable=false
-tls.server.certPath={home}/conf/server.pem
-tls.server.keyPath={home}/conf/server.key
-tls.server.trustCertPath={home}/conf/ca.pem
-tls.server.authClient=true
-tls.server.need.client.auth=require
-"""
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_otherwise(
@@ -53,40 +38,31 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_othe
 
 @attrs.frozen
 class Certified:
-    """A cluster with a certificate of ``ca_file``'s authority, which wants such certificates of clients.
-
-    ``own`` and ``foreign`` are a client's, of that authority and of another one.
-    """
+    """A cluster with certificates, which wants such of clients."""
 
     cluster: Cluster
-    ca_file: Path
-    own: Path
-    foreign: Path
+    certificates: Certificates
+
+    @property
+    def ca_file(self) -> Path:
+        return self.certificates.ca_file
+
+    @property
+    def own(self) -> Path:
+        return self.certificates.own
+
+    @property
+    def foreign(self) -> Path:
+        return self.certificates.foreign
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def certified(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Certified]:
-    folder = tmp_path_factory.mktemp("certificates")
-    authority = trustme.CA(key_type=trustme.KeyType.RSA)
-    server = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
-    # The form that Java's servers read keys in.
-    key = load_pem_private_key(server.private_key_pem.bytes(), None)
-    pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    ca_file, own, foreign = folder / "ca.pem", folder / "own.pem", folder / "foreign.pem"
-    authority.cert_pem.write_to_path(str(ca_file))
-    authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
-    trustme.CA().issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(foreign))
-    files = {
-        "conf/tls.properties": TLS_PROPERTIES,
-        "conf/server.pem": b"".join(one.bytes() for one in server.cert_chain_pems).decode(),
-        "conf/server.key": pkcs8.decode(),
-        "conf/ca.pem": authority.cert_pem.bytes().decode(),
-    }
-    jvm = ["-Dtls.config.file={home}/conf/tls.properties"]
-    with start_own_cluster(request.param, files=files, jvm=jvm) as cluster:
-        yield Certified(cluster, ca_file, own, foreign)
+    certificates = make_certificates(tmp_path_factory.mktemp("certificates"))
+    with start_own_cluster(request.param, files=certificates.files, jvm=certificates.jvm) as cluster:
+        yield Certified(cluster, certificates)
 
 
 async def test_certificates_of_both_sides(certified: Certified, unique: str) -> None:

@@ -1,0 +1,117 @@
+#!/bin/sh
+# A cluster without automatic topics, with access control and TLS, is set up, used, watched, broken and mended.
+#
+#     NAMESRV=host:port CA=ca.pem CERT=client.pem \
+#     OPERATOR=access-key OPERATOR_SECRET=file SHOP=access-key SHOP_SECRET=file \
+#         sh examples/operating.sh
+#
+# OPERATOR may do everything. SHOP is the user of an application, which brokers of 5.x are told of here; on 4.x
+# it must be in plain_acl.yml, with PUB|SUB for topic Orders and SUB for group billing. The files of secrets are
+# for nobody else's eyes, and so is the configuration that is written here: ROCKETMQ_CONFIG says where.
+set -eu
+
+say() { printf '\n## %s\n' "$*"; }
+
+# Run a command that has to fail.
+refused() {
+    if "$@"; then
+        echo "this should have failed: $*" >&2
+        exit 1
+    fi
+}
+
+# Run a command until it succeeds: what brokers tell name servers arrives a moment later.
+eventually() {
+    tries=60
+    until "$@"; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ]
+        sleep 1
+    done
+}
+
+has() { grep -q -e "$1"; }
+lag_is() { rocketmq-py check lag billing | has " lag $1, "; }
+dead_letters_have() { rocketmq-py dlq list billing -o json | has "$1"; }
+
+say "Name the cluster: once as who operates it, once as the application"
+rocketmq-py config set operator "name_servers=$NAMESRV" "ca=$CA" "cert=$CERT" \
+    "access_key=$OPERATOR" "secret_key=@$OPERATOR_SECRET"
+rocketmq-py config set shop "name_servers=$NAMESRV" "ca=$CA" "cert=$CERT" \
+    "access_key=$SHOP" "secret_key=@$SHOP_SECRET"
+rocketmq-py config use operator
+rocketmq-py config list
+
+say "Set up: a topic, a group, and who may use them"
+eventually rocketmq-py broker list
+refused rocketmq-py send -t Orders "no topic is there yet"
+rocketmq-py topic create Orders --queues 4
+rocketmq-py group create billing --retries 1
+if rocketmq-py broker list -o json | has '"version": "5'; then
+    rocketmq-py acl user create "$SHOP" --password "@$SHOP_SECRET"
+    rocketmq-py acl allow "$SHOP" Topic:Orders Pub Sub Get
+    rocketmq-py acl allow "$SHOP" Group:billing Sub
+    rocketmq-py acl list --user "$SHOP"
+fi
+eventually rocketmq-py topic describe Orders
+
+say "Use it"
+seq 1 100 | rocketmq-py send -C shop -t Orders --template -k 'order-{n}'
+rocketmq-py tail -C shop -t Orders -G billing -o beginning -c 100 | sort -n | tail -1 | has 100
+eventually lag_is 0
+refused rocketmq-py send -C shop -t Payments "nobody made this topic"
+
+say "Watch it"
+seq 101 140 | rocketmq-py send -C shop -t Orders
+eventually lag_is 40
+rocketmq-py group list
+rocketmq-py check lag billing --warn 100 --critical 1000
+refused rocketmq-py check lag billing --warn 10 --critical 1000
+rocketmq-py top --once --interval 1
+eventually rocketmq-py message find Orders order-7
+rocketmq-py tail -C shop -t Orders -G billing -c 40 -x 'cat > /dev/null'
+eventually lag_is 0
+
+say "Broken: nobody can write. Mended: the topic's permission"
+rocketmq-py topic alter Orders --permission R
+eventually refused rocketmq-py send -C shop -t Orders "read only"
+rocketmq-py topic alter Orders --permission RW
+eventually rocketmq-py send -C shop -t Orders "written again"
+rocketmq-py tail -C shop -t Orders -G billing -c 1
+
+if rocketmq-py broker list -o json | has '"version": "5'; then
+    say "Broken: the application is denied. Mended: what it may do"
+    rocketmq-py acl deny "$SHOP" Topic:Orders Pub
+    refused rocketmq-py send -C shop -t Orders "denied"
+    rocketmq-py acl remove "$SHOP" Topic:Orders --yes
+    rocketmq-py acl allow "$SHOP" Topic:Orders Pub Sub Get
+    rocketmq-py send -C shop -t Orders "allowed again"
+    rocketmq-py tail -C shop -t Orders -G billing -c 1
+fi
+
+say "Broken: a program that cannot handle a message. Mended: its dead letter comes again"
+rocketmq-py tail -C shop -t Orders -G billing -x 'grep -q -v broken' &
+member=$!
+rocketmq-py send -C shop -t Orders "broken" -k order-13
+eventually dead_letters_have order-13
+kill "$member"
+wait "$member" || true
+rocketmq-py dlq list billing
+rocketmq-py dlq resend billing --all --yes
+rocketmq-py tail -C shop -t Orders -G billing -c 1 | has broken
+
+say "Broken: a group was set to a wrong place. Mended: it is set back"
+eventually lag_is 0
+rocketmq-py group reset billing --topic Orders --to earliest --yes
+refused lag_is 0
+refused rocketmq-py check lag billing --critical 100
+rocketmq-py group reset billing --topic Orders --to latest --dry-run
+rocketmq-py group reset billing --topic Orders --to latest --yes
+eventually lag_is 0
+
+say "Take it away"
+refused rocketmq-py topic delete Orders </dev/null # without --yes, and with nobody to ask
+rocketmq-py topic delete Orders --yes
+rocketmq-py group delete billing --dead-letters --yes
+refused rocketmq-py topic describe Orders
+say "Done"

@@ -1,0 +1,63 @@
+"""Certificates for clusters whose servers have one, and want one of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+TLS_PROPERTIES = """
+tls.test.mode.enable=false
+tls.server.certPath={home}/conf/server.pem
+tls.server.keyPath={home}/conf/server.key
+tls.server.trustCertPath={home}/conf/ca.pem
+tls.server.authClient=true
+tls.server.need.client.auth=require
+"""
+
+
+@attrs.frozen
+class Certificates:
+    """What servers and clients need.
+
+    Attributes:
+        files: the servers', for ``start_own_cluster``.
+        ca_file: the authority of all.
+        own: a client's, of that authority.
+        foreign: a client's, of another one.
+        jvm: the options of the servers' Java machines.
+    """
+
+    files: Mapping[str, str]
+    ca_file: Path
+    own: Path
+    foreign: Path
+    jvm: tuple[str, ...] = ("-Dtls.config.file={home}/conf/tls.properties",)
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """Make certificates, those of clients and the authority's in a folder."""
+    authority = trustme.CA(key_type=trustme.KeyType.RSA)
+    server = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
+    # The form that Java's servers read keys in.
+    key = load_pem_private_key(server.private_key_pem.bytes(), None)
+    pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    ca_file, own, foreign = folder / "ca.pem", folder / "own.pem", folder / "foreign.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(own))
+    trustme.CA().issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(str(foreign))
+    files = {
+        "conf/tls.properties": TLS_PROPERTIES,
+        "conf/server.pem": b"".join(one.bytes() for one in server.cert_chain_pems).decode(),
+        "conf/server.key": pkcs8.decode(),
+        "conf/ca.pem": authority.cert_pem.bytes().decode(),
+    }
+    return Certificates(files, ca_file, own, foreign)
