@@ -141,7 +141,7 @@ async def test_what_ends_in_the_last_moment_is_not_given_back(
     handling = handling_in(nursery, handle, 1, timeout=TIMEOUT, backs=backs)
     handling.offer(process_queue)
     await settled()
-    (place,) = handling._places
+    (place,) = handling._under_way
     end.set()
     handling._expire(place)
     await settled()

@@ -30,8 +30,8 @@ LOOKS_PER_TIMEOUT = 10
 """How often it is looked, in each ``consume_timeout``, for calls that take too long."""
 
 
-class Place(Protocol):
-    """Where a call is under way.
+class CallUnderWay(Protocol):
+    """What is known of a call of the handler.
 
     Attributes:
         buffer: the queue that the item is from.
@@ -47,7 +47,7 @@ class Place(Protocol):
 
 
 class _Worker:
-    """A worker's place, and a scope around its call."""
+    """A worker, whose call it is, and a scope around that."""
 
     __slots__ = ("buffer", "item", "scope", "seen", "since")
 
@@ -89,13 +89,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         self._batch_size = batch_size
         self._timeout = timeout
         self._redelivery = Redelivery(send_back, self.offer)
-        self._places: dict[Place, None] = {}
+        self._under_way: dict[CallUnderWay, None] = {}
         nursery.start_soon(self._redelivery.run)
         nursery.start_soon(self._look_for_late_calls)
 
     async def _work(self) -> None:
         worker = _Worker()
-        self._places[worker] = None
+        self._under_way[worker] = None
         self._waking = False
         while True:
             with trio.CancelScope() as worker.scope:  # cancelled when a call takes too long
@@ -175,23 +175,23 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 return readable
         return None
 
-    async def _returned(self, place: Place, item: Any, result: object) -> None:
+    async def _returned(self, call: CallUnderWay, item: Any, result: object) -> None:
         """See to what a handler has returned, other than that all is done with."""
         check_result(result)
         if not isinstance(result, ConsumeLater):
-            log_meaningless(result, describe_item(place.buffer, item))
-            await self._failed(place, item)
+            log_meaningless(result, describe_item(call.buffer, item))
+            await self._failed(call, item)
             return
         messages = _messages(item)
-        place.buffer.remove_all(messages[: result.done])
-        if place.item is not None:
-            place.item = None
-            await self._redelivery.deliver_again(place.buffer, messages[result.done :], result.delay_level)
+        call.buffer.remove_all(messages[: result.done])
+        if call.item is not None:
+            call.item = None
+            await self._redelivery.deliver_again(call.buffer, messages[result.done :], result.delay_level)
 
-    async def _failed(self, place: Place, item: Any) -> None:
-        if place.item is not None:  # else it took too long, and has been sent back already
-            place.item = None
-            await self._redelivery.deliver_again(place.buffer, _messages(item), 0)
+    async def _failed(self, call: CallUnderWay, item: Any) -> None:
+        if call.item is not None:  # else it took too long, and has been sent back already
+            call.item = None
+            await self._redelivery.deliver_again(call.buffer, _messages(item), 0)
 
     # Calls that take too long
 
@@ -199,22 +199,22 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         while True:
             await trio.sleep(self._timeout / LOOKS_PER_TIMEOUT)
             now = trio.current_time()
-            for place in list(self._places):
-                if place.item is not place.seen:
-                    place.seen, place.since = place.item, now
-                elif place.item is not None and now - place.since >= self._timeout:
-                    self._expire(place)
+            for call in list(self._under_way):
+                if call.item is not call.seen:
+                    call.seen, call.since = call.item, now
+                elif call.item is not None and now - call.since >= self._timeout:
+                    self._expire(call)
 
-    def _expire(self, place: Place) -> None:
+    def _expire(self, call: CallUnderWay) -> None:
         """Count a call as failed that is under way still, and have its worker go on if it can."""
-        buffer, item = place.buffer, place.item
-        place.item = None
+        buffer, item = call.buffer, call.item
+        call.item = None
         logger.error(
             "handling %s takes longer than %g s: it is sent back", describe_item(buffer, item), self._timeout
         )
         self._nursery.start_soon(self._redelivery.deliver_again, buffer, _messages(item), EXPIRED_DELAY_LEVEL)
-        if self._invoker.is_async and isinstance(place, _Worker):
-            place.scope.cancel()
+        if self._invoker.is_async and isinstance(call, _Worker):
+            call.scope.cancel()
 
 
 def _messages(item: Any) -> Sequence[ReceivedMessage]:

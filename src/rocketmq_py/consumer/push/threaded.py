@@ -53,7 +53,7 @@ class ThreadedDispatch(ConcurrentDispatch):
             elif len(ready) > 1:
                 ready.rotate(-1)
             call = _HandlerCall(self, buffer, item, self._context.copy())
-            self._places[call] = None
+            self._under_way[call] = None
             self._handling += 1
             if not self._until_timed:
                 self._until_timed = YIELD_EVERY
@@ -105,7 +105,7 @@ class ThreadedDispatch(ConcurrentDispatch):
             self._end(call)
 
     def _end(self, call: _HandlerCall) -> None:
-        del self._places[call]
+        del self._under_way[call]
         self._handling -= 1
         if self._closed:
             self._look_whether_all_is_done()
@@ -114,7 +114,7 @@ class ThreadedDispatch(ConcurrentDispatch):
 
 
 class _HandlerCall(Call):
-    """A call of the handler; a Place too.
+    """A call of the handler; also what ConcurrentDispatch knows of it.
 
     Attributes:
         handed_out: what it was called with.
