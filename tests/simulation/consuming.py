@@ -101,8 +101,12 @@ class Consumers:
         async with self._scene.closing(group.name, consumer) as consumer:
             consumer.subscribe(group.topic)
             self._open[member] = consumer
+
+            async def handle(message: ReceivedMessage) -> None:
+                await self._handle(group, member, message)
+
             try:
-                await consumer.run(lambda message: self._handle(group, member, message))
+                await consumer.run(handle)
             finally:
                 del self._open[member]
 

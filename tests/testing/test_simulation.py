@@ -94,6 +94,26 @@ def test_time_and_chance_are_the_simulations_and_are_given_back() -> None:
     assert time.time() >= began
 
 
+def test_plain_handlers_are_called_where_the_simulation_is() -> None:
+    async def consume(world: World) -> list[bytes]:
+        handled: list[bytes] = []
+        async with (
+            Producer(world.name_server_address, group="p") as producer,
+            PushConsumer(world.name_server_address, group="g") as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            consumer.subscribe("T")
+            nursery.start_soon(consumer.run, lambda message: handled.append(message.body))
+            for number in range(3):
+                await producer.send(Message("T", b"%d" % number))
+            while len(handled) < 3:
+                await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        return sorted(handled)
+
+    assert simulate(consume, seed=1, topics=["T"]).value == [b"0", b"1", b"2"]
+
+
 def test_a_failure_names_its_seed() -> None:
     async def fail(world: World) -> None:
         await trio.sleep(1.5)

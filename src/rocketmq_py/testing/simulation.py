@@ -16,6 +16,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.consumer.push.handler_threads import Call, HandlerThreads
 from rocketmq_py.testing.cluster import Cluster, Keep
 from rocketmq_py.testing.network import MemoryNetwork
 
@@ -244,6 +245,7 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             "trio._core._run._r": random.Random(f"scheduling {seed}"),
             "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": True,
             "trio.to_thread.run_sync": _run_here,
+            "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_here,
             "rocketmq_py.client.identity._counter": itertools.count(),
             "os.getpid": lambda: 4242,
             "random.Random": Seeded,
@@ -266,6 +268,16 @@ async def _run_here(function: Callable[..., _Result], *arguments: Any, **_: Any)
     """Call here what would run in a thread: virtual time does not wait for threads."""
     await trio.lowlevel.checkpoint()
     return function(*arguments)
+
+
+def _handle_here(threads: HandlerThreads, call: Call) -> None:
+    """Call a plain handler here: its threads would wait for each other, and virtual time for none of them."""
+
+    async def handle() -> None:  # without a checkpoint: a call that was begun ends
+        call.run(threads.function)
+        call.ended()
+
+    threads.nursery.start_soon(handle)
 
 
 def now_ms() -> int:

@@ -30,12 +30,15 @@ class HandlerThreads:
         function: what is called, with one argument.
         most: how many threads there may be.
         nursery: where the tasks run that stand for the threads; they end with :meth:`abandon`.
+
+    Attributes:
+        function, nursery: see above.
     """
 
     def __init__(self, function: Callable[[Any], Any], most: int, nursery: trio.Nursery) -> None:
-        self._function = function
+        self.function = function
         self._most = most
-        self._nursery = nursery
+        self.nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._calls: set[Call] = set()  # those in the line and those in threads
         self._none_runs = trio.lowlevel.ParkingLot()
@@ -109,7 +112,7 @@ class HandlerThreads:
             finally:
                 self._wakings.put(None)  # it may wait to be woken
 
-        self._nursery.start_soon(stand_for_thread)
+        self.nursery.start_soon(stand_for_thread)
 
     def _fail_all(self, error: RuntimeError) -> None:
         while self._line:
@@ -148,7 +151,7 @@ class HandlerThreads:
     # In the threads
 
     def _work(self) -> None:
-        line, finished, idle, function = self._line, self._finished, self._idle, self._function
+        line, finished, idle, function = self._line, self._finished, self._idle, self.function
         while not self._is_abandoned:
             try:
                 call = line.popleft()
