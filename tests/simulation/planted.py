@@ -45,13 +45,17 @@ def offset_too_early() -> AbstractContextManager[Any]:
 
 
 def reply_matched_twice() -> AbstractContextManager[Any]:
-    """Each second request has the id of the one before, and with it the reply."""
+    """A reply goes to its request, and to another one that waits."""
+    resolve = Requests._resolve
 
-    def new_pending(requests: Requests) -> PendingReply:
-        requests._count += 1
-        return PendingReply(f"{requests._token}{requests._count // 2:x}")
+    def twice(requests: Requests, pending: PendingReply, outcome: ReceivedMessage | RocketMQError) -> bool:
+        resolved = resolve(requests, pending, outcome)
+        others = list(requests._waiting.values())
+        if resolved and others and isinstance(outcome, ReceivedMessage):
+            resolve(requests, others[0].pending, outcome)
+        return resolved
 
-    return mock.patch.object(Requests, "new_pending", new_pending)
+    return mock.patch.object(Requests, "_resolve", twice)
 
 
 def retry_that_forgets_the_queue() -> AbstractContextManager[Any]:
@@ -111,9 +115,12 @@ def dedup_of_a_batch() -> AbstractContextManager[Any]:
     encode = batch._encode
 
     def deduplicated(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
-        encoded = dict(zip(messages, encode(messages, unique_ids, max_size), strict=True))
-        first = {len(message.body): message for message in reversed(messages)}
-        return [one if first[len(message.body)] is message else b"" for message, one in encoded.items()]
+        first = {len(message.body): place for place, message in reversed(list(enumerate(messages)))}
+        encoded = encode(messages, unique_ids, max_size)
+        return [
+            encoded[place] if first[len(message.body)] == place else b""
+            for place, message in enumerate(messages)
+        ]
 
     return mock.patch.object(batch, "_encode", deduplicated)
 

@@ -25,12 +25,8 @@ SOME = range(int(os.environ.get("SIMULATED_SEEDS", "8")))
 ONCE_WRONG = {
     "a name server that had been away was not told of a topic's new queues: a reader stayed behind": 88,
 }
-FOUND_BY = {
-    "retry_that_forgets_the_queue": 2,
-    "offset_too_early": 0,
-    "send_back_that_is_none": 0,
-}
-"""Planted defects, and a seed that finds each; ``python -m tests.simulation --plant NAME`` looks for one."""
+FOUND_SOON = ("offset_too_early", "retry_that_forgets_the_queue", "send_back_that_is_none")
+"""Defects that one of the first seeds finds; ``python -m tests.simulation --plant NAME`` says which."""
 
 
 @pytest.mark.parametrize("seed", sorted({*SOME, *ONCE_WRONG.values()}))
@@ -39,10 +35,10 @@ def test_nothing_is_wrong(seed: int) -> None:
     assert not findings, "\n".join([f"again: python -m tests.simulation --seed {seed} --trace", *findings])
 
 
-@pytest.mark.parametrize("name", FOUND_BY)
+@pytest.mark.parametrize("name", FOUND_SOON)
 def test_a_planted_defect_is_found(name: str) -> None:
     with PLANTED[name]():
-        assert findings_of(plan_of(FOUND_BY[name]))
+        assert any(findings_of(plan_of(seed)) for seed in range(20))
 
 
 def small(*groups: str, faults: tuple[tuple[float, str], ...] = ()) -> Plan:

@@ -99,14 +99,12 @@ class Troubles:
         await self._world.restart(server)
 
     async def _reset(self) -> None:
-        """Have a group begin again, or go back by some seconds."""
+        """Have a group begin again (to a time, it would pass over what it has not handled yet)."""
         groups = [group for group in self._scene.plan.groups if group.pulls]
         if not groups:
             return
         group = self._rng.choice(groups)
-        back_ms = self._scene.clock()() - self._rng.randint(0, 20_000)
-        to = self._rng.choice((ResetTo.earliest(), ResetTo.at(back_ms)))
         with trio.move_on_after(10), suppress(RocketMQError):
             async with Admin(self._scene.address) as admin:
-                await admin.offsets.reset(group.name, group.topic, to)
+                await admin.offsets.reset(group.name, group.topic, ResetTo.earliest())
                 self._world.trace("reset", group.name)
