@@ -117,6 +117,17 @@ async def test_the_right_credentials_send_and_read(
     assert {one.body for one in received} == {message.body}
 
 
+async def test_messages_are_found_by_their_ids_and_keys(admin: Client, topic: str) -> None:
+    async with admin.producer("senders") as producer, admin.reader() as reader:
+        sent = await producer.send(Message(topic, b"x", keys="k"))
+        with trio.fail_after(PATIENCE):
+            while not (by_key := await reader.find(topic, "k")):
+                await trio.sleep(0.1)  # brokers make their index in the background
+        by_id = await reader.find_message(topic, sent.message_id)
+    assert by_id is not None
+    assert [message.message_id for message in (*by_key, by_id)] == [sent.message_id] * 2
+
+
 async def test_a_group_consumes_retries_and_commits(guarded: Cluster, admin: Client, unique: str) -> None:
     body = unique.encode()
     handled: list[ReceivedMessage] = []

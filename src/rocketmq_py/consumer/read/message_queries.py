@@ -72,7 +72,6 @@ async def look_up_key(
     client: Client, topic: str, key: str, *, count: int, begin_ms: int, end_ms: int
 ) -> Lookup:
     """Look for the newest messages of a topic with a key; see ``Reader.find``."""
-    # That the key is no unique id is not said: 4.x does not count that field when it checks a signature.
     header = QueryMessageRequest(
         topic=topic,
         key=key,
@@ -104,7 +103,6 @@ async def find_by_unique_id(client: Client, topic: str, message_id: str) -> Rece
         max_num=MAX_WITH_UNIQUE_ID,
         begin_timestamp=0,
         end_timestamp=END_OF_TIME_MS,
-        unique_key_query=True,
     )
     found = await _query(client, header, lambda message: message.message_id == message_id)
     messages = found.complete(f"{message_id} in {topic}")
@@ -125,7 +123,10 @@ async def _broker_at(client: Client, address: str) -> str:
 async def _query(
     client: Client, header: QueryMessageRequest, is_wanted: Callable[[ReceivedMessage], bool]
 ) -> Lookup:
-    """Ask all brokers of a topic at the same time for what is wanted."""
+    """Ask all brokers of a topic at the same time for what is wanted.
+
+    Whether the key is a unique id is never said: 4.x does not count that field when it checks a signature.
+    """
     route = await client.routes.get(header.topic)
     found: list[ReceivedMessage] = []
     failures: dict[str, RocketMQError] = {}
