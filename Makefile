@@ -33,7 +33,7 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 
 test: check check-long check-spark other-pythons in-containers real  ## All tests, on real brokers too wherever they can be had
 
-check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute and a half on two cores
+check: .venv/installed  ## Lint, types, unit and embedded-broker tests: two and a half minutes on two cores
 	$(MAKE) --jobs=3 lint types unit
 
 lint: .venv/installed
@@ -78,7 +78,7 @@ other-pythons: .venv/installed
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
 # They wait most of the time. Each process has brokers of its own: a gigabyte, and 20 s of a processor to start.
-REAL_WORKERS ?= 4
+REAL_WORKERS ?= 3
 FAULTS = $(wildcard integration/test_*faults.py) integration/test_relay_kills.py integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
 

@@ -12,6 +12,7 @@ import pytest
 import rocketmq_py
 from rocketmq_py import aio, blocking, client
 from rocketmq_py.admin.part import Part
+from rocketmq_py.errors import ConfigurationError, OutsideAsyncioError
 
 DIFFERENT = {
     # What the trio classes have for nurseries and for who builds on them.
@@ -93,3 +94,34 @@ def test_an_admin_has_all_parts(door: Any) -> None:
     assert vars(opened).keys() >= PARTS > {"topics"}
     if door is blocking:
         opened.close()
+
+
+async def test_who_takes_the_wrong_class_on_trio_is_told() -> None:
+    with pytest.raises(OutsideAsyncioError, match="programs on trio use rocketmq_py, others"):
+        async with aio.Producer("127.0.0.1:1", group="g"):
+            pytest.fail("not reached")
+    with pytest.raises(
+        TypeError, match=r"use 'with Client\(...\)'; for 'async with' there is rocketmq_py.aio"
+    ):
+        async with blocking.Client("127.0.0.1:1"):  # type: ignore[attr-defined]
+            pytest.fail("not reached")
+
+
+@pytest.mark.parametrize("package", [rocketmq_py, aio])
+def test_who_forgets_async_is_told(package: Any) -> None:
+    producer = package.Producer("127.0.0.1:1", group="g")
+    with pytest.raises(TypeError, match=r"use 'async with Producer\(...\)'; for 'with'"), producer:
+        pytest.fail("not reached")
+
+
+@pytest.mark.parametrize("package", [aio, blocking])
+def test_another_doors_client_is_refused(package: Any) -> None:
+    client = package.Client("127.0.0.1:1")
+    try:
+        with pytest.raises(
+            ConfigurationError, match=rf"an open rocketmq_py\.Client, not Client of {package.__name__}"
+        ):
+            rocketmq_py.Producer(client, group="g")
+    finally:
+        if package is blocking:
+            client.close()

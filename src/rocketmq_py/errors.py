@@ -96,6 +96,10 @@ class OutsideTrioError(RocketMQError, RuntimeError):
     """It was used where no trio runs, or in another ``trio.run`` than it was opened in."""
 
 
+class OutsideAsyncioError(RocketMQError, RuntimeError):
+    """What is for asyncio was used where no loop runs."""
+
+
 class ProtocolError(RocketMQError):
     """The peer sent bytes that are not RocketMQ's protocol; the connection is closed."""
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.client.lifespan import Lifespan, OnlyAsyncWith
 from rocketmq_py.crossing import door
 from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
 from rocketmq_py.crossing.door import Behind
@@ -25,7 +25,7 @@ _OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
 """What the trio thread may be given: selectors of the user's are called on the loop."""
 
 
-class Door(door.Door[Behind]):
+class Door(door.Door[Behind], OnlyAsyncWith):
     """Opens a trio object in the trio thread, and awaits it from asyncio loops.
 
     It is open inside of ``async with``, or from :meth:`start` to :meth:`aclose`; the end of the loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
@@ -42,6 +42,18 @@ class Door(door.Door[Behind]):
     ) -> None:
         self._ends_with_error = error is not None
         self.close()
+
+    if not TYPE_CHECKING:  # type checkers say it before
+
+        async def __aenter__(self) -> NoReturn:
+            self.close_soon()
+            name = type(self).__name__
+            raise TypeError(
+                f"use 'with {name}(...)'; for 'async with' there is rocketmq_py.aio, or rocketmq_py on trio"
+            )
+
+        async def __aexit__(self, *_: object) -> NoReturn:
+            raise AssertionError("it was never entered")
 
     def close(self) -> None:
         """Close it, after all that was opened from it: finish what is under way, within its close_timeout.

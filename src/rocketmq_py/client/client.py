@@ -19,6 +19,7 @@ from rocketmq_py.client.name_servers import NameServers
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Route, Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
@@ -72,6 +73,13 @@ class Client(Lifespan):
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__()
+        given: object = address
+        if given is not None and not isinstance(given, str):
+            kind = type(given)
+            raise ConfigurationError(
+                "client is an address (host:port;host:port) or an open rocketmq_py.Client, "
+                f"not {kind.__name__} of {kind.__module__}"
+            )
         self.config = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
         self.namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)

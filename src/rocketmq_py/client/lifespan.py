@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import trio
 
@@ -15,7 +15,20 @@ from rocketmq_py.errors import ClosedError, OutsideTrioError, RocketMQError
 from rocketmq_py.remoting.running import check_inside_trio
 
 
-class Lifespan:
+class OnlyAsyncWith:
+    """Says what to write instead of a plain ``with``."""
+
+    if not TYPE_CHECKING:  # type checkers say it before
+
+        def __enter__(self) -> NoReturn:
+            name = type(self).__name__
+            raise TypeError(f"use 'async with {name}(...)'; for 'with' there is rocketmq_py.blocking")
+
+        def __exit__(self, *_: object) -> NoReturn:
+            raise AssertionError("it was never entered")
+
+
+class Lifespan(OnlyAsyncWith):
     """Owns a nursery from ``async with`` to its end.
 
     Leaving the ``async with`` first closes gracefully (what that means is the subclass's affair), within

@@ -17,7 +17,7 @@ import trio
 
 from rocketmq_py.crossing.call import Begin, Call
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
-from rocketmq_py.errors import ClosedError, RocketMQError
+from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
 
 logger = logging.getLogger("rocketmq_py.crossing")
 
@@ -243,8 +243,14 @@ _here = threading.local()
 
 
 def bridge() -> Bridge:
-    """Return the bridge of the running loop. Raises RuntimeError where none runs."""
-    loop = asyncio.get_running_loop()
+    """Return the bridge of the running loop. Raises OutsideAsyncioError where none runs."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise OutsideAsyncioError(
+            "no asyncio loop runs here, and rocketmq_py.aio needs one: programs on trio use rocketmq_py, "
+            "others rocketmq_py.blocking"
+        ) from None
     found: Bridge | None = getattr(_here, "bridge", None)
     if found is None or found.loop is not loop or not found.thread.is_usable:
         found = _here.bridge = Bridge(loop, trio_thread())
