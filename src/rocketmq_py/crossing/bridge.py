@@ -103,7 +103,8 @@ class Bridge:
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have a function called on the loop, after all that was delivered before. It must not raise."""
         self._crossing.append((function, arguments))
-        if not self._is_woken:
+        # A loop may be closed before it has come to what it was woken for: then nothing would be noticed.
+        if not self._is_woken or self.loop.is_closed():
             self._is_woken = True
             self._wake()
 
