@@ -12,7 +12,7 @@ SPARK_BENCH ?= --queues 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check check-long check-spark lint types unit simulate pythons other-pythons containers in-containers real \
-	real-without-spark real-spark million relay-kills spark-matrix java bench format clean
+	interoperation behaviours million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -77,22 +77,21 @@ other-pythons: .venv/installed
 	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
-# They wait most of the time. Each process has brokers of its own: a gigabyte, and 20 s of a processor to start.
-REAL_WORKERS ?= 3
-FAULTS = $(wildcard integration/test_*faults.py) integration/test_relay_kills.py integration/test_replicas.py
+FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
+HEAVY = integration/test_spark_data_loss.py integration/test_spark_counts.py integration/test_spark_kills.py
 
 real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
-	@# Spark computes, and a second one beside it would have its Python start too late; the others wait.
-	$(MAKE) --jobs=2 --keep-going real-without-spark real-spark
+	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:
+	@# it runs first, beside the light behaviours; Spark, which is heavy, comes last.
+	$(MAKE) --jobs=2 --keep-going interoperation behaviours
 
-real-without-spark: .venv/installed
-	@# What takes longest comes first; tests of a module stay together, for they may share a cluster of their own.
-	$(REAL) -n $(REAL_WORKERS) --dist loadscope --no-loadscope-reorder $(FAULTS) \
-		$(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py)) tests/behaviours
+interoperation: .venv/installed
+	$(REAL) $(FAULTS) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
 
-real-spark: .venv/installed
-	$(REAL) $(SPARK)
+behaviours: .venv/installed
+	$(REAL) tests/behaviours $(HEAVY)
+	$(REAL) $(filter-out $(HEAVY),$(SPARK))
 
 containers: .venv/installed  ## A container engine from apt, with images of RocketMQ, where root runs this
 	$(BIN)/python -m integration.clusters.engine up
