@@ -224,20 +224,22 @@ class Through:
         if isinstance(result, asyncio.Future | concurrent.futures.Future):
             return Pending(self._side, result)
         if type(result).__module__.startswith(("rocketmq_py.aio", "rocketmq_py.blocking")) or hasattr(
-            result, "__aexit__" if isinstance(self._side, AsyncioSide) else "__exit__"
+            result, "__aexit__" if self._is_async else "__exit__"
         ):
             return Through(self._side, result)
         return result
 
+    @property
+    def _is_async(self) -> bool:
+        return isinstance(self._side, AsyncioSide)
+
     async def __aenter__(self) -> Any:
-        kind = type(self._behind)
-        enter = getattr(kind, "__aenter__", None) or kind.__enter__
+        enter = getattr(type(self._behind), "__aenter__" if self._is_async else "__enter__")
         entered = self._got(await self._side.call(enter, self._behind))
         return self if getattr(entered, "_behind", None) is self._behind else entered
 
     async def __aexit__(self, *error: Any) -> Any:
-        kind = type(self._behind)
-        leave = getattr(kind, "__aexit__", None) or kind.__exit__
+        leave = getattr(type(self._behind), "__aexit__" if self._is_async else "__exit__")
         with trio.CancelScope(shield=True):
             return await self._side.call(leave, self._behind, *error)
 
