@@ -94,6 +94,7 @@ rocketmq-py tail -C shop -t Orders -G billing -x 'grep -q -v broken' &
 member=$!
 rocketmq-py send -C shop -t Orders "broken" -k order-13
 eventually dead_letters_have order-13
+eventually lag_is 0 # else the member has not heard yet that its last try became a dead letter
 kill "$member"
 wait "$member" || true
 rocketmq-py dlq list billing
