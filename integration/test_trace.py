@@ -145,6 +145,8 @@ def described(records: list[list[str]], group: str) -> list[tuple[str, ...]]:
         elif fields[0] == "SubAfter" and fields[8] == group:
             kind, request_id, message_id, cost_ms, success, keys, code, timestamp_ms, _ = fields
             start = calls[request_id]
-            assert 0 <= int(cost_ms) <= int(timestamp_ms) - int(start[1]) + 1
+            # Each client reads the clock again for the record of the end: the two spans need not agree.
+            assert int(start[1]) <= int(timestamp_ms)
+            assert 0 <= int(cost_ms) <= PATIENCE * 1000
             found.append((kind, start[6], message_id, success, keys, code))
     return sorted(found)

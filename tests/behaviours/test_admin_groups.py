@@ -24,11 +24,16 @@ async def admin(client: Client) -> AsyncIterator[Admin]:
 
 
 async def described_when(admin: Admin, group: str, *, members: int, lag: int) -> GroupDescription:
-    """Return a group's description when it has so many members and such a lag."""
+    """Return a group's description when it has so many members, which have their retries, and such a lag."""
     with trio.fail_after(PATIENCE):
         while True:
             described = await admin.groups.describe(group)
-            if (len(described.members), described.lag) == (members, lag) and described.topics:
+            shared_out = {queue.topic for member in described.members for queue in member.queues or ()}
+            if (
+                (len(described.members), described.lag) == (members, lag)
+                and described.topics
+                and (not members or f"%RETRY%{group}" in shared_out)
+            ):
                 return described
             await trio.sleep(0.05)
 
