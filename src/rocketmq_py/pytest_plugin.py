@@ -7,8 +7,8 @@ test finds them empty. They serve plain tests, and those that run on trio or asy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocketmq_py.testing import RealCluster, TestBroker, TestCluster
 
 MARKER = "rocketmq_embedded"
+_Cluster = TypeVar("_Cluster")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,12 +73,9 @@ def _rocketmq_real(request: pytest.FixtureRequest) -> Iterator[RealCluster | Non
 def _rocketmq_session_broker(
     _rocketmq_real: RealCluster | None, rocketmq_broker_settings: dict[str, Any]
 ) -> Iterator[TestBroker | RealCluster]:
-    if _rocketmq_real is not None:
-        yield _rocketmq_real
-        return
     from rocketmq_py.testing import run_broker
 
-    with run_broker(**rocketmq_broker_settings) as broker:
+    with _real_or(_rocketmq_real, run_broker, rocketmq_broker_settings) as broker:
         yield broker
 
 
@@ -85,13 +83,16 @@ def _rocketmq_session_broker(
 def _rocketmq_session_cluster(
     _rocketmq_real: RealCluster | None, rocketmq_cluster_settings: dict[str, Any]
 ) -> Iterator[TestCluster | RealCluster]:
-    if _rocketmq_real is not None:
-        yield _rocketmq_real
-        return
     from rocketmq_py.testing import run_cluster
 
-    with run_cluster(**rocketmq_cluster_settings) as cluster:
+    with _real_or(_rocketmq_real, run_cluster, rocketmq_cluster_settings) as cluster:
         yield cluster
+
+
+def _real_or(
+    real: RealCluster | None, run: Callable[..., AbstractContextManager[_Cluster]], settings: dict[str, Any]
+) -> AbstractContextManager[_Cluster | RealCluster]:
+    return run(**settings) if real is None else nullcontext(real)
 
 
 @pytest.fixture

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 import trio
+import trustme
 from click.testing import CliRunner
 
 from rocketmq_py.cli import main
+from rocketmq_py.credentials import Credentials
+from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import Message
 from rocketmq_py.producer import Producer
+from rocketmq_py.remoting import TLS
 from tests.cli.command import COMMAND, ENVIRONMENT, run_cli
 from tests.cli.conftest import StartCli
 
@@ -34,6 +38,63 @@ async def test_it_says_where_it_is_and_ends_cleanly(start_cli: StartCli, number:
         assert await process.wait() == 0
     assert await process.stdout.receive_some() == b""
     assert await process.stderr.receive_some() == b""
+
+
+async def test_topics_access_tls_and_a_log(start_cli: StartCli, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "own.pem"))
+    (tmp_path / "secret").write_text("very secret")
+    process = await start_cli(
+        *("server", "--namesrv-port", "0", "--port", "0", "-t", "Orders:3", "-t", "Others"),
+        *("--access-key", "me", "--secret-key", f"@{tmp_path / 'secret'}"),
+        *("--cert", str(tmp_path / "own.pem"), "--log-requests"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = (await process.stdout.receive_some()).decode()
+    found = re.search(r"name server (\S+),", line)
+    assert found, line
+    tls = TLS(ca_file=tmp_path / "ca.pem")
+    async with Producer(found[1], tls=tls, credentials=Credentials("me", "very secret")) as producer:
+        assert len(await producer.queues("Orders")) == 3
+        await producer.send(Message("Others", b"hello"))
+    async with Producer(found[1], tls=tls, retries=0) as producer:
+        with pytest.raises(BrokerError):
+            await producer.send(Message("Others", b"unsigned"))
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+    log = b"".join([part async for part in process.stderr]).decode()
+    assert re.search(
+        r"^\d\d:\d\d:\d\d\.\d{3} SEND_MESSAGE_V2 Others from 127\.0\.0\.1:\d+$", log, re.MULTILINE
+    )
+    assert "secret" not in log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["-t", "T:0"], "a number of queues, 1 to 65536"),
+        (["-t", "a b"], "'a b'"),
+        (["--access-key", "me"], "--access-key and --secret-key go together"),
+        (["--key", __file__], "--key needs --cert"),
+    ],
+)
+def test_options_that_cannot_be(arguments: list[str], what: str) -> None:
+    result = CliRunner().invoke(main, ["server", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert what in result.stderr
+
+
+async def test_a_wrong_certificate_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "own.pem").write_text("none")
+    arguments = ("server", "--namesrv-port", "0", "--port", "0", "--cert", str(tmp_path / "own.pem"))
+    ended = await run_cli(*arguments)
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert "own.pem is no certificate with its private key" in line
 
 
 async def test_a_port_in_use_is_one_line() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import ssl
 import threading
+from pathlib import Path
 
 import pytest
 import trio
+import trustme
 
 from rocketmq_py import (
+    TLS,
     Message,
     Producer,
     PushConsumer,
@@ -18,7 +22,7 @@ from rocketmq_py import (
     TransactionProducer,
     blocking,
 )
-from rocketmq_py.errors import ClosedError, ConfigurationError, NoQueueError
+from rocketmq_py.errors import ClosedError, ConfigurationError, NameServerError, NoQueueError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import run_broker, run_cluster
@@ -119,6 +123,20 @@ def test_a_topic_is_changed_as_operators_do_it() -> None:
         with blocking.Reader(broker.name_server_address) as reader, pytest.raises(NoQueueError):
             reader.open("T", start=Start.BEGINNING).__enter__()
         assert broker.topics() == {"T": 1}
+
+
+def test_brokers_and_name_servers_talk_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with run_broker(topics=["T"], tls=context) as broker:
+        address, tls = broker.name_server_address, TLS(ca_file=tmp_path / "ca.pem")
+        with blocking.Producer(address, group="p", tls=tls) as producer:
+            producer.send(Message("T", b"x"))
+        assert [message.body for message in broker.messages("T")] == [b"x"]
+        with blocking.Producer(address, group="p") as producer, pytest.raises(NameServerError):
+            producer.send(Message("T", b"in plain text"), timeout=1)
 
 
 def test_several_brokers_share_topics() -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
@@ -16,6 +16,8 @@ logger = logging.getLogger("rocketmq_py.broker")
 RequestHandler: TypeAlias = Callable[[Connection, Command], None]
 """Answers a request with ``connection.respond()``, at once or later, or raises Refusal or ProtocolError."""
 
+_SHORT_NAMES = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+"""Requests whose fields are called a, b, c."""
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What Java's servers append to some of their remarks."""
 UNSET_REMARK = "not set any response code"
@@ -81,3 +83,8 @@ def answer_with(handler: RequestHandler, connection: Connection, request: Comman
 
 def _refuse(_: Connection, request: Command) -> None:
     raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
+
+
+def topic_of(code: int, fields: Mapping[str, str]) -> str | None:
+    """Return the topic that a request is about."""
+    return fields.get("b" if code in _SHORT_NAMES else "topic")

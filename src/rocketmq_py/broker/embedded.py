@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import random
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self
@@ -15,9 +16,11 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.core import Broker
-from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.dispatch import Dispatch, topic_of
 from rocketmq_py.broker.name_server import NameServer
+from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, serve
 from rocketmq_py.remoting.address import format_address, split_address
 from rocketmq_py.remoting.running import check_inside_trio
@@ -45,6 +48,10 @@ class EmbeddedBroker:
         namesrv_port: the name server's port; 0 takes a free one.
         port: the broker's port; 0 takes a free one.
         config: the settings; None for the default ones.
+        topics: are there from the beginning, with four queues or as many as a mapping says.
+        tls: a server's context with a certificate, for clients that talk TLS; None for plain text.
+        on_request: is told of each request, before it is answered: its code, the topic that it names or None,
+            and the client's address.
         settings: fields of BrokerConfig, to be changed in ``config``.
         now_ms: the time for messages, epoch milliseconds; by default the wall clock's at the start, going
             on with trio's clock.
@@ -62,11 +69,17 @@ class EmbeddedBroker:
         port: int = 0,
         *,
         config: BrokerConfig | None = None,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        tls: ssl.SSLContext | None = None,
+        on_request: Callable[[int, str | None, str], None] | None = None,
         now_ms: Callable[[], int] | None = None,
         rng: random.Random | None = None,
         **settings: Any,
     ) -> None:
         self.config = attrs.evolve(config or BrokerConfig(), **settings)
+        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
+        self._tls = tls
+        self._on_request = on_request
         self._host = host
         self._namesrv_port = namesrv_port
         self._port = port
@@ -127,15 +140,20 @@ class EmbeddedBroker:
         broker = Broker(self.config, lambda: [name_server], self._now_ms or _wall_clock(), self._rng)
         if self._port:
             # Clients that wait for this port may be there at once: everything is ready before it listens.
-            broker.open(self._address_on(self._port))
+            self._open(broker, self._address_on(self._port))
         bound = await nursery.start(self._serve, broker.dispatch, self._port, broker.forget)
         self._broker_address = self._address_on(split_address(bound)[1])
         if not self._port:
-            broker.open(self._broker_address)
+            self._open(broker, self._broker_address)
         for task in broker.tasks:
             nursery.start_soon(task)
         bound = await nursery.start(self._serve, name_server_dispatch, self._namesrv_port, _ignore)
         self._name_server_address = self._address_on(split_address(bound)[1])
+
+    def _open(self, broker: Broker, address: str) -> None:
+        broker.open(address)
+        for topic, queues in self._topics.items():
+            broker.topics.put(TopicConfig(topic, queues, queues))
 
     async def _serve(
         self,
@@ -145,8 +163,18 @@ class EmbeddedBroker:
         *,
         task_status: trio.TaskStatus[str],
     ) -> None:
+        told = self._on_request
+
+        def tell(connection: Connection, request: Command) -> None:
+            assert told is not None
+            told(request.code, topic_of(request.code, request.fields), connection.peer_address)
+            dispatch(connection, request)
+
+        handler = dispatch if told is None else tell
         try:
-            await serve(dispatch, self._host, port, on_closed=on_closed, task_status=task_status)
+            await serve(
+                handler, self._host, port, on_closed=on_closed, tls=self._tls, task_status=task_status
+            )
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}; choose another port, or 0 for any that is free") from error
 

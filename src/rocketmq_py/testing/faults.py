@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict
 
 import attrs
 import msgspec
 import trio
 
+from rocketmq_py.broker.dispatch import topic_of
 from rocketmq_py.protocol.command import ONEWAY_FLAG, Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.testing.requests import topic_of
 
 CLIENTS = "clients"
 """Stands for all clients where a fault is between two parties."""
@@ -63,6 +63,22 @@ class Aim:
         return (self.servers is None or not self.servers.isdisjoint(server)) and (
             self.client is None or self.client in peer
         )
+
+
+class Which(TypedDict, total=False):
+    """Which requests a fault strikes; all, where nothing else is said.
+
+    Attributes:
+        times: so many of them; None for all until the fault is ended.
+        topic: those about this topic.
+        client: those of this client.
+        server: those to this broker or name server.
+    """
+
+    times: int | None
+    topic: str | None
+    client: str | None
+    server: str | None
 
 
 class RequestFault(Fault):

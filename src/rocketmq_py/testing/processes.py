@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import ssl
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -42,16 +43,24 @@ class Process(ABC):
         now_ms: the time, epoch milliseconds.
         on_change: called after each request and each message that is stored.
         faults: what goes wrong.
+        tls: the context of a server that talks TLS; None for plain text.
     """
 
     def __init__(
-        self, host: str, port: int, now_ms: Callable[[], int], on_change: Callable[[], None], faults: Faults
+        self,
+        host: str,
+        port: int,
+        now_ms: Callable[[], int],
+        on_change: Callable[[], None],
+        faults: Faults,
+        tls: ssl.SSLContext | None,
     ) -> None:
         self.host = host
         self.port = port
         self.now_ms = now_ms
         self.requests: deque[Request] = deque(maxlen=MOST_REQUESTS)
         self.faults = faults
+        self._tls = tls
         self._on_change = on_change
         self._connections: dict[Connection, None] = {}
         self._peers: dict[str, set[str]] = {}
@@ -98,6 +107,7 @@ class Process(ABC):
                             self.host,
                             self.port,
                             on_closed=self._closed,
+                            tls=self._tls,
                             wrap=self._accepted,
                         )
                     )
@@ -161,9 +171,15 @@ class NameServerProcess(Process):
     """A name server."""
 
     def __init__(
-        self, host: str, port: int, now_ms: Callable[[], int], on_change: Callable[[], None], faults: Faults
+        self,
+        host: str,
+        port: int,
+        now_ms: Callable[[], int],
+        on_change: Callable[[], None],
+        faults: Faults,
+        tls: ssl.SSLContext | None,
     ) -> None:
-        super().__init__(host, port, now_ms, on_change, faults)
+        super().__init__(host, port, now_ms, on_change, faults, tls)
         self.wipe()
 
     @property
@@ -203,12 +219,13 @@ class RegisteredProcess(Process):
         now_ms: Callable[[], int],
         on_change: Callable[[], None],
         faults: Faults,
+        tls: ssl.SSLContext | None,
         *,
         config: BrokerConfig,
         name_servers: Sequence[NameServerProcess],
         broker_id: int = MASTER_ID,
     ) -> None:
-        super().__init__(host, port, now_ms, on_change, faults)
+        super().__init__(host, port, now_ms, on_change, faults, tls)
         self.config = config
         self._name_server_processes = name_servers
         self._broker_id = broker_id
@@ -247,13 +264,14 @@ class BrokerProcess(RegisteredProcess):
         now_ms: Callable[[], int],
         on_change: Callable[[], None],
         faults: Faults,
+        tls: ssl.SSLContext | None,
         *,
         config: BrokerConfig,
         topics: Mapping[str, int],
         name_servers: Sequence[NameServerProcess],
         rng: random.Random,
     ) -> None:
-        super().__init__(host, port, now_ms, on_change, faults, config=config, name_servers=name_servers)
+        super().__init__(host, port, now_ms, on_change, faults, tls, config=config, name_servers=name_servers)
         self._topics = topics
         self._rng = rng
         self.wipe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
 
 import trio
@@ -28,6 +29,7 @@ class ReplicaProcess(RegisteredProcess):
         now_ms: Callable[[], int],
         on_change: Callable[[], None],
         faults: Faults,
+        tls: ssl.SSLContext | None,
         *,
         master: BrokerProcess,
         name_servers: Sequence[NameServerProcess],
@@ -38,6 +40,7 @@ class ReplicaProcess(RegisteredProcess):
             now_ms,
             on_change,
             faults,
+            tls,
             config=master.config,
             name_servers=name_servers,
             broker_id=REPLICA_ID,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.broker.dispatch import topic_of
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.command import Command
@@ -18,7 +19,6 @@ _FORMS = {
     RequestCode.SEND_REPLY_MESSAGE: (RequestCode.SEND_REPLY_MESSAGE_V2,),
 }
 """Requests for the same thing that clients write in several ways: the first one's name means all of them."""
-_SHORT_NAMES = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _SECRETS = frozenset({SIGNATURE, SECURITY_TOKEN})
 
 
@@ -82,8 +82,3 @@ def codes_of(code: int | str) -> frozenset[int]:
     except KeyError:
         raise ConfigurationError(f"there is no request {code!r}; RequestCode has their names") from None
     return frozenset({int(named), *[int(form) for form in _FORMS.get(named, ())]})
-
-
-def topic_of(code: int, fields: Mapping[str, str]) -> str | None:
-    """Return the topic that a request is about."""
-    return fields.get("b" if code in _SHORT_NAMES else "topic")

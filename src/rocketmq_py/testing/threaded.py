@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +53,7 @@ class TestCluster(Cluster, Watched):
         replicas: bool = False,
         topics: Mapping[str, int] | Iterable[str] = (),
         config: BrokerConfig | None = None,
+        tls: ssl.SSLContext | None = None,
         **settings: Any,
     ) -> None:
         self._changes = _Changes()
@@ -62,6 +64,7 @@ class TestCluster(Cluster, Watched):
             hosts=itertools.repeat("127.0.0.1"),
             topics=topics,
             config=attrs.evolve(config or BrokerConfig(), **settings),
+            tls=tls,
             now_ms=self._now_ms,
             on_change=self._changes.note,
             rng=random.Random(),
@@ -188,6 +191,7 @@ def run_broker(
     *,
     topics: Mapping[str, int] | Iterable[str] = (),
     config: BrokerConfig | None = None,
+    tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> Iterator[TestBroker]:
     """Run a name server and a broker in a thread of their own, on free ports of 127.0.0.1::
@@ -199,12 +203,13 @@ def run_broker(
     Args:
         topics: are there from the beginning, with four queues or as many as a mapping says.
         config: the broker's settings; None for the default ones.
+        tls: a context with a certificate, for clients that talk TLS; None for plain text.
         settings: fields of BrokerConfig, to be changed in ``config``.
 
     Raises:
         ConfigurationError: a setting is out of its range.
     """
-    with TestBroker(topics=topics, config=config, **settings) as broker:
+    with TestBroker(topics=topics, config=config, tls=tls, **settings) as broker:
         yield broker
 
 
@@ -216,6 +221,7 @@ def run_cluster(
     replicas: bool = False,
     topics: Mapping[str, int] | Iterable[str] = (),
     config: BrokerConfig | None = None,
+    tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> Iterator[TestCluster]:
     """As :func:`run_broker`, with several brokers, which all have the topics.
@@ -224,6 +230,6 @@ def run_cluster(
     read from while that is down.
     """
     with TestCluster(
-        brokers, name_servers, replicas=replicas, topics=topics, config=config, **settings
+        brokers, name_servers, replicas=replicas, topics=topics, config=config, tls=tls, **settings
     ) as cluster:
         yield cluster
