@@ -159,12 +159,12 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("work", "bound"),
     [
-        (pipelined, 31.5),
-        (awaited, 66),
-        (in_lists, 3.7),
-        (batching, 14.8),
-        (consumed, 7.6),
-        (consumed_in_lists, 5.5),
+        (pipelined, 28.1),
+        (awaited, 60.2),
+        (in_lists, 3.6),
+        (batching, 14.4),
+        (consumed, 7.4),
+        (consumed_in_lists, 5.2),
         (consumed_plainly, 17.5),
     ],
 )

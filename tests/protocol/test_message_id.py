@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from random import Random
 
@@ -89,9 +90,29 @@ def test_a_fork_does_not_repeat_the_first() -> None:
     generator = world.generator()
     first = generator.next()
     world.process_id += 0x10000  # even where the 16 bits in the id are the same
+    generator.forked()
     second = generator.next()
     assert first[:12] == second[:12]
     assert first[12:20] != second[12:20]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_generator_notices_that_it_is_in_a_forked_process() -> None:
+    generator = World().generator()
+    before = generator.next()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, generator.next().encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    in_child = os.read(reading, 100).decode()
+    os.close(reading)
+    here = generator.next()
+    assert in_child[-4:] == here[-4:] == "0001"
+    assert here[:20] == before[:20] != in_child[:20]
 
 
 def test_time_begins_with_each_month() -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from numbers import Real
+from typing import ClassVar
 
 import attrs
 
@@ -24,6 +25,8 @@ DELAY_LEVEL_NAMES = (
 )  # fmt: skip
 """The delay levels, the first is 1 (Java: ``messageDelayLevel``, which a broker may have set otherwise)."""
 MAX_DELAY_LEVEL = len(DELAY_LEVEL_NAMES)
+_NO_TEXT, _ZERO, _NO_DELAY = "", 0, 0.0
+"""What arguments are compared with that nobody gave: to find the same object is quickest."""
 _HALF_OF_A_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
@@ -137,13 +140,14 @@ class Message:
         *,
         flag: int = 0,
         delay_level: int | str = 0,
-        delay: float = 0.0,
+        delay: float = _NO_DELAY,
         deliver_at_ms: int = 0,
         wait_store_ok: bool = True,
         sharding_key: str = "",
         priority: int | None = None,
     ) -> None:
-        # One pass, and one comparison for what is as nearly always: this runs for every message.
+        # This runs for every message, and of most nothing but topic and body is given: for the others there
+        # are the class's own attributes.
         if type(topic) is not str:
             _check_topic_type(topic)
         _check_topic(topic)
@@ -151,13 +155,27 @@ class Message:
             body = _body(body)
         if not body:
             raise InvalidMessageError("the body is empty; brokers refuse such a message")
+        fields = self.__dict__
+        fields["topic"] = topic
+        fields["body"] = body
+        if (
+            tags is _NO_TEXT
+            and keys is _NO_TEXT
+            and properties is NO_PROPERTIES
+            and flag is _ZERO
+            and delay_level is _ZERO
+            and delay is _NO_DELAY
+            and deliver_at_ms is _ZERO
+            and wait_store_ok is True
+            and sharding_key is _NO_TEXT
+            and priority is None
+        ):
+            fields["is_bare"] = True
+            return
         if type(keys) is not str:
             keys = _keys(keys)
         if type(delay_level) is not int or delay_level:
             delay_level = _delay_level(delay_level)
-        fields = self.__dict__
-        fields["topic"] = topic
-        fields["body"] = body
         fields["tags"] = tags
         fields["keys"] = keys
         fields["properties"] = properties
@@ -186,6 +204,9 @@ class Message:
             self._check_priority()
         if properties is not NO_PROPERTIES:
             fields["properties"] = _checked_properties(properties)
+
+    is_bare: ClassVar[bool] = False
+    """Whether it has a topic and a body, and nothing else (the producer's affair)."""
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -229,6 +250,11 @@ class Message:
             raise InvalidMessageError(
                 f"deliver_at_ms is {self.deliver_at_ms}; it must be epoch milliseconds, 0 or more"
             )
+
+
+for _field in attrs.fields(Message):
+    if _field.default is not attrs.NOTHING:
+        setattr(Message, _field.name, _field.default)
 
 
 def _check_topic_type(topic: object) -> None:

@@ -37,6 +37,19 @@ class Admission:
         """Whether somebody waits."""
         return bool(self._waiting)
 
+    def enter_nowait(self, size: int) -> bool:
+        """Take space for one of so many bytes, if nothing has to be waited for; else :meth:`enter` is due."""
+        if (
+            self._until_yield
+            and not self._waiting
+            and ((self.count < self._most and self.bytes + size <= self._most_bytes) or not self.count)
+        ):
+            self._until_yield -= 1
+            self.count += 1
+            self.bytes += size
+            return True
+        return False
+
     async def enter(self, size: int) -> None:
         """Take space for one of so many bytes, waiting for it in turn. When cancelled, none is taken.
 

@@ -131,10 +131,15 @@ class Lanes:
         return connection
 
     async def find(self, request: SendRequest) -> Connection:
-        """As :meth:`take`, but wait for all that is missing: the route, a connection, a heartbeat."""
+        """As :meth:`take`, but wait for all that is missing: the route, a connection, a heartbeat.
+
+        The queue of a request that is aimed at one stays.
+        """
         if request.form.lanes is None:
             await self.find_route(request)
-        return self.take(request) or await self.connect(request)
+        connection = self.again(request) if request.is_aimed else self.take(request)
+        request.is_aimed = False
+        return connection or await self.connect(request)
 
     async def find_route(self, request: SendRequest) -> None:
         """Have the route of the request's topic known; its try begins when it is."""

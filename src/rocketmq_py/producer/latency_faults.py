@@ -157,18 +157,23 @@ class LatencyFaults:
         policy: how long a broker is passed over.
         now: the clock, in seconds.
         rng: where the choice among the better brokers starts.
+
+    Attributes:
+        tolerated: seconds that an answer may take without being held against its broker.
+        all_clear: whether nothing is held against any broker: an answer in time need not be recorded then.
     """
 
     def __init__(self, policy: LatencyFaultPolicy, *, now: Callable[[], float], rng: random.Random) -> None:
         self.policy = policy
         self._now = now
-        self._tolerated = policy.tolerated
+        self.tolerated = policy.tolerated
         self._faults: dict[str, _Fault] = {}
+        self.all_clear = True
         self._counter = itertools.count(rng.randrange(1024))
 
     def record(self, broker_name: str, latency: float) -> None:
         """Note that the broker answered a send after ``latency`` seconds; it can be reached."""
-        if latency >= self._tolerated or broker_name in self._faults:
+        if latency >= self.tolerated or broker_name in self._faults:
             self._note(broker_name, latency, reachable=True)
 
     def failed(self, broker_name: str, *, reachable: bool) -> None:
@@ -208,11 +213,6 @@ class LatencyFaults:
         better = max(len(reachable) // 2, 1)
         return reachable[next(self._counter) % better]
 
-    @property
-    def all_clear(self) -> bool:
-        """Whether nothing is held against any broker."""
-        return not self._faults
-
     def unreachable(self) -> Collection[str]:
         """Return the brokers that wait for a probe to reach them."""
         return [name for name, fault in self._faults.items() if not fault.reachable]
@@ -228,6 +228,7 @@ class LatencyFaults:
         """Drop what is held against brokers other than these: they are in no route any more."""
         for name in self._faults.keys() - set(known):
             del self._faults[name]
+        self.all_clear = not self._faults
 
     def states(self) -> Mapping[str, BrokerFaultState]:
         """Return what is held against which broker, by name; brokers in good order are not in it."""
@@ -252,6 +253,7 @@ class LatencyFaults:
             self._faults.pop(broker_name, None)
         else:
             self._faults[broker_name] = fault
+        self.all_clear = not self._faults
 
     def _rank(self, broker_name: str) -> tuple[bool, float, float, str]:
         fault = self._faults.get(broker_name, _NO_FAULT)

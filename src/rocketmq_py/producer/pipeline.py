@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import trio
@@ -73,29 +73,45 @@ class Pipeline:
         for pending in list(self._under_way):
             await pending.wait()
 
-    async def submit(self, request: SendRequest) -> None:
+    def submit(self, request: SendRequest) -> Awaitable[None] | None:
         """Send a request; its ``pending`` gets the outcome, or what else is set as ``on_done``.
 
-        Raises as :meth:`Sender.submit`. When cancelled while it waits, it is not sent.
+        What is returned has to be awaited, where there is something to wait for. Raises as
+        :meth:`Sender.submit`, here or then. When cancelled while it waits, it is not sent.
         """
-        size = len(request.messages[0].body)  # what is sent may be compressed
-        await self.admission.enter(size)
-        if self._closed:
-            raise self._closed_meanwhile(size)
+        if request.may_be_compressed or self._closed or not self.admission.enter_nowait(len(request.body)):
+            return self.submit_in_turn(request)
         self._under_way[request.pending] = request
+        try:
+            waiting = self._sender.submit(request)
+        except BaseException:
+            self.leave(request.pending)
+            raise
+        return waiting if waiting is None else self._submitted(request, waiting)
+
+    async def submit_in_turn(self, request: SendRequest) -> None:
+        """As :meth:`submit`, which this does where there is something to wait for; a cancellation point."""
+        await self.enter(request)
         try:
             if request.may_be_compressed:
                 await self._sender.compress(request)
             waiting = self._sender.submit(request)
-            if waiting is not None:
-                await waiting
+        except BaseException:
+            self.leave(request.pending)
+            raise
+        if waiting is not None:
+            await self._submitted(request, waiting)
+
+    async def _submitted(self, request: SendRequest, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
         except BaseException:
             self.leave(request.pending)
             raise
 
     async def enter(self, request: SendRequest) -> None:
         """Wait for a place. Raises ClosedError; when cancelled, none is taken."""
-        size = len(request.messages[0].body)
+        size = len(request.messages[0].body)  # what is sent may be compressed
         await self.admission.enter(size)
         if self._closed:
             raise self._closed_meanwhile(size)

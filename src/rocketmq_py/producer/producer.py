@@ -156,13 +156,15 @@ class Producer(Member):
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
             request.pending, request.on_done = pending, self._pipeline.finish
-            await self._pipeline.submit(request)
+            await trio.lowlevel.checkpoint_if_cancelled()
+            if (waiting := self._pipeline.submit(request)) is not None:
+                await waiting
             return pending
         async with self._hooks.before(self._context(SendMode.PIPELINED, [message])) as context:
             request = self._builder.build(context.messages[0], queue, timeout, retries, context)
             request.pending = pending
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
-            await self._pipeline.submit(request)
+            await self._pipeline.submit_in_turn(request)
         return pending
 
     async def flush(self) -> None:

@@ -87,11 +87,12 @@ class RequestBuilder:
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
-        if queue is None and message.sharding_key:
+        body, is_bare = message.body, message.is_bare
+        if queue is None and not is_bare and message.sharding_key:
             queue = select_by_sharding_key
-        if len(message.body) > config.max_message_size:
+        if len(body) > config.max_message_size:
             raise MessageTooLargeError(
-                f"the body has {len(message.body)} bytes; max_message_size is {config.max_message_size}"
+                f"the body has {len(body)} bytes; max_message_size is {config.max_message_size}"
             )
         if client.namespace.name:
             system_properties = {**system_properties, INSTANCE_ID: client.namespace.name}
@@ -100,7 +101,7 @@ class RequestBuilder:
         request = SendRequest(
             self._form(message.topic, self._code if code is None else code),
             (message,),
-            message.body,
+            body,
             encode_message_properties(message, unique_id, system_properties),
             unique_id,
             now_ms,
@@ -109,9 +110,9 @@ class RequestBuilder:
             queue=queue,
             system_flag=system_flag,
         )
-        if message.delay or message.deliver_at_ms:
+        if not is_bare and (message.delay or message.deliver_at_ms):
             request.wants_heartbeat = True
-        if len(message.body) >= self._compress_over:
+        if len(body) >= self._compress_over:
             request.may_be_compressed = True
         if self._has_rare_settings:
             self._set_rare(request)

@@ -12,7 +12,8 @@ from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQErr
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.protocol.headers import stored_place
+from rocketmq_py.protocol.headers import queue_place, stored_place
+from rocketmq_py.protocol.send_answer import SendAnswer, StoredFields
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.remoting.pending_request import Answer, PendingRequest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
 
-Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str]]
+Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | StoredFields]
 """A broker's answer as :func:`send_result` takes it: the result is made when it is looked at."""
 
 Outcome: TypeAlias = Stored | SendResult | RocketMQError
@@ -45,6 +46,8 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
     if isinstance(outcome, SendResult):
         return outcome
     status, message_id, offset_message_id, queue, offset, fields = outcome
+    if isinstance(fields, StoredFields):
+        fields = fields.as_dict()
     return SendResult(
         status,
         message_id,
@@ -89,11 +92,13 @@ class SendRequest(PendingRequest):
         wants_store_ok: whether a status other than SEND_OK is a reason to try another broker.
         wants_heartbeat: whether the broker must know this client's groups, or tell its version, before.
         try_timeout: seconds for one try, if another may follow.
-        on_answer: what gets the answer to a try that no task waits for, and when it was received.
+        on_answer: what gets the answer to a try that no task waits for, and when it was received; None where
+            a task waits.
         on_done: what gets the outcome where no task waits for it.
         pending: what the user has of a pipelined one.
         in_background: whether its tries are made where nobody waits for what a selector raises.
         is_awaited: whether ``on_done`` gets the error of a first try, as somebody waits who makes the others.
+        is_aimed: whether its queue has been chosen for the try that comes next.
         is_written: whether the try that was begun has been left with a connection.
     """
 
@@ -111,13 +116,16 @@ class SendRequest(PendingRequest):
     wants_heartbeat = False
     try_timeout: float | None = None
     template: HeaderTemplate | None = None
-    on_answer: Callable[[SendRequest, Answer, float], None]
+    on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None]
+    takes_send_answers = True
     on_done: Callable[[SendRequest, Outcome], None]
     pending: Pending[Any]
     in_background = False
     is_awaited = False
+    is_aimed = False
     is_written = False
     failures = 0
+    _flag = _system_flag = 0
     _may_be_stored = False  # by an earlier try
 
     def __init__(
@@ -139,12 +147,15 @@ class SendRequest(PendingRequest):
         self.body = body
         self.message_id = message_id
         self.code = form.code
+        if not form.is_batch and messages[0].flag:  # a batch's messages have flags of their own
+            self._flag = messages[0].flag
         self.send_timeout = timeout
         if queue is not None:
             self._set_destination(queue)
         self._properties = properties
         self._born_time_ms = born_time_ms
-        self._system_flag = system_flag
+        if system_flag:
+            self._system_flag = system_flag
         self._retries = retries
 
     def _set_destination(self, queue: Destination) -> None:
@@ -198,14 +209,12 @@ class SendRequest(PendingRequest):
         """Its header's fields, for the queue that it was aimed at."""
         queue = self.queue
         assert queue is not None
-        # A batch's messages have flags of their own.
-        flag = 0 if self.form.is_batch else self.messages[0].flag
         return self.form.fields(
             queue.queue_id,
             queue.broker_name,
             born_time_ms=self._born_time_ms,
             properties=self._properties,
-            flag=flag,
+            flag=self._flag,
             system_flag=self._system_flag,
         )
 
@@ -214,35 +223,42 @@ class SendRequest(PendingRequest):
         template = self.template
         if template is None or credentials is not None or serialization:
             return super().frame(opaque, serialization, credentials)
-        flag = 0 if self.form.is_batch else self.messages[0].flag
         try:
             return template.frame(
-                opaque, self._born_time_ms, self._properties, flag, self._system_flag, self.body
+                opaque, self._born_time_ms, self._properties, self._flag, self._system_flag, self.body
             )
         except UnicodeEncodeError:
             return super().frame(opaque, serialization, credentials)  # raises, and says which request it is
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: Answer | SendAnswer) -> None:
         """Take what came of a try: for the task that waits for it, or for ``on_answer``."""
         if self.task is None:
             self.on_answer(self, answer, self.channel.received_at)
         else:
             super().answered(answer)
 
-    def stored_by(self, answer: Command) -> Stored:
+    def stored_by(self, answer: Command | SendAnswer) -> Stored:
         """Return what the broker's answer says. Raises BrokerError if it did not store the message."""
         status = STORED.get(answer.code)
         if status is None:
             raise BrokerError.from_answer(answer.code, answer.remark, self.address)
         queue = self.queue
         assert queue is not None
+        fields: Mapping[str, str] | StoredFields
         try:
-            offset_message_id, queue_id, offset = stored_place(answer.fields)
+            if type(answer) is SendAnswer:
+                fields = answer.stored
+                offset_message_id = fields.message_id
+                queue_id, offset = queue_place(fields.queue_id, fields.queue_offset)
+            else:
+                assert isinstance(answer, Command)
+                fields = answer.fields
+                offset_message_id, queue_id, offset = stored_place(fields)
         except ProtocolError as error:
             raise ProtocolError(f"{self.address} answered a send: {error}") from error
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-        stored = status, self.message_id, offset_message_id, queue, offset, answer.fields
+        stored = status, self.message_id, offset_message_id, queue, offset, fields
         if self.wants_store_ok and status is not SendStatus.SEND_OK:
             self.stored = send_result(stored)
             raise NotStoreOKError(f"{self.address} stored it with {status.name}")

@@ -29,6 +29,7 @@ from rocketmq_py.producer.send_request import NotStoreOKError, Outcome, SendRequ
 from rocketmq_py.producer.statistics import Counters
 from rocketmq_py.producer.waiting_requests import WaitingRequests
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.remoting import Answer, Connection
 
 _OFFLOAD_SIZE = 256 * 1024
@@ -58,6 +59,7 @@ class Sender:
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
         self.lanes = Lanes(client, self.faults, rng)
         self._nursery: trio.Nursery | None = None
+        self._on_answer = self._answered  # one for all requests
         self._now: Callable[[], float] = trio.current_time
         self._waiting: dict[str, WaitingRequests] = {}  # of brokers that pipelined requests wait for
         self._stop_listening: Callable[[], None] | None = None
@@ -93,7 +95,16 @@ class Sender:
         if request.may_be_compressed:
             await self.compress(request)
         try:
-            result = await self._deliver(request, error)
+            if error is None and self._write_now(request):
+                # As nearly always: what follows would have come to the same, with more steps between.
+                try:
+                    result = send_result(request.stored_by(await request.wait()))
+                except RocketMQError as failure:
+                    result = await self._deliver(request, failure)
+                else:
+                    self._succeeded(request, self._now())
+            else:
+                result = await self._deliver(request, error)
         except RocketMQError:
             self.counters.failed += len(request.messages)
             raise
@@ -108,13 +119,18 @@ class Sender:
         """
         if request.may_be_compressed:
             return False
+        request.on_answer, request.is_awaited = self._on_answer, True
+        return self._write_now(request)
+
+    def _write_now(self, request: SendRequest) -> bool:
+        """Begin a first try, if nothing has to be waited for before it is written, and tell whether so."""
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return False
         request.begin_try(self._now())
-        request.on_answer, request.is_awaited = self._answered, True
         try:
             connection = self.lanes.take(request)
-            if connection is None or not connection.has_space or connection.hooks.all:
+            if connection is None or not connection.writer.has_space or connection.hooks.all:
+                request.is_aimed = True
                 return False
             connection.carry(request)
         except RocketMQError:
@@ -148,7 +164,7 @@ class Sender:
                 self._succeeded(request, self._now())
                 return result
 
-    async def _ask(self, request: SendRequest, connection: Connection) -> Command:
+    async def _ask(self, request: SendRequest, connection: Connection) -> Command | SendAnswer:
         request.address, request.is_written = connection.address, True
         request.timeout = timeout = max(request.deadline - self._now(), 0.0)
         if connection.hooks.all:
@@ -169,7 +185,7 @@ class Sender:
         all other errors are outcomes.
         """
         request.begin_try(self._now())
-        request.on_answer = self._answered
+        request.on_answer = self._on_answer
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return self._submit_when_routed(request)
         try:
@@ -179,7 +195,11 @@ class Sender:
                 and connection.writer.has_space
                 and not (self._waiting and self._broker_of(request) in self._waiting)
             ):
-                return self._write(request, connection)
+                if connection.hooks.all:
+                    return self._write(request, connection)
+                request.address, request.is_written = connection.address, True
+                connection.carry(request)
+                return None
             self._enqueue(request)
         except (ClosedError, InvalidMessageError):
             raise
@@ -269,7 +289,7 @@ class Sender:
         except RocketMQError as error:
             start_soon(self._nursery, self._try_again, request, error)
 
-    def _answered(self, request: SendRequest, answer: Answer, received_at: float) -> None:
+    def _answered(self, request: SendRequest, answer: Answer | SendAnswer, received_at: float) -> None:
         if isinstance(answer, RocketMQError):
             self._failed(request, answer)
             return
@@ -329,8 +349,9 @@ class Sender:
     def _succeeded(self, request: SendRequest, received_at: float) -> None:
         seconds = received_at - request.started
         self.counters.answered(seconds)
-        if self.faults is not None:
-            self.faults.record(self._broker_of(request), seconds)
+        faults = self.faults
+        if faults is not None and not (faults.all_clear and seconds < faults.tolerated):
+            faults.record(self._broker_of(request), seconds)
 
     async def _may_try_again(self, request: SendRequest, error: RocketMQError) -> bool:
         """Learn from a failed try; wait before the next where that helps. False if it was the last."""

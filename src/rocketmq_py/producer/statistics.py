@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 
 import attrs
@@ -10,6 +11,8 @@ from rocketmq_py.producer.latency_faults import BrokerFaultState
 
 _STEPS = 4  # buckets for each doubling: a quantile is right to about a fifth
 _BUCKETS = 40 * _STEPS
+_BOUNDS = [(_STEPS + index % _STEPS + 1) * 2.0 ** (index // _STEPS) / 1e6 for index in range(_BUCKETS)]
+"""Seconds that a bucket's latencies are less than."""
 
 
 @attrs.frozen
@@ -86,14 +89,10 @@ class Counters:
         self._total += seconds
         if seconds > self._longest:
             self._longest = seconds
-        # The bucket is the position of the highest bit of the microseconds, and the two bits after it.
-        micros = max(int(seconds * 1e6), _STEPS)
-        exponent = micros.bit_length() - 3
-        self._buckets[min(_STEPS * exponent + (micros >> exponent) - _STEPS, _BUCKETS - 1)] += 1
+        self._buckets[bisect_right(_BOUNDS, seconds, 0, _BUCKETS - 1)] += 1
 
     def latency(self) -> Latency:
         """Return a snapshot of the latencies."""
-        bounds = ((_STEPS + index % _STEPS + 1) * 2.0 ** (index // _STEPS) / 1e6 for index in range(_BUCKETS))
-        buckets = {bound: count for bound, count in zip(bounds, self._buckets, strict=True) if count}
+        buckets = {bound: count for bound, count in zip(_BOUNDS, self._buckets, strict=True) if count}
         mean = self._total / self._count if self._count else 0.0
         return Latency(self._count, mean, self._longest, buckets)

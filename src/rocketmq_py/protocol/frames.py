@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.command import Command, decode_command
+from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, decode_command
 from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.send_answer import (
+    NO_SEND_ANSWER,
+    SendAnswer,
+    decode_send_answer,
+    is_send_answer,
+)
 
 MAX_FRAME_SIZE = 16_777_216
 """Bytes of a frame with its length field. Java: ``com.rocketmq.remoting.frameMaxLength``."""
@@ -31,6 +38,7 @@ class FrameDecoder:
         self._held = bytearray()
         self._wanted = _PREFIX_SIZE  # bytes held before there is something to be done
         self._broken: str | None = None
+        self._expects_send_answers = False  # as the last answer was one, and the next will be
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
         """Return the commands that ``data`` completes, in their order; none is normal.
@@ -39,6 +47,13 @@ class FrameDecoder:
             ProtocolError: a length is impossible, or a header cannot be read. Commands of the same
                 ``data`` before that place are lost. From then on every call raises it.
         """
+        return self._feed(data, typed=False)
+
+    def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer]:
+        """As :meth:`feed`, but return answers to sends as what they are, as soon as the first has come."""
+        return self._feed(data, typed=True)
+
+    def _feed(self, data: bytes | bytearray | memoryview, typed: bool) -> list[Any]:
         if self._broken is not None:
             raise ProtocolError(self._broken)
         held = self._held
@@ -51,14 +66,14 @@ class FrameDecoder:
         elif not isinstance(data, bytes):
             data = bytes(data)
         try:
-            return self._cut(data)
+            return self._cut(data, typed)
         except ProtocolError as error:
             self._broken = str(error)
             raise
 
     @decoder("a frame")
-    def _cut(self, data: bytes) -> list[Command]:
-        commands = []
+    def _cut(self, data: bytes, typed: bool) -> list[Command | SendAnswer]:
+        commands: list[Command | SendAnswer] = []
         position = 0
         available = len(data)
         self._wanted = _PREFIX_SIZE
@@ -73,8 +88,17 @@ class FrameDecoder:
                 break
             body_start = position + _PREFIX_SIZE + header_size
             header = data[position + _PREFIX_SIZE : body_start]
-            commands.append(decode_command(mark >> 24, header, data[body_start:end]))
             position = end
+            if self._expects_send_answers and body_start == end and mark == header_size:
+                try:
+                    commands.append(decode_send_answer(header))
+                    continue
+                except NO_SEND_ANSWER:
+                    pass
+            command = decode_command(mark >> 24, header, data[body_start:end])
+            commands.append(command)
+            if typed and command.flag & RESPONSE_FLAG:
+                self._expects_send_answers = is_send_answer(command)
         self._held += data[position:] if position else data
         return commands
 

@@ -24,19 +24,19 @@ LANGUAGE_CODES: Mapping[str | None, int] = {name: code for code, name in enumera
 """The code of each name; a header without one is Java's."""
 OTHER = LANGUAGE_CODES["OTHER"]
 
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Header(msgspec.Struct, rename={"fields": "extFields"}):
     """What a header says, as it is written."""
 
-    code: _Int32
-    opaque: _Int32 = 0
-    flag: _Int32 = 0
+    code: Int32
+    opaque: Int32 = 0
+    flag: Int32 = 0
     fields: dict[str, str] | None = None
     remark: str | None = None
     language: str | None = None
-    version: _Int32 = 0
+    version: Int32 = 0
 
 
 _to_json = msgspec.json.Encoder().encode

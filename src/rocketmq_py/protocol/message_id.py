@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Callable
 from datetime import datetime, tzinfo
 from typing import Protocol
+from weakref import WeakSet
 
 import attrs
 
@@ -13,6 +15,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.decoding import decoder, shown
 
 _ADDRESS_SIZES = (4, 16)
+_HEX = [f"{byte:02X}" for byte in range(256)]  # to look it up is quicker than to format it
 
 
 class RandomBits(Protocol):
@@ -31,7 +34,7 @@ class UniqueIdGenerator:
 
     Args:
         address: this machine's address, packed: 4 or 16 bytes.
-        process_id: tells the process id, as ``os.getpid`` does.
+        process_id: tells the process id, as ``os.getpid`` does; asked anew in a process that was forked.
         now_ms: the clock, epoch milliseconds.
         random: where the salt comes from.
         time_zone: where months begin; None is the local zone, which Java's tools assume.
@@ -60,6 +63,8 @@ class UniqueIdGenerator:
         self._prefix = ""
         self._counter = 0
         self._month_start_ms = self._month_end_ms = 0
+        self._start_ms, self._start = -1, ""  # of the ids of one millisecond
+        _all_generators.add(self)
 
     def next(self, now_ms: int | None = None) -> str:
         """Return a new id; ``now_ms`` is the present, where it is known already."""
@@ -67,12 +72,9 @@ class UniqueIdGenerator:
             now_ms = self._now_ms()
         counter = self._counter
         self._counter = counter + 1 & 0xFFFF
-        if (
-            self._read_process_id() != self._process_id
-            or not self._month_start_ms <= now_ms < self._month_end_ms
-        ):
+        if now_ms != self._start_ms:
             self._begin(now_ms)
-        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{counter:04X}"
+        return self._start + _HEX[counter >> 8] + _HEX[counter & 0xFF]
 
     def take(self, count: int) -> list[str]:
         """Return new ids, in a fraction of the time that so many calls of :meth:`next` take."""
@@ -86,15 +88,31 @@ class UniqueIdGenerator:
             unique_ids += [f"{start}{counter & 0xFFFF:04X}" for counter in range(first, end)]
         return unique_ids
 
+    def forked(self) -> None:
+        """Notice that this may be another process now."""
+        self._process_id, self._start_ms = None, -1
+
     def _begin(self, now_ms: int) -> None:
-        """Begin to make ids in this process, or in another month."""
-        process_id = self._read_process_id()
-        if process_id != self._process_id:
-            self._process_id = process_id
+        """Begin to make ids of another millisecond, which may be in another process or month, too."""
+        if self._process_id is None:
+            self._process_id = process_id = self._read_process_id()
             salt = self._random.getrandbits(32)
             self._prefix = f"{self._address.hex().upper()}{process_id & 0xFFFF:04X}{salt:08X}"
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_around(now_ms, self._time_zone)
+        self._start_ms, self._start = now_ms, f"{self._prefix}{now_ms - self._month_start_ms:08X}"
+
+
+_all_generators: WeakSet[UniqueIdGenerator] = WeakSet()
+
+
+def _forked() -> None:
+    for generator in list(_all_generators):
+        generator.forked()
+
+
+# To ask the system for the process id, once for every id, would take as long as to make one.
+os.register_at_fork(after_in_child=_forked)
 
 
 def _month_around(time_ms: int, time_zone: tzinfo | None) -> tuple[int, int]:

@@ -44,6 +44,8 @@ def encode_message_properties(
     Raises:
         MessageTooLargeError: they are longer than 32,767 bytes.
     """
+    if message.is_bare and not system_properties:
+        return f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
     wait = "true" if message.wait_store_ok else "false"
     encoded = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02"
     if message.tags:

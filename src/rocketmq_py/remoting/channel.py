@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_request import Answer, PendingRequest, SubmittedRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
@@ -67,9 +68,11 @@ class Channel(ABC):
 
     async def _exchange(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> Command:
         pending = PendingRequest(code, fields, body, timeout)
-        return await self.exchange(pending, trio.current_time() + timeout)
+        answer = await self.exchange(pending, trio.current_time() + timeout)
+        assert isinstance(answer, Command)
+        return answer
 
-    async def exchange(self, pending: PendingRequest, deadline: float) -> Command:
+    async def exchange(self, pending: PendingRequest, deadline: float) -> Command | SendAnswer:
         """Send a request and wait for its answer until ``deadline`` (trio's time). Hooks are not called.
 
         Raises, and is cancelled, as :meth:`request`.

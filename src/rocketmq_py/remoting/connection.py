@@ -25,6 +25,7 @@ from rocketmq_py.protocol.command import (
     encode_response,
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
+from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import pack_address
 from rocketmq_py.remoting.channel import Channel
@@ -261,9 +262,8 @@ class Connection(Channel):
         if self._silent_timeouts >= MAX_SILENT_TIMEOUTS and now - self._silent_since >= MAX_SILENT_SECONDS:
             self.close(f"{self._silent_timeouts} requests timed out and nothing was received")
 
-    def _answered(self, answer: Command) -> None:
+    def _answered(self, answer: Command, pending: PendingRequest | None) -> None:
         self.peer_version = answer.version
-        pending = self._pending.pop(answer.opaque, None)
         if answer.code == ResponseCode.GO_AWAY:
             self._sent_away(answer, pending)
         elif pending is not None:
@@ -381,11 +381,19 @@ class Connection(Channel):
                 self.has_received = True
                 self.received_at = trio.current_time()
                 self.deadlines.receipts += 1
-                commands = self._decoder.feed(data)
+                commands = self._decoder.feed_typed(data)
                 self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1
                 for command in commands:
+                    if type(command) is SendAnswer:
+                        pending = self._pending.pop(command.opaque, None)
+                        if pending is not None and pending.takes_send_answers and not self.draining:
+                            pending.answered(command)
+                        else:
+                            self._answered(command.as_command(), pending)
+                        continue
+                    assert isinstance(command, Command)
                     if command.flag & RESPONSE_FLAG:
-                        self._answered(command)
+                        self._answered(command, self._pending.pop(command.opaque, None))
                     else:
                         self._asked(command)
                 if self._read_waits_for_space:

@@ -11,6 +11,7 @@ import trio
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import Delivery, RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
+from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.protocol.signature import signed
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class PendingRequest:
         opaque, turn, place: its number on its connection, and where the writer has its frame.
         deadline: trio's time at which it counts as timed out.
         task: who waits for the answer, where somebody does.
+        takes_send_answers: whether it gets the answer to a send as what that is, and not as a Command.
     """
 
     # Set by the channel that carries it and by Deadlines, before anybody asks.
@@ -45,8 +47,9 @@ class PendingRequest:
     tick: int
     deadline = math.inf
     was_sent_away = False
+    takes_send_answers = False
     task: trio.lowlevel.Task | None = None
-    _answer: Answer | None = None
+    _answer: Answer | SendAnswer | None = None
 
     def __init__(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> None:
         self.code = code
@@ -69,21 +72,22 @@ class PendingRequest:
             fields = signed(fields, self.body, credentials)
         return encode_request(self.code, opaque, fields, self.body, serialization=serialization)
 
-    async def wait(self) -> Command:
+    async def wait(self) -> Command | SendAnswer:
         """Wait for the answer, and return or raise it. When cancelled, it is forgotten.
 
-        To be called in the same step of the task as what sends it.
+        To be called in the same step of the task as what sends it. It is a SendAnswer only where those are
+        taken.
         """
         self.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._abort)
         answer = self._answer
         self.task = self._answer = None
-        if isinstance(answer, Command):
-            return answer
+        if isinstance(answer, RocketMQError):
+            raise answer
         assert answer is not None
-        raise answer
+        return answer
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: Answer | SendAnswer) -> None:
         """Take what came of it; runs in another task, and neither blocks nor raises."""
         assert self.task is not None
         self._answer = answer
@@ -122,6 +126,7 @@ class SubmittedRequest(PendingRequest):
         super().__init__(code, fields, body, timeout)
         self._on_answer = on_answer
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: Answer | SendAnswer) -> None:
         """Hand the answer on."""
+        assert not isinstance(answer, SendAnswer)
         self._on_answer(answer)

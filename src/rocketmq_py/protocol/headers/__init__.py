@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         SendMessageAnswer,
         SendMessageRequest,
         SendMessageRequestV2,
+        queue_place,
         stored_place,
     )
     from rocketmq_py.protocol.headers.servers import (
@@ -245,6 +246,7 @@ else:
                 "SendMessageAnswer",
                 "SendMessageRequest",
                 "SendMessageRequestV2",
+                "queue_place",
                 "stored_place",
             ),
         },
@@ -348,6 +350,7 @@ __all__ = [
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
     "pulled_place",
+    "queue_place",
     "stored_place",
     "wire",
 ]

@@ -126,24 +126,29 @@ _MOST_QUEUE_ID, _MOST_OFFSET = 2**31 - 1, 2**63 - 1
 def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
     """Return the ``msg_id``, ``queue_id`` and ``queue_offset`` of a :class:`SendMessageAnswer`.
 
-    What runs for each message: without an object, and checked all the same. It needs no ``decoder`` around
-    it: looking up and converting texts raise nothing else.
+    It needs no ``decoder`` around it: looking up and converting texts raise nothing else.
 
     Raises:
         ProtocolError: one of them is missing, is no number, or is none that a queue can have.
     """
     try:
-        message_id, queue_id, offset = fields["msgId"], int(fields["queueId"]), int(fields["queueOffset"])
+        message_id, queue_id, offset = fields["msgId"], fields["queueId"], fields["queueOffset"]
     except KeyError as error:
         raise ProtocolError(f"field {error} is missing") from None
+    return message_id, *queue_place(queue_id, offset)
+
+
+def queue_place(queue_id: str, queue_offset: str) -> tuple[int, int]:
+    """Return the numbers that these texts are. Raises ProtocolError where they are no place in a queue."""
+    try:
+        queue, offset = int(queue_id), int(queue_offset)
     except ValueError:
-        queue_id = offset = -1
-    if not 0 <= queue_id <= _MOST_QUEUE_ID or not 0 <= offset <= _MOST_OFFSET:
-        raise ProtocolError(
-            f"queueId {shown(repr(fields['queueId']))} and queueOffset {shown(repr(fields['queueOffset']))} "
-            "are no place in a queue"
-        )
-    return message_id, queue_id, offset
+        queue = offset = -1
+    if 0 <= queue <= _MOST_QUEUE_ID and 0 <= offset <= _MOST_OFFSET:
+        return queue, offset
+    raise ProtocolError(
+        f"queueId {shown(repr(queue_id))} and queueOffset {shown(repr(queue_offset))} are no place in a queue"
+    )
 
 
 @attrs.frozen(kw_only=True)

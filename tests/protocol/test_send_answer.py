@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import ProtocolError
+from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, Serialization
+from rocketmq_py.protocol.frames import FrameDecoder
+from rocketmq_py.protocol.send_answer import SendAnswer
+from tests.protocol.encoding import encode_command
+from tests.protocol.strategies import commands
+
+STORED = {"msgId": "id", "queueId": "3", "queueOffset": "5"}
+ANSWER = Command(0, 1, RESPONSE_FLAG, STORED)
+_NAMES = [*STORED, "transactionId", "recallHandle", "batchUniqId", "MSG_REGION", "TRACE_ON", "unknown"]
+
+answers = st.builds(
+    Command,
+    code=st.sampled_from([0, 1, 10, 12, 13, int(ResponseCode.GO_AWAY), -1]),
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    flag=st.sampled_from([RESPONSE_FLAG, RESPONSE_FLAG, 0, 3]),
+    fields=st.dictionaries(st.sampled_from(_NAMES), st.text(max_size=5), max_size=5).map(
+        lambda more: STORED | more
+    ),
+    body=st.sampled_from([b"", b"", b"x"]),
+    remark=st.none() | st.text(max_size=5),
+    language=st.sampled_from([0, 3, 7]),
+    version=st.integers(0, 600),
+    serialization=st.sampled_from([Serialization.JSON, Serialization.JSON, Serialization.ROCKETMQ]),
+)
+
+
+def as_commands(received: list[Command | SendAnswer]) -> list[Command]:
+    return [one.as_command() if isinstance(one, SendAnswer) else one for one in received]
+
+
+@given(st.lists(answers | commands, max_size=6), st.integers(1, 1000))
+def test_what_is_read_as_an_answer_to_a_send_is_the_same_command(sent: list[Command], size: int) -> None:
+    data = b"".join([encode_command(command) for command in (ANSWER, *sent)])
+    general, typed = FrameDecoder(), FrameDecoder()
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    expected = [command for piece in pieces for command in general.feed(piece)]
+    assert as_commands([one for piece in pieces for one in typed.feed_typed(piece)]) == expected
+
+
+def test_answers_to_sends_are_read_as_such_from_the_second_on() -> None:
+    first, second, other, third = FrameDecoder().feed_typed(
+        b"".join(map(encode_command, (ANSWER, ANSWER, Command(0, 2, RESPONSE_FLAG, {}), ANSWER)))
+    )
+    assert [type(one) for one in (first, second, other, third)] == [Command, SendAnswer, Command, Command]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Command(int(ResponseCode.GO_AWAY), 1, RESPONSE_FLAG, STORED),
+        Command(0, 1, 0, STORED),
+        Command(0, 1, RESPONSE_FLAG, STORED | {"unknown": "x"}),
+        Command(0, 1, RESPONSE_FLAG, STORED, b"body"),
+        Command(0, 1, RESPONSE_FLAG, STORED, serialization=Serialization.ROCKETMQ),
+    ],
+    ids=["gone away", "a request", "another field", "a body", "binary"],
+)
+def test_all_else_is_read_in_the_general_way(answer: Command) -> None:
+    _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + encode_command(answer))
+    assert received == answer
+
+
+def test_a_header_with_numbers_is_read_in_the_general_way() -> None:
+    header = b'{"code":0,"extFields":{"msgId":"id","queueId":3,"queueOffset":5},"flag":1,"opaque":7}'
+    frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + frame)
+    assert isinstance(received, Command)
+    assert (received.opaque, received.fields) == (7, STORED)
+
+
+def test_garbage_behind_an_answer_is_a_protocol_error() -> None:
+    header = b'{"code":0,"extFields":{"msgId":"\xff"}'
+    frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        FrameDecoder().feed_typed(encode_command(ANSWER) + frame)
