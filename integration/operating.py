@@ -33,8 +33,7 @@ _FILLING = "Filling"
 _POLLS = 1200
 
 
-@attrs.frozen(kw_only=True)
-class DeleteExpiredCommitLogRequest(Request):
+class DeleteExpiredCommitLogRequest(Request, frozen=True, kw_only=True):
     """Delete what is older than ``fileReservedTime``, now. Java: ``DELETE_EXPIRED_COMMITLOG``."""
 
     code: ClassVar[int] = 329

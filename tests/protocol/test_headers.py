@@ -5,7 +5,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,10 +148,10 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
 
 def instances(cls: type[Header]) -> st.SearchStrategy[Header]:
     hints = get_type_hints(cls, include_extras=True)
-    fields = {field.name: strategy_of(hints[field.name]) for field in attrs.fields(cls)}
+    fields = {field.name: strategy_of(hints[field.name]) for field in msgspec.structs.fields(cls)}
     # A default takes the place of None, so None stays out where that would change the value.
-    for field in attrs.fields(cls):
-        if field.default not in (None, attrs.NOTHING):
+    for field in msgspec.structs.fields(cls):
+        if field.default not in (None, msgspec.NODEFAULT):
             fields[field.name] = fields[field.name].filter(lambda value: value is not None)
     return st.builds(cls, **fields)
 
@@ -274,12 +274,11 @@ def test_each_request_knows_a_code() -> None:
 
 
 def test_what_a_class_has_compiled_is_not_its_childrens() -> None:
-    @attrs.frozen(kw_only=True)
-    class Parent(Header):
+
+    class Parent(Header, frozen=True, kw_only=True):
         first: str
 
-    @attrs.frozen(kw_only=True)
-    class Child(Parent):
+    class Child(Parent, frozen=True, kw_only=True):
         second: str
 
     assert Parent(first="1").to_fields() == {"first": "1"}

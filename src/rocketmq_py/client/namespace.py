@@ -108,7 +108,7 @@ class Namespace:
                 name = getattr(header, attribute, None)
                 if name:
                     names[attribute] = wrap(name)
-        return attrs.evolve(header, **names)
+        return msgspec.structs.replace(header, **names)
 
     def wrap_consumer(self, consumer: ConsumerData) -> ConsumerData:
         """Return what a heartbeat says of a consumer, with the names as they are on the wire."""

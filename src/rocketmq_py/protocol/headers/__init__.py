@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         UnlockBatchMqRequest,
         UnregisterClientRequest,
     )
-    from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+    from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
     from rocketmq_py.protocol.headers.groups import (
         CloneGroupOffsetRequest,
         DeleteSubscriptionGroupRequest,
@@ -200,7 +200,6 @@ else:
                 "Int32",
                 "Int64",
                 "Request",
-                "wire",
             ),
             "pop": (
                 "INIT_FROM_MAX",
@@ -352,5 +351,4 @@ __all__ = [
     "pulled_place",
     "queue_place",
     "stored_place",
-    "wire",
 ]

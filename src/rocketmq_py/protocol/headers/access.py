@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Request
 
 
-@attrs.frozen(kw_only=True)
-class CreateUserRequest(Request):
+class CreateUserRequest(Request, frozen=True, kw_only=True):
     """Create a user (5.x); the body is a ``UserInfo``. Java: ``CreateUserRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.AUTH_CREATE_USER
@@ -19,8 +18,7 @@ class CreateUserRequest(Request):
     username: str
 
 
-@attrs.frozen(kw_only=True)
-class UpdateUserRequest(Request):
+class UpdateUserRequest(Request, frozen=True, kw_only=True):
     """Change a user (5.x); the body is a ``UserInfo``. Java: ``UpdateUserRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.AUTH_UPDATE_USER
@@ -28,8 +26,7 @@ class UpdateUserRequest(Request):
     username: str
 
 
-@attrs.frozen(kw_only=True)
-class DeleteUserRequest(Request):
+class DeleteUserRequest(Request, frozen=True, kw_only=True):
     """Delete a user (5.x), with all that it may do. Java: ``DeleteUserRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_USER
@@ -37,8 +34,7 @@ class DeleteUserRequest(Request):
     username: str
 
 
-@attrs.frozen(kw_only=True)
-class ListUsersRequest(Request):
+class ListUsersRequest(Request, frozen=True, kw_only=True):
     """Ask for users (5.x): a list of ``UserInfo``, or nothing. Java: ``ListUsersRequestHeader``.
 
     Attributes:
@@ -50,8 +46,7 @@ class ListUsersRequest(Request):
     filter: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class CreateAclRequest(Request):
+class CreateAclRequest(Request, frozen=True, kw_only=True):
     """Say what a user may do (5.x); the body is an ``AclInfo``. Java: ``CreateAclRequestHeader``.
 
     Attributes:
@@ -63,8 +58,7 @@ class CreateAclRequest(Request):
     subject: str
 
 
-@attrs.frozen(kw_only=True)
-class DeleteAclRequest(Request):
+class DeleteAclRequest(Request, frozen=True, kw_only=True):
     """Forget what a user may do (5.x). Java: ``DeleteAclRequestHeader``.
 
     Attributes:
@@ -80,8 +74,7 @@ class DeleteAclRequest(Request):
     resource: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class ListAclsRequest(Request):
+class ListAclsRequest(Request, frozen=True, kw_only=True):
     """Ask what users may do (5.x): a list of ``AclInfo``, or nothing. Java: ``ListAclsRequestHeader``.
 
     Attributes:
@@ -95,15 +88,13 @@ class ListAclsRequest(Request):
     resource_filter: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetAclVersionRequest(Request):
+class GetAclVersionRequest(Request, frozen=True, kw_only=True):
     """Ask which state of its file of accounts a broker of 4.x has. It has no header in Java."""
 
     code: ClassVar[int] = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
 
 
-@attrs.frozen(kw_only=True)
-class GetAclVersionAnswer(Header):
+class GetAclVersionAnswer(Header, frozen=True, kw_only=True):
     """Which state of its files a broker has. Java: ``GetBrokerAclConfigResponseHeader``.
 
     Attributes:
@@ -112,4 +103,4 @@ class GetAclVersionAnswer(Header):
     """
 
     version: str
-    all_versions: str | None = attrs.field(default=None, metadata=wire("allAclFileVersion"))
+    all_versions: str | None = msgspec.field(default=None, name="allAclFileVersion")

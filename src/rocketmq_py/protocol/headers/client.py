@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
 
 
-@attrs.frozen(kw_only=True)
-class GetRouteInfoRequest(Request):
+class GetRouteInfoRequest(Request, frozen=True, kw_only=True):
     """Ask a name server for a topic's route. Java: ``GetRouteInfoRequestHeader``.
 
     Attributes:
@@ -25,15 +24,13 @@ class GetRouteInfoRequest(Request):
     accept_standard_json_only: bool | None = None
 
 
-@attrs.frozen(kw_only=True)
-class HeartbeatRequest(Request):
+class HeartbeatRequest(Request, frozen=True, kw_only=True):
     """Say that a client is there; the body is a ``Heartbeat``. Java: ``HeartbeatRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.HEART_BEAT
 
 
-@attrs.frozen(kw_only=True)
-class HeartbeatAnswer(Header):
+class HeartbeatAnswer(Header, frozen=True, kw_only=True):
     """What a 5.x broker says to a heartbeat; 4.x says nothing.
 
     Attributes:
@@ -41,30 +38,27 @@ class HeartbeatAnswer(Header):
         subscription_changed: whether the broker noted a change of the subscriptions.
     """
 
-    supports_heartbeat_v2: bool = attrs.field(default=False, metadata=wire("IS_SUPPORT_HEART_BEAT_V2"))
-    subscription_changed: bool | None = attrs.field(default=None, metadata=wire("IS_SUB_CHANGE"))
+    supports_heartbeat_v2: bool = msgspec.field(default=False, name="IS_SUPPORT_HEART_BEAT_V2")
+    subscription_changed: bool | None = msgspec.field(default=None, name="IS_SUB_CHANGE")
 
 
-@attrs.frozen(kw_only=True)
-class CheckClientConfigRequest(Request):
+class CheckClientConfigRequest(Request, frozen=True, kw_only=True):
     """Have a subscription checked; the body is a ``ClientCheck``. It has no header in Java."""
 
     code: ClassVar[int] = RequestCode.CHECK_CLIENT_CONFIG
 
 
-@attrs.frozen(kw_only=True)
-class UnregisterClientRequest(Request):
+class UnregisterClientRequest(Request, frozen=True, kw_only=True):
     """Say goodbye for one group. Java: ``UnregisterClientRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.UNREGISTER_CLIENT
 
-    client_id: str = attrs.field(metadata=wire("clientID"))
+    client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetConsumerListByGroupRequest(Request):
+class GetConsumerListByGroupRequest(Request, frozen=True, kw_only=True):
     """Ask who is in a group: a ``ConsumerList``. Java: ``GetConsumerListByGroupRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_LIST_BY_GROUP
@@ -72,22 +66,19 @@ class GetConsumerListByGroupRequest(Request):
     consumer_group: str
 
 
-@attrs.frozen(kw_only=True)
-class LockBatchMqRequest(Request):
+class LockBatchMqRequest(Request, frozen=True, kw_only=True):
     """Lock queues for one client; the body is a ``QueueLock``. Java: ``LockBatchMqRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.LOCK_BATCH_MQ
 
 
-@attrs.frozen(kw_only=True)
-class UnlockBatchMqRequest(Request):
+class UnlockBatchMqRequest(Request, frozen=True, kw_only=True):
     """Unlock queues; the body is a ``QueueLock``. Java: ``UnlockBatchMqRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.UNLOCK_BATCH_MQ
 
 
-@attrs.frozen(kw_only=True)
-class NotifyConsumerIdsChangedRequest(Request):
+class NotifyConsumerIdsChangedRequest(Request, frozen=True, kw_only=True):
     """A group's members changed, says a broker (oneway). Java: ``NotifyConsumerIdsChangedRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -95,8 +86,7 @@ class NotifyConsumerIdsChangedRequest(Request):
     consumer_group: str
 
 
-@attrs.frozen(kw_only=True)
-class ResetOffsetRequest(Request):
+class ResetOffsetRequest(Request, frozen=True, kw_only=True):
     """A broker tells a client to go on from other offsets (the body). Java: ``ResetOffsetRequestHeader``.
 
     A tool asks a broker to do so with INVOKE_BROKER_TO_RESET_OFFSET.
@@ -120,8 +110,7 @@ class ResetOffsetRequest(Request):
     offset: Int64 | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetConsumerStatusRequest(Request):
+class GetConsumerStatusRequest(Request, frozen=True, kw_only=True):
     """Ask a client how far it has come: a ``ConsumerOffsets``. Java: ``GetConsumerStatusRequestHeader``.
 
     A tool asks a broker the same with INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
@@ -139,8 +128,7 @@ class GetConsumerStatusRequest(Request):
     client_addr: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetConsumerRunningInfoRequest(Request):
+class GetConsumerRunningInfoRequest(Request, frozen=True, kw_only=True):
     """Ask how a consumer is doing; the answer is JSON. Java: ``GetConsumerRunningInfoRequestHeader``.
 
     Attributes:
@@ -156,8 +144,7 @@ class GetConsumerRunningInfoRequest(Request):
     jstack_enable: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class ConsumeMessageDirectlyRequest(Request):
+class ConsumeMessageDirectlyRequest(Request, frozen=True, kw_only=True):
     """Have a consumer consume one message at once. Java: ``ConsumeMessageDirectlyResultRequestHeader``.
 
     To a client, the body is the message's stored form. The broker's name has its own field beside ``bname``.
@@ -177,7 +164,7 @@ class ConsumeMessageDirectlyRequest(Request):
     consumer_group: str
     client_id: str | None = None
     msg_id: str | None = None
-    source_broker_name: str | None = attrs.field(default=None, metadata=wire("brokerName"))
+    source_broker_name: str | None = msgspec.field(default=None, name="brokerName")
     topic: str | None = None
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None

@@ -1,8 +1,8 @@
 """How a typed header becomes a command's ext fields and back.
 
-A header is an attrs class under :class:`Header`. Its attributes say all that there is to know: the name
-(snake case here, camel case on the wire, unless :func:`wire` gives another), the type, and by a default that
-the field may be missing. This is compiled once for each class, when it is first used: of a hundred
+A header is a msgspec struct under :class:`Header`. Its attributes say all that there is to know: the name
+(snake case here, camel case on the wire, unless ``msgspec.field`` gives another), the type, and by a default
+that the field may be missing. This is compiled once for each class, when it is first used: of a hundred
 classes a program uses a few.
 """
 
@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-import attrs
+import msgspec
 
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.decoding import decoder, unreadable
@@ -22,13 +22,6 @@ Int32 = Annotated[int, 32]
 """A number with the range of Java's ``Integer``."""
 Int64 = Annotated[int, 64]
 """A number with the range of Java's ``Long``: offsets, timestamps in epoch milliseconds."""
-
-_WIRE_NAME = "wire name"
-
-
-def wire(name: str) -> dict[str, str]:
-    """Return the ``metadata`` of an attrs field that is called ``name`` on the wire."""
-    return {_WIRE_NAME: name}
 
 
 def _integer_reader(bits: int) -> Callable[[str], int]:
@@ -65,11 +58,6 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join([other.capitalize() for other in others])
-
-
 class _Uncompiled:
     """Stands in the place of what a class's methods loop over until that is first asked for."""
 
@@ -85,8 +73,7 @@ _READING: Any = _Uncompiled("_reading")
 _WRITING: Any = _Uncompiled("_writing")
 
 
-@attrs.frozen
-class Header:
+class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The root of all typed headers. Java: ``CommandCustomHeader``."""
 
     # attribute, name on the wire, whether it must be there, and its converter: what the methods loop over
@@ -94,19 +81,18 @@ class Header:
     _writing: ClassVar[tuple[tuple[str, str, Callable[[Any], str]], ...]] = _WRITING
 
     @classmethod
-    def __attrs_init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
         """Have the class compile what is its own, and not take over what its parent has compiled."""
         cls._reading, cls._writing = _READING, _WRITING
 
     @classmethod
     def _compile(cls) -> None:
-        hints = typing.get_type_hints(cls, include_extras=True)
         reading = []
         writing = []
-        for attribute in attrs.fields(cls):
-            read, write = _CONVERTERS[_without_none(hints[attribute.name])]
-            name = attribute.metadata.get(_WIRE_NAME) or _camel_case(attribute.name)
-            reading.append((attribute.name, name, attribute.default is attrs.NOTHING, read))
+        for attribute in msgspec.structs.fields(cls):
+            read, write = _CONVERTERS[_without_none(attribute.type)]
+            name = attribute.encode_name
+            reading.append((attribute.name, name, attribute.required, read))
             writing.append((attribute.name, name, write))
         cls._reading = tuple(reading)
         cls._writing = tuple(writing)
@@ -142,8 +128,7 @@ class Header:
         return cls(**values)
 
 
-@attrs.frozen(kw_only=True)
-class Request(Header):
+class Request(Header, frozen=True, kw_only=True):
     """What a request may carry beside its own fields since 5.x. Java: ``RpcRequestHeader``.
 
     Attributes:
@@ -154,13 +139,12 @@ class Request(Header):
 
     code: ClassVar[int]
 
-    broker_name: str | None = attrs.field(default=None, metadata=wire("bname"))
-    namespace: str | None = attrs.field(default=None, metadata=wire("ns"))
-    namespaced: bool | None = attrs.field(default=None, metadata=wire("nsd"))
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+    namespace: str | None = msgspec.field(default=None, name="ns")
+    namespaced: bool | None = msgspec.field(default=None, name="nsd")
 
 
-@attrs.frozen(kw_only=True)
-class QueueRequest(Request):
+class QueueRequest(Request, frozen=True, kw_only=True):
     """A request about one queue. Java: ``TopicQueueRequestHeader``.
 
     Attributes:

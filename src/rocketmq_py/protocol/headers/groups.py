@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.headers.client import ResetOffsetRequest
-from rocketmq_py.protocol.headers.fields import Header, Int32, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Int32, Request
 
 
-@attrs.frozen(kw_only=True)
-class GetConsumerConnectionListRequest(Request):
+class GetConsumerConnectionListRequest(Request, frozen=True, kw_only=True):
     """Ask for a group's connections and subscriptions. Java: ``GetConsumerConnectionListRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_CONNECTION_LIST
@@ -20,8 +19,7 @@ class GetConsumerConnectionListRequest(Request):
     consumer_group: str
 
 
-@attrs.frozen(kw_only=True)
-class GetConsumeStatsRequest(Request):
+class GetConsumeStatsRequest(Request, frozen=True, kw_only=True):
     """Ask how far a group has come. Java: ``GetConsumeStatsRequestHeader``.
 
     Attributes:
@@ -37,8 +35,7 @@ class GetConsumeStatsRequest(Request):
     topic_list: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class QueryConsumeTimeSpanRequest(Request):
+class QueryConsumeTimeSpanRequest(Request, frozen=True, kw_only=True):
     """Ask how far behind a group is, in time. Java: ``QueryConsumeTimeSpanRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.QUERY_CONSUME_TIME_SPAN
@@ -47,15 +44,13 @@ class QueryConsumeTimeSpanRequest(Request):
     group: str
 
 
-@attrs.frozen(kw_only=True)
-class PutSubscriptionGroupRequest(Request):
+class PutSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
     """Create a group on a broker, or change it; the body is its ``SubscriptionGroupConfig``."""
 
     code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 
 
-@attrs.frozen(kw_only=True)
-class GetAllSubscriptionGroupRequest(Request):
+class GetAllSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
     """Ask for the settings of all groups: a ``SubscriptionGroupTable``.
 
     Java: ``GetAllSubscriptionGroupRequestHeader``. The parts are those of :class:`GetAllTopicConfigRequest`.
@@ -68,15 +63,13 @@ class GetAllSubscriptionGroupRequest(Request):
     max_group_num: Int32 | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetAllSubscriptionGroupAnswer(Header):
+class GetAllSubscriptionGroupAnswer(Header, frozen=True, kw_only=True):
     """How many groups there are in all parts (5.x). Java: ``GetAllSubscriptionGroupResponseHeader``."""
 
     total_group_num: Int32 | None = None
 
 
-@attrs.frozen(kw_only=True)
-class DeleteSubscriptionGroupRequest(Request):
+class DeleteSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
     """Delete a group on a broker. Java: ``DeleteSubscriptionGroupRequestHeader``.
 
     Attributes:
@@ -87,27 +80,24 @@ class DeleteSubscriptionGroupRequest(Request):
 
     code: ClassVar[int] = RequestCode.DELETE_SUBSCRIPTIONGROUP
 
-    group: str = attrs.field(metadata=wire("groupName"))
+    group: str = msgspec.field(name="groupName")
     clean_offset: bool = False
     remove_offset: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class GetAllProducerInfoRequest(Request):
+class GetAllProducerInfoRequest(Request, frozen=True, kw_only=True):
     """Ask for all producers that are connected to a broker: a ``ProducerTable``."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_PRODUCER_INFO
 
 
-@attrs.frozen(kw_only=True)
-class InvokeBrokerToResetOffsetRequest(ResetOffsetRequest):
+class InvokeBrokerToResetOffsetRequest(ResetOffsetRequest, frozen=True, kw_only=True):
     """Have a broker set where a group goes on. Java: ``ResetOffsetRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
 
-@attrs.frozen(kw_only=True)
-class GetSubscriptionGroupConfigRequest(Request):
+class GetSubscriptionGroupConfigRequest(Request, frozen=True, kw_only=True):
     """Ask for the settings of a group (5.x): a ``SubscriptionGroupConfig``.
 
     Java: ``GetSubscriptionGroupConfigRequestHeader``.
@@ -118,8 +108,7 @@ class GetSubscriptionGroupConfigRequest(Request):
     group: str
 
 
-@attrs.frozen(kw_only=True)
-class GetProducerConnectionListRequest(Request):
+class GetProducerConnectionListRequest(Request, frozen=True, kw_only=True):
     """Ask for a group's producers: a ``ProducerConnection``.
 
     Java: ``GetProducerConnectionListRequestHeader``.
@@ -130,8 +119,7 @@ class GetProducerConnectionListRequest(Request):
     producer_group: str
 
 
-@attrs.frozen(kw_only=True)
-class QueryTopicsByConsumerRequest(Request):
+class QueryTopicsByConsumerRequest(Request, frozen=True, kw_only=True):
     """Ask for the topics that a group has offsets for: a ``TopicList``.
 
     Java: ``QueryTopicsByConsumerRequestHeader``.
@@ -142,8 +130,7 @@ class QueryTopicsByConsumerRequest(Request):
     group: str
 
 
-@attrs.frozen(kw_only=True)
-class QuerySubscriptionByConsumerRequest(Request):
+class QuerySubscriptionByConsumerRequest(Request, frozen=True, kw_only=True):
     """Ask what of a topic a group wants: a ``GroupSubscription``.
 
     Java: ``QuerySubscriptionByConsumerRequestHeader``.
@@ -155,8 +142,7 @@ class QuerySubscriptionByConsumerRequest(Request):
     topic: str
 
 
-@attrs.frozen(kw_only=True)
-class CloneGroupOffsetRequest(Request):
+class CloneGroupOffsetRequest(Request, frozen=True, kw_only=True):
     """Give a group the offsets of another one. Java: ``CloneGroupOffsetRequestHeader``.
 
     Attributes:

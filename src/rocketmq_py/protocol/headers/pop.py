@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
-
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
 
@@ -15,8 +13,7 @@ INIT_FROM_MAX = 1
 """It begins with the newest one. Java: ``ConsumeInitMode.MAX``."""
 
 
-@attrs.frozen(kw_only=True)
-class PopMessageRequest(Request):
+class PopMessageRequest(Request, frozen=True, kw_only=True):
     """Take messages, which nobody else gets for a time. Java: ``PopMessageRequestHeader``.
 
     Attributes:
@@ -50,8 +47,7 @@ class PopMessageRequest(Request):
     attempt_id: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class PopMessageAnswer(Header):
+class PopMessageAnswer(Header, frozen=True, kw_only=True):
     """What was taken; the body holds the messages. Java: ``PopMessageResponseHeader``.
 
     ``receipt_handle`` reads the last three attributes.
@@ -75,8 +71,7 @@ class PopMessageAnswer(Header):
     order_count_info: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class AckMessageRequest(Request):
+class AckMessageRequest(Request, frozen=True, kw_only=True):
     """Say that a message was consumed. Java: ``AckMessageRequestHeader``.
 
     Attributes:
@@ -98,22 +93,19 @@ class AckMessageRequest(Request):
     lite_topic: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class BatchAckMessageRequest(Request):
+class BatchAckMessageRequest(Request, frozen=True, kw_only=True):
     """Say that several messages were consumed; the body is a ``BatchAcks``. It has no header in Java."""
 
     code: ClassVar[int] = RequestCode.BATCH_ACK_MESSAGE
 
 
-@attrs.frozen(kw_only=True)
-class QueryAssignmentRequest(Request):
+class QueryAssignmentRequest(Request, frozen=True, kw_only=True):
     """Ask for one consumer's queues; the body is an ``AssignmentQuery``. It has no header in Java."""
 
     code: ClassVar[int] = RequestCode.QUERY_ASSIGNMENT
 
 
-@attrs.frozen(kw_only=True)
-class ChangeInvisibleTimeRequest(AckMessageRequest):
+class ChangeInvisibleTimeRequest(AckMessageRequest, frozen=True, kw_only=True):
     """Have a message delivered again at another time. Java: ``ChangeInvisibleTimeRequestHeader``.
 
     The attributes are those of :class:`AckMessageRequest`, whose receipt handle holds no longer after this,
@@ -130,8 +122,7 @@ class ChangeInvisibleTimeRequest(AckMessageRequest):
     suspend: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class ChangeInvisibleTimeAnswer(Header):
+class ChangeInvisibleTimeAnswer(Header, frozen=True, kw_only=True):
     """What makes the message's new receipt handle. Java: ``ChangeInvisibleTimeResponseHeader``.
 
     Attributes:

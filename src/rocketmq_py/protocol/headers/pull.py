@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, QueueRequest, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, QueueRequest, Request
 
 
-@attrs.frozen(kw_only=True)
-class PullMessageRequest(Request):
+class PullMessageRequest(Request, frozen=True, kw_only=True):
     """Ask for a queue's next messages. Java: ``PullMessageRequestHeader``.
 
     Attributes:
@@ -46,8 +45,7 @@ class PullMessageRequest(Request):
     max_msg_bytes: Int32 | None = None
 
 
-@attrs.frozen(kw_only=True)
-class PullMessageAnswer(Header):
+class PullMessageAnswer(Header, frozen=True, kw_only=True):
     """What a pull found; the body holds the messages. Java: ``PullMessageResponseHeader``.
 
     Attributes:
@@ -103,8 +101,7 @@ def pulled_place(fields: Mapping[str, str]) -> tuple[int, int, int, int, int]:
     )
 
 
-@attrs.frozen(kw_only=True)
-class QueryConsumerOffsetRequest(QueueRequest):
+class QueryConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
     """Ask how far a group has come in a queue. Java: ``QueryConsumerOffsetRequestHeader``.
 
     Attributes:
@@ -119,8 +116,7 @@ class QueryConsumerOffsetRequest(QueueRequest):
     set_zero_if_not_found: bool | None = None
 
 
-@attrs.frozen(kw_only=True)
-class UpdateConsumerOffsetRequest(QueueRequest):
+class UpdateConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
     """Say how far a group has come in a queue. Java: ``UpdateConsumerOffsetRequestHeader``.
 
     Attributes:
@@ -134,8 +130,7 @@ class UpdateConsumerOffsetRequest(QueueRequest):
     commit_offset: Int64
 
 
-@attrs.frozen(kw_only=True)
-class SearchOffsetRequest(QueueRequest):
+class SearchOffsetRequest(QueueRequest, frozen=True, kw_only=True):
     """Ask for a queue's offset at a time. Java: ``SearchOffsetRequestHeader``.
 
     Attributes:
@@ -149,8 +144,7 @@ class SearchOffsetRequest(QueueRequest):
     boundary_type: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetMaxOffsetRequest(QueueRequest):
+class GetMaxOffsetRequest(QueueRequest, frozen=True, kw_only=True):
     """Ask for the offset that a queue's next message will get. Java: ``GetMaxOffsetRequestHeader``.
 
     Attributes:
@@ -162,15 +156,13 @@ class GetMaxOffsetRequest(QueueRequest):
     committed: bool = True
 
 
-@attrs.frozen(kw_only=True)
-class GetMinOffsetRequest(QueueRequest):
+class GetMinOffsetRequest(QueueRequest, frozen=True, kw_only=True):
     """Ask for the offset of a queue's first message. Java: ``GetMinOffsetRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_MIN_OFFSET
 
 
-@attrs.frozen(kw_only=True)
-class OffsetAnswer(Header):
+class OffsetAnswer(Header, frozen=True, kw_only=True):
     """An offset: the answer to all the questions for one.
 
     Java: ``QueryConsumerOffsetResponseHeader``, ``SearchOffsetResponseHeader``,
@@ -180,15 +172,13 @@ class OffsetAnswer(Header):
     offset: Int64
 
 
-@attrs.frozen(kw_only=True)
-class GetEarliestStoreTimeRequest(QueueRequest):
+class GetEarliestStoreTimeRequest(QueueRequest, frozen=True, kw_only=True):
     """Ask when a queue's first message was stored. Java: ``GetEarliestMsgStoretimeRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_EARLIEST_MSG_STORETIME
 
 
-@attrs.frozen(kw_only=True)
-class GetEarliestStoreTimeAnswer(Header):
+class GetEarliestStoreTimeAnswer(Header, frozen=True, kw_only=True):
     """When a queue's first message was stored. Java: ``GetEarliestMsgStoretimeResponseHeader``.
 
     Attributes:
@@ -198,8 +188,7 @@ class GetEarliestStoreTimeAnswer(Header):
     timestamp: Int64
 
 
-@attrs.frozen(kw_only=True)
-class ViewMessageRequest(Request):
+class ViewMessageRequest(Request, frozen=True, kw_only=True):
     """Ask for one message by its place in the commit log. Java: ``ViewMessageRequestHeader``.
 
     Attributes:
@@ -213,8 +202,7 @@ class ViewMessageRequest(Request):
     topic: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class QueryMessageRequest(Request):
+class QueryMessageRequest(Request, frozen=True, kw_only=True):
     """Ask for the messages that have a key. Java: ``QueryMessageRequestHeader``.
 
     Attributes:
@@ -234,20 +222,18 @@ class QueryMessageRequest(Request):
     max_num: Int32
     begin_timestamp: Int64
     end_timestamp: Int64
-    unique_key_query: bool | None = attrs.field(default=None, metadata=wire("_UNIQUE_KEY_QUERY"))
+    unique_key_query: bool | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
     index_type: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class QueryMessageAnswer(Header):
+class QueryMessageAnswer(Header, frozen=True, kw_only=True):
     """How fresh the index was; the body holds the messages. Java: ``QueryMessageResponseHeader``."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
 
 
-@attrs.frozen(kw_only=True)
-class ConsumerSendMsgBackRequest(Request):
+class ConsumerSendMsgBackRequest(Request, frozen=True, kw_only=True):
     """Give a message back, to be delivered again later. Java: ``ConsumerSendMsgBackRequestHeader``.
 
     Attributes:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
-
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.headers.fields import Header, Request
 
 
-@attrs.frozen(kw_only=True)
-class RecallMessageRequest(Request):
+class RecallMessageRequest(Request, frozen=True, kw_only=True):
     """Take back a timed message that is not due yet. Java: ``RecallMessageRequestHeader``.
 
     Attributes:
@@ -27,8 +24,7 @@ class RecallMessageRequest(Request):
     producer_group: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class RecallMessageAnswer(Header):
+class RecallMessageAnswer(Header, frozen=True, kw_only=True):
     """Which message was taken back. Java: ``RecallMessageResponseHeader``.
 
     Attributes:

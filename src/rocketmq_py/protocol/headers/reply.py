@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
-
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.headers.fields import Int64
 from rocketmq_py.protocol.headers.send import SendMessageRequest, SendMessageRequestV2, SentMessage
 
 
-@attrs.frozen(kw_only=True)
-class SendReplyMessageRequest(SendMessageRequest):
+class SendReplyMessageRequest(SendMessageRequest, frozen=True, kw_only=True):
     """Send the reply to a message, with long field names: it goes to the client that waits for it.
 
     Its fields and its answer are those of a send.
@@ -21,15 +18,13 @@ class SendReplyMessageRequest(SendMessageRequest):
     code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE
 
 
-@attrs.frozen(kw_only=True)
-class SendReplyMessageRequestV2(SendMessageRequestV2):
+class SendReplyMessageRequestV2(SendMessageRequestV2, frozen=True, kw_only=True):
     """Send the reply to a message, with field names of one letter."""
 
     code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE_V2
 
 
-@attrs.frozen(kw_only=True)
-class PushReplyMessageRequest(SentMessage):
+class PushReplyMessageRequest(SentMessage, frozen=True, kw_only=True):
     """A broker hands a reply to the client that waits for it. Java: ``ReplyMessageRequestHeader``.
 
     The body is the reply's. The attributes are those of :class:`SentMessage`, as the

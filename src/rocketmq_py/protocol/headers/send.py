@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.decoding import shown
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
 
 
-@attrs.frozen(kw_only=True)
-class SentMessage(Request):
+class SentMessage(Request, frozen=True, kw_only=True):
     """What is said of a message on its way to a broker, with long field names.
 
     Attributes:
@@ -44,8 +43,7 @@ class SentMessage(Request):
     unit_mode: bool | None = None
 
 
-@attrs.frozen(kw_only=True)
-class SendMessageRequest(SentMessage):
+class SendMessageRequest(SentMessage, frozen=True, kw_only=True):
     """Send a message, with long field names. Java: ``SendMessageRequestHeader``.
 
     The attributes are those of :class:`SentMessage`, and these.
@@ -61,8 +59,7 @@ class SendMessageRequest(SentMessage):
     max_reconsume_times: Int32 | None = None
 
 
-@attrs.frozen(kw_only=True)
-class SendMessageRequestV2(Request):
+class SendMessageRequestV2(Request, frozen=True, kw_only=True):
     """Send a message, with field names of one letter. Java: ``SendMessageRequestHeaderV2``.
 
     The attributes are those of :class:`SendMessageRequest`; the broker's name is ``n`` here.
@@ -70,33 +67,31 @@ class SendMessageRequestV2(Request):
 
     code: ClassVar[int] = RequestCode.SEND_MESSAGE_V2
 
-    producer_group: str = attrs.field(metadata=wire("a"))
-    topic: str = attrs.field(metadata=wire("b"))
-    default_topic: str = attrs.field(metadata=wire("c"))
-    default_topic_queue_nums: Int32 = attrs.field(metadata=wire("d"))
-    queue_id: Int32 = attrs.field(metadata=wire("e"))
-    sys_flag: Int32 = attrs.field(metadata=wire("f"))
-    born_timestamp: Int64 = attrs.field(metadata=wire("g"))
-    flag: Int32 = attrs.field(metadata=wire("h"))
-    properties: str | None = attrs.field(default=None, metadata=wire("i"))
-    reconsume_times: Int32 | None = attrs.field(default=None, metadata=wire("j"))
-    unit_mode: bool | None = attrs.field(default=None, metadata=wire("k"))
-    max_reconsume_times: Int32 | None = attrs.field(default=None, metadata=wire("l"))
-    batch: bool | None = attrs.field(default=None, metadata=wire("m"))
-    broker_name: str | None = attrs.field(default=None, metadata=wire("n"))
+    producer_group: str = msgspec.field(name="a")
+    topic: str = msgspec.field(name="b")
+    default_topic: str = msgspec.field(name="c")
+    default_topic_queue_nums: Int32 = msgspec.field(name="d")
+    queue_id: Int32 = msgspec.field(name="e")
+    sys_flag: Int32 = msgspec.field(name="f")
+    born_timestamp: Int64 = msgspec.field(name="g")
+    flag: Int32 = msgspec.field(name="h")
+    properties: str | None = msgspec.field(default=None, name="i")
+    reconsume_times: Int32 | None = msgspec.field(default=None, name="j")
+    unit_mode: bool | None = msgspec.field(default=None, name="k")
+    max_reconsume_times: Int32 | None = msgspec.field(default=None, name="l")
+    batch: bool | None = msgspec.field(default=None, name="m")
+    broker_name: str | None = msgspec.field(default=None, name="n")
 
 
-@attrs.frozen(kw_only=True)
-class SendBatchMessageRequest(SendMessageRequestV2):
+class SendBatchMessageRequest(SendMessageRequestV2, frozen=True, kw_only=True):
     """Send a batch: the header of one message, of which the body holds several."""
 
     code: ClassVar[int] = RequestCode.SEND_BATCH_MESSAGE
 
-    batch: bool | None = attrs.field(default=True, metadata=wire("m"))
+    batch: bool | None = msgspec.field(default=True, name="m")
 
 
-@attrs.frozen(kw_only=True)
-class SendMessageAnswer(Header):
+class SendMessageAnswer(Header, frozen=True, kw_only=True):
     """Where a message was stored. Java: ``SendMessageResponseHeader``.
 
     Attributes:
@@ -116,8 +111,8 @@ class SendMessageAnswer(Header):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    region: str | None = attrs.field(default=None, metadata=wire("MSG_REGION"))
-    trace_on: bool | None = attrs.field(default=None, metadata=wire("TRACE_ON"))
+    region: str | None = msgspec.field(default=None, name="MSG_REGION")
+    trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
 
 
 _MOST_QUEUE_ID, _MOST_OFFSET = 2**31 - 1, 2**63 - 1
@@ -151,8 +146,7 @@ def queue_place(queue_id: str, queue_offset: str) -> tuple[int, int]:
     )
 
 
-@attrs.frozen(kw_only=True)
-class EndTransactionRequest(Request):
+class EndTransactionRequest(Request, frozen=True, kw_only=True):
     """Say what became of a transaction (oneway). Java: ``EndTransactionRequestHeader``.
 
     Attributes:
@@ -178,8 +172,7 @@ class EndTransactionRequest(Request):
     topic: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class CheckTransactionStateRequest(Request):
+class CheckTransactionStateRequest(Request, frozen=True, kw_only=True):
     """A broker asks what became of a transaction (oneway). Java: ``CheckTransactionStateRequestHeader``.
 
     The body is the stored form of the prepared message. The attributes are those of

@@ -4,49 +4,43 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Int32, Request
 
 
-@attrs.frozen(kw_only=True)
-class GetBrokerRuntimeInfoRequest(Request):
+class GetBrokerRuntimeInfoRequest(Request, frozen=True, kw_only=True):
     """Ask a broker how it is doing: a ``KeyValueTable``."""
 
     code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
-@attrs.frozen(kw_only=True)
-class GetBrokerConfigRequest(Request):
+class GetBrokerConfigRequest(Request, frozen=True, kw_only=True):
     """Ask a broker for its settings, as ``properties.read_properties`` reads them."""
 
     code: ClassVar[int] = RequestCode.GET_BROKER_CONFIG
 
 
-@attrs.frozen(kw_only=True)
-class UpdateBrokerConfigRequest(Request):
+class UpdateBrokerConfigRequest(Request, frozen=True, kw_only=True):
     """Change settings of a broker; the body holds them as text."""
 
     code: ClassVar[int] = RequestCode.UPDATE_BROKER_CONFIG
 
 
-@attrs.frozen(kw_only=True)
-class GetNameServerConfigRequest(Request):
+class GetNameServerConfigRequest(Request, frozen=True, kw_only=True):
     """Ask a name server for its settings, which come as a broker's do."""
 
     code: ClassVar[int] = RequestCode.GET_NAMESRV_CONFIG
 
 
-@attrs.frozen(kw_only=True)
-class UpdateNameServerConfigRequest(Request):
+class UpdateNameServerConfigRequest(Request, frozen=True, kw_only=True):
     """Change settings of a name server; the body holds them as text."""
 
     code: ClassVar[int] = RequestCode.UPDATE_NAMESRV_CONFIG
 
 
-@attrs.frozen(kw_only=True)
-class WipeWritePermissionRequest(Request):
+class WipeWritePermissionRequest(Request, frozen=True, kw_only=True):
     """Have a name server tell producers to stop sending to a broker.
 
     Java: ``WipeWritePermOfBrokerRequestHeader``.
@@ -57,11 +51,10 @@ class WipeWritePermissionRequest(Request):
 
     code: ClassVar[int] = RequestCode.WIPE_WRITE_PERM_OF_BROKER
 
-    broker: str = attrs.field(metadata=wire("brokerName"))
+    broker: str = msgspec.field(name="brokerName")
 
 
-@attrs.frozen(kw_only=True)
-class AddWritePermissionRequest(Request):
+class AddWritePermissionRequest(Request, frozen=True, kw_only=True):
     """Undo a :class:`WipeWritePermissionRequest`. Java: ``AddWritePermOfBrokerRequestHeader``.
 
     Attributes:
@@ -70,25 +63,22 @@ class AddWritePermissionRequest(Request):
 
     code: ClassVar[int] = RequestCode.ADD_WRITE_PERM_OF_BROKER
 
-    broker: str = attrs.field(metadata=wire("brokerName"))
+    broker: str = msgspec.field(name="brokerName")
 
 
-@attrs.frozen(kw_only=True)
-class WipeWritePermissionAnswer(Header):
+class WipeWritePermissionAnswer(Header, frozen=True, kw_only=True):
     """How many topics were changed. Java: ``WipeWritePermOfBrokerResponseHeader``."""
 
     wipe_topic_count: Int32
 
 
-@attrs.frozen(kw_only=True)
-class AddWritePermissionAnswer(Header):
+class AddWritePermissionAnswer(Header, frozen=True, kw_only=True):
     """How many topics were changed. Java: ``AddWritePermOfBrokerResponseHeader``."""
 
     add_topic_count: Int32
 
 
-@attrs.frozen(kw_only=True)
-class GetKvListRequest(Request):
+class GetKvListRequest(Request, frozen=True, kw_only=True):
     """Ask for all values of a namespace: a ``KeyValueTable``. Java: ``GetKVListByNamespaceRequestHeader``.
 
     Attributes:
@@ -97,11 +87,10 @@ class GetKvListRequest(Request):
 
     code: ClassVar[int] = RequestCode.GET_KVLIST_BY_NAMESPACE
 
-    kv_namespace: str = attrs.field(metadata=wire("namespace"))
+    kv_namespace: str = msgspec.field(name="namespace")
 
 
-@attrs.frozen(kw_only=True)
-class GetKvConfigRequest(Request):
+class GetKvConfigRequest(Request, frozen=True, kw_only=True):
     """Ask for a value that name servers keep. Java: ``GetKVConfigRequestHeader``.
 
     Attributes:
@@ -111,19 +100,17 @@ class GetKvConfigRequest(Request):
 
     code: ClassVar[int] = RequestCode.GET_KV_CONFIG
 
-    kv_namespace: str = attrs.field(metadata=wire("namespace"))
+    kv_namespace: str = msgspec.field(name="namespace")
     key: str
 
 
-@attrs.frozen(kw_only=True)
-class DeleteKvConfigRequest(GetKvConfigRequest):
+class DeleteKvConfigRequest(GetKvConfigRequest, frozen=True, kw_only=True):
     """Forget a value that name servers keep. Java: ``DeleteKVConfigRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.DELETE_KV_CONFIG
 
 
-@attrs.frozen(kw_only=True)
-class PutKvConfigRequest(GetKvConfigRequest):
+class PutKvConfigRequest(GetKvConfigRequest, frozen=True, kw_only=True):
     """Set a value that name servers keep. Java: ``PutKVConfigRequestHeader``.
 
     Attributes:

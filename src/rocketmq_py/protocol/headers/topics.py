@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Request, wire
+from rocketmq_py.protocol.headers.fields import Header, Int32, Request
 
 
-@attrs.frozen(kw_only=True)
-class CreateTopicRequest(Request):
+class CreateTopicRequest(Request, frozen=True, kw_only=True):
     """Create a topic on a broker, or change it. Java: ``CreateTopicRequestHeader``.
 
     Attributes:
@@ -41,8 +40,7 @@ class CreateTopicRequest(Request):
     force: bool | None = None
 
 
-@attrs.frozen(kw_only=True)
-class DeleteTopicInBrokerRequest(Request):
+class DeleteTopicInBrokerRequest(Request, frozen=True, kw_only=True):
     """Delete a topic on a broker. Java: ``DeleteTopicRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.DELETE_TOPIC_IN_BROKER
@@ -50,8 +48,7 @@ class DeleteTopicInBrokerRequest(Request):
     topic: str
 
 
-@attrs.frozen(kw_only=True)
-class DeleteTopicInNameServerRequest(Request):
+class DeleteTopicInNameServerRequest(Request, frozen=True, kw_only=True):
     """Have a name server forget a topic. Java: ``DeleteTopicFromNamesrvRequestHeader``.
 
     Attributes:
@@ -65,8 +62,7 @@ class DeleteTopicInNameServerRequest(Request):
     cluster_name: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetTopicStatsInfoRequest(Request):
+class GetTopicStatsInfoRequest(Request, frozen=True, kw_only=True):
     """Ask for the offsets of a topic's queues. Java: ``GetTopicStatsInfoRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_TOPIC_STATS_INFO
@@ -74,8 +70,7 @@ class GetTopicStatsInfoRequest(Request):
     topic: str
 
 
-@attrs.frozen(kw_only=True)
-class QueryTopicConsumeByWhoRequest(Request):
+class QueryTopicConsumeByWhoRequest(Request, frozen=True, kw_only=True):
     """Ask which groups consume a topic: a ``GroupList``. Java: ``QueryTopicConsumeByWhoRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
@@ -83,8 +78,7 @@ class QueryTopicConsumeByWhoRequest(Request):
     topic: str
 
 
-@attrs.frozen(kw_only=True)
-class GetAllTopicConfigRequest(Request):
+class GetAllTopicConfigRequest(Request, frozen=True, kw_only=True):
     """Ask for the settings of all topics: a ``TopicConfigTable``. Java: ``GetAllTopicConfigRequestHeader``.
 
     Without fields a broker gives all; with them, brokers of 5.x give a part.
@@ -102,15 +96,13 @@ class GetAllTopicConfigRequest(Request):
     max_topic_num: Int32 | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetAllTopicConfigAnswer(Header):
+class GetAllTopicConfigAnswer(Header, frozen=True, kw_only=True):
     """How many topics there are in all parts (5.x). Java: ``GetAllTopicConfigResponseHeader``."""
 
     total_topic_num: Int32 | None = None
 
 
-@attrs.frozen(kw_only=True)
-class GetTopicConfigRequest(Request):
+class GetTopicConfigRequest(Request, frozen=True, kw_only=True):
     """Ask for the settings of a topic (5.x): a ``TopicConfig``. Java: ``GetTopicConfigRequestHeader``.
 
     Attributes:
@@ -121,4 +113,4 @@ class GetTopicConfigRequest(Request):
     code: ClassVar[int] = RequestCode.GET_TOPIC_CONFIG
 
     topic: str
-    logical: bool | None = attrs.field(default=None, metadata=wire("lo"))
+    logical: bool | None = msgspec.field(default=None, name="lo")
