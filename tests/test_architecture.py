@@ -23,7 +23,7 @@ ALLOWED = {
     "errors": {"codes", "message"},  # message for a type only
     "names": {"errors"},
     "properties": set[str](),
-    "message": {"errors", "names", "properties"},
+    "message": {"errors", "late", "names", "properties"},
     "credentials": {"errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},

@@ -10,6 +10,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from rocketmq_py import Client
 from rocketmq_py.cli import main
 from tests.cli.command import COMMAND, ENVIRONMENT, run_cli
 
@@ -151,3 +152,57 @@ def test_ctrl_c_while_it_starts(module: str) -> None:
         capture_output=True, text=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+HEAVY = ("rich", "pyspark", "opentelemetry", "asyncio", "http.client", "email", "concurrent.futures.process")
+ROOMS = (
+    "aio",
+    "blocking",
+    "broker",
+    "consumer",
+    "crossing",
+    "producer",
+    "relay",
+    "spark",
+    "telemetry",
+    "testing",
+)
+LOADED = """
+import gc, sys
+from rocketmq_py.__main__ import main
+
+try:
+    main()
+finally:
+    print(gc.isenabled(), gc.get_freeze_count() > 0, *sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "needs"),
+    [
+        ("topic list -o json", set()),
+        ("group list -o json", set()),
+        ("broker list -o json", set()),
+        ("client list -o json", set()),
+        ("check lag billing --warn 1 --critical 2", set()),
+        ("topic list", {"rich"}),
+        ("send -t Orders hello", {"producer"}),
+        ("request -t Orders hello --timeout 0.1s", {"producer"}),
+        ("tail -t Orders -e", {"consumer"}),
+    ],
+)
+async def test_a_command_loads_only_what_it_needs(address: str, command: str, needs: set[str]) -> None:
+    async with Client(address) as client, client.admin() as admin:
+        await admin.topics.create("Orders", queues=1)
+        await admin.groups.create("billing")
+    ended = await trio.run_process(
+        [sys.executable, "-c", LOADED, *command.split()],
+        capture_stdout=True, capture_stderr=True, check=False, env={**ENVIRONMENT, "NAMESRV_ADDR": address},
+    )  # fmt: skip
+    looks_for_garbage, without_what_was_loaded, *modules = ended.stderr.decode().splitlines()[-1].split()
+    assert (looks_for_garbage, without_what_was_loaded) == ("True", "True")
+    loaded = {name for name in HEAVY if name in modules}
+    loaded |= {room for room in ROOMS if f"rocketmq_py.{room}" in modules}
+    assert "rocketmq_py.client" in modules
+    assert loaded == needs

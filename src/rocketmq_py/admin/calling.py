@@ -9,8 +9,8 @@ from rocketmq_py.admin.asking import have_each_do
 from rocketmq_py.client import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
+from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import GetBrokerRuntimeInfoRequest
 from rocketmq_py.protocol.headers.fields import Request
 from rocketmq_py.protocol.version import version_name
 
@@ -75,7 +75,7 @@ async def version_at(client: Client, address: str) -> int:
     connection = await client.connections.get(client.brokers.channel(address))
     if not connection.peer_version:
         with contextlib.suppress(BrokerError):  # an answer, too
-            await client.brokers.call(address, GetBrokerRuntimeInfoRequest())
+            await client.brokers.call(address, headers.GetBrokerRuntimeInfoRequest())
     return connection.peer_version
 
 

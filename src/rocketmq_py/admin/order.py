@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rocketmq_py.admin.calling import tell_name_servers
 from rocketmq_py.client import Client
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
-from rocketmq_py.protocol.headers import DeleteKvConfigRequest, PutKvConfigRequest
+from rocketmq_py.protocol import headers
 
 ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
 """Where name servers keep it. Java: ``NamesrvUtil``."""
@@ -20,7 +20,7 @@ async def keep_order(client: Client, topic: str, queues: Mapping[str, int]) -> N
     """Keep how many queues each broker has of a topic."""
     value = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
     key = client.namespace.wrap_topic(topic)
-    header = PutKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key, value=value)
+    header = headers.PutKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key, value=value)
     await tell_name_servers(client, header, f"noting the order of topic {topic!r}")
 
 
@@ -36,5 +36,5 @@ async def correct_order(client: Client, topic: str, error: RocketMQError, queues
 async def forget_order(client: Client, topic: str) -> None:
     """Keep nothing of a topic any more."""
     key = client.namespace.wrap_topic(topic)
-    header = DeleteKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key)
+    header = headers.DeleteKvConfigRequest(kv_namespace=ORDER_CONFIGURATION, key=key)
     await tell_name_servers(client, header, f"forgetting the order of topic {topic!r}")

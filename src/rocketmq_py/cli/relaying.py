@@ -13,14 +13,15 @@ from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.running import complain, show_warnings
 from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay import Relay, RelayOptions, cancel
 from rocketmq_py.relay.entries import Waiting
 from rocketmq_py.relay.store import NEVER_MS, Store
-from rocketmq_py.shared_client import Client
 
 
 async def run_relay(access: Access, topic: str, store: str, group: str | None, max_rate: float) -> None:
     """Relay until cancelled. Raises what the relay raises."""
+    from rocketmq_py.relay import Relay, RelayOptions
+    from rocketmq_py.shared_client import Client
+
     options = RelayOptions(max_rate=max_rate)
     if group is not None:
         options["group"] = group
@@ -71,6 +72,9 @@ def list_waiting(folder: str, count: int | None) -> None:
 
 async def cancel_waiting(access: Access, topic: str, message_ids: Sequence[str]) -> None:
     """Cancel messages. Raises what a send raises."""
+    from rocketmq_py.relay import cancel
+    from rocketmq_py.shared_client import Client
+
     async with Client(access.name_servers, **access.client_options()) as client:
         for message_id in message_ids:
             await cancel(client, topic, message_id)

@@ -9,11 +9,9 @@ import trio
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.format import Render
 from rocketmq_py.cli.running import CommandError, complain, show_warnings
-from rocketmq_py.consumer import ConsumeFrom
 from rocketmq_py.errors import BrokerError, InvalidMessageError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import Producer
-from rocketmq_py.shared_client import Client
 
 _GROUP = "CID_RMQ_SYS_REPLIER"
 
@@ -49,6 +47,9 @@ class Replier:
 
     async def run(self) -> None:
         """Reply until cancelled, or until it is enough. Raises RocketMQError if there is no such topic."""
+        from rocketmq_py.consumer import ConsumeFrom
+        from rocketmq_py.shared_client import Client
+
         enough = trio.CancelScope()
         async with (
             Client(self._access.name_servers, **self._access.client_options()) as client,

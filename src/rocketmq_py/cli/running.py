@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -26,6 +27,9 @@ def run(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
     exit code 1.
     """
     _log_to_stderr()
+    # What is loaded by now is no garbage, and was not searched for any: see __main__.
+    gc.freeze()
+    gc.enable()
     try:
         return trio.run(_until_signal, work)
     except (CommandError, RocketMQError, BaseExceptionGroup) as error:

@@ -12,27 +12,10 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import (
-    ConsumerSendMsgBackRequest,
-    GetConsumerListByGroupRequest,
-    GetEarliestStoreTimeAnswer,
-    GetEarliestStoreTimeRequest,
-    GetMaxOffsetRequest,
-    GetMinOffsetRequest,
-    LockBatchMqRequest,
-    OffsetAnswer,
-    PullMessageRequest,
-    QueryConsumerOffsetRequest,
-    RecallMessageAnswer,
-    RecallMessageRequest,
-    SearchOffsetRequest,
-    UnlockBatchMqRequest,
-    UpdateConsumerOffsetRequest,
-)
 from rocketmq_py.protocol.headers.fields import Request
-from rocketmq_py.protocol.send_request import STORED
 from rocketmq_py.remoting import Connections
 from rocketmq_py.remoting.address import vip_address
 
@@ -81,30 +64,30 @@ class BrokerCalls:
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the queue's next message will get."""
-        header = GetMaxOffsetRequest(
+        header = headers.GetMaxOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
         return _offset(await self.call(self._master(queue), header))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message that the broker still has."""
-        header = GetMinOffsetRequest(
+        header = headers.GetMinOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
         return _offset(await self.call(self._master(queue), header))
 
     async def first_store_time(self, queue: MessageQueue) -> int:
         """Return when the message at :meth:`min_offset` was stored, epoch ms; -1 if it is not there."""
-        header = GetEarliestStoreTimeRequest(topic=queue.topic, queue_id=queue.queue_id)
+        header = headers.GetEarliestStoreTimeRequest(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self.call(self._master(queue), header)
-        return GetEarliestStoreTimeAnswer.from_fields(answer.fields).timestamp
+        return headers.GetEarliestStoreTimeAnswer.from_fields(answer.fields).timestamp
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at ``timestamp_ms`` or later, else the max offset.
 
         Brokers of 4.x may answer with the offset of the message before that one.
         """
-        header = SearchOffsetRequest(
+        header = headers.SearchOffsetRequest(
             topic=queue.topic,
             queue_id=queue.queue_id,
             timestamp=timestamp_ms,
@@ -123,7 +106,7 @@ class BrokerCalls:
             zero_if_new: a broker that still has the queue's first message in memory may answer 0 for a
                 group that is new to it. If False, 5.x brokers say None instead; 4.x ones know no such wish.
         """
-        header = QueryConsumerOffsetRequest(
+        header = headers.QueryConsumerOffsetRequest(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -157,7 +140,7 @@ class BrokerCalls:
 
     async def consumer_ids(self, group: str, broker_name: str) -> Sequence[str]:
         """Return the ids of the clients that the broker knows as members of the group."""
-        header = GetConsumerListByGroupRequest(consumer_group=group)
+        header = headers.GetConsumerListByGroupRequest(consumer_group=group)
         address = self._routes.broker_address(broker_name, any_id=True)
         return ConsumerList.decode((await self.call(address, header)).body).consumer_id_list
 
@@ -169,7 +152,7 @@ class BrokerCalls:
         Only a master has locks.
         """
         address = self._routes.broker_address(broker_name)
-        answer = await self.call(address, LockBatchMqRequest(), self._lock(group, client_id, queues))
+        answer = await self.call(address, headers.LockBatchMqRequest(), self._lock(group, client_id, queues))
         return {self._unwrapped(queue) for queue in LockedQueues.decode(answer.body).queues}
 
     async def unlock(
@@ -177,7 +160,7 @@ class BrokerCalls:
     ) -> None:
         """Release the locks that a client has on queues of one broker."""
         address = self._routes.broker_address(broker_name)
-        await self.call(address, UnlockBatchMqRequest(), self._lock(group, client_id, queues))
+        await self.call(address, headers.UnlockBatchMqRequest(), self._lock(group, client_id, queues))
 
     async def send_back(
         self, message: ReceivedMessage, group: str, *, delay_level: int, max_reconsume_times: int
@@ -191,7 +174,7 @@ class BrokerCalls:
                 (it goes to the dead-letter topic), 1 to 18 is a level of the broker's table.
             max_reconsume_times: after so many failures it is given up.
         """
-        header = ConsumerSendMsgBackRequest(
+        header = headers.ConsumerSendMsgBackRequest(
             offset=message.commit_log_offset,
             group=group,
             delay_level=delay_level,
@@ -211,6 +194,8 @@ class BrokerCalls:
             fields: what ``send_request.send_fields`` wrote, with the names as they are on the wire.
             body: the body.
         """
+        from rocketmq_py.protocol.send_request import STORED  # who only asks does without what it loads
+
         address = self._routes.broker_address(queue.broker_name)
         answer = await self._connections.request(
             self.channel(address), RequestCode.SEND_MESSAGE_V2, fields, body, timeout=self._timeout
@@ -249,13 +234,13 @@ class BrokerCalls:
 
     async def recall(self, broker_name: str, group: str, topic: str, recall_handle: str) -> str:
         """Have a broker take a timed message back; return the message's id."""
-        header = RecallMessageRequest(
+        header = headers.RecallMessageRequest(
             producer_group=group, topic=topic, recall_handle=recall_handle, broker_name=broker_name
         )
         answer = await self.call(self._routes.broker_address(broker_name), header)
-        return RecallMessageAnswer.from_fields(answer.fields).msg_id
+        return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
 
-    def pull_fields(self, header: PullMessageRequest) -> dict[str, str]:
+    def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
         """Return a pull's ext fields, for :meth:`pull`."""
         return self._namespace.wrap(header).to_fields()
 
@@ -264,16 +249,12 @@ class BrokerCalls:
     ) -> Command:
         """Return the broker's answer to a pull, whatever its code is; ``timeout`` is in seconds."""
         return await self._connections.request(
-            address, PullMessageRequest.code, fields, body, timeout=timeout
+            address, headers.PullMessageRequest.code, fields, body, timeout=timeout
         )
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
         """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""
-        from rocketmq_py.protocol.headers import (
-            CreateTopicRequest,
-        )  # of those for administration, the only one
-
-        header = CreateTopicRequest(
+        header = headers.CreateTopicRequest(
             topic=topic,
             default_topic=DEFAULT_TOPIC,
             read_queue_nums=queues,
@@ -301,8 +282,8 @@ class BrokerCalls:
         )
 
 
-def _commit(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffsetRequest:
-    return UpdateConsumerOffsetRequest(
+def _commit(group: str, queue: MessageQueue, offset: int) -> headers.UpdateConsumerOffsetRequest:
+    return headers.UpdateConsumerOffsetRequest(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
@@ -312,4 +293,4 @@ def _commit(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffse
 
 
 def _offset(answer: Command) -> int:
-    return OffsetAnswer.from_fields(answer.fields).offset
+    return headers.OffsetAnswer.from_fields(answer.fields).offset

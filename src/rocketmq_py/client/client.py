@@ -20,8 +20,8 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Route, Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import NotifyConsumerIdsChangedRequest
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, Connections, RpcHook, RpcHooks
 
@@ -190,7 +190,7 @@ class Client(Lifespan):
             )
 
     def _members_changed(self, _: Connection, request: Command) -> bool:
-        group = NotifyConsumerIdsChangedRequest.from_fields(request.fields).consumer_group
+        group = headers.NotifyConsumerIdsChangedRequest.from_fields(request.fields).consumer_group
         changed = self._on_members_changed.get(self.namespace.unwrap_group(group))
         if changed is not None:
             changed()

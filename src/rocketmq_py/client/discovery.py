@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from functools import partial
 from threading import TIMEOUT_MAX
+from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_py.errors import ConfigurationError, NameServerError
 from rocketmq_py.remoting.address import format_address, parse_addresses
 from rocketmq_py.remoting.tls import TLS
+
+if TYPE_CHECKING:
+    import http.client
 
 _PORTS = {"http": 80, "https": 443}
 MAX_ANSWER_SIZE = 64 * 1024
@@ -71,6 +72,9 @@ class Discovery:
         Raises NameServerError, which says what came instead. When cancelled, a thread may go on waiting
         for the answer until the time-out, and then ends.
         """
+        import http.client  # where it is needed: most clients are given addresses
+        import urllib.error
+
         try:
             with trio.fail_after(self._timeout):
                 text = await trio.to_thread.run_sync(self._get, abandon_on_cancel=True)
@@ -91,6 +95,9 @@ class Discovery:
 
     def _get(self) -> str:
         """Return the first line of the answer. Runs in a thread."""
+        import urllib.error
+        import urllib.request
+
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.HTTPHandler(),

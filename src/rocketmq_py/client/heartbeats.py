@@ -15,8 +15,8 @@ from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
+from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
-from rocketmq_py.protocol.headers import HeartbeatRequest, UnregisterClientRequest
 from rocketmq_py.remoting import Connection, Connections
 
 logger = logging.getLogger("rocketmq_py.client")
@@ -113,7 +113,9 @@ class Heartbeats:
         for left in gone:
             del self._producers[left]
         for left in gone:
-            await self._unregister(UnregisterClientRequest(client_id=self._client_id, producer_group=left))
+            await self._unregister(
+                headers.UnregisterClientRequest(client_id=self._client_id, producer_group=left)
+            )
 
     async def remove_consumer(self, group: str) -> None:
         """Stop announcing a consumer group, and tell the brokers, who tell its other members.
@@ -121,7 +123,9 @@ class Heartbeats:
         When cancelled, nobody waits for the brokers' answers, but they are told all the same.
         """
         if self._consumers.pop(group, None) is not None:
-            await self._unregister(UnregisterClientRequest(client_id=self._client_id, consumer_group=group))
+            await self._unregister(
+                headers.UnregisterClientRequest(client_id=self._client_id, consumer_group=group)
+            )
 
     def has_consumer(self, group: str) -> bool:
         """Whether a consumer of ``group`` is being announced."""
@@ -159,7 +163,7 @@ class Heartbeats:
 
     async def _tell(self, connection: Connection, timeout: float, heartbeat: _Heartbeat) -> None:
         groups = self._groups_changed
-        header = HeartbeatRequest()
+        header = headers.HeartbeatRequest()
         try:
             answer = await connection.request(header.code, header.to_fields(), self._body(), timeout=timeout)
             if answer.code != ResponseCode.SUCCESS:
@@ -236,7 +240,7 @@ class Heartbeats:
         consumer = self._namespace.wrap_consumer(consumer)
         return msgspec.structs.replace(consumer, unit_mode=True) if self._unit_mode else consumer
 
-    async def _unregister(self, header: UnregisterClientRequest) -> None:
+    async def _unregister(self, header: headers.UnregisterClientRequest) -> None:
         """Tell all brokers that a group was left. When cancelled, that goes on: they would keep a ghost."""
         ended = trio.Event()
         try:
@@ -245,7 +249,9 @@ class Heartbeats:
             return  # the client is closed, and its connections with it
         await ended.wait()
 
-    async def _unregister_everywhere(self, header: UnregisterClientRequest, ended: trio.Event) -> None:
+    async def _unregister_everywhere(
+        self, header: headers.UnregisterClientRequest, ended: trio.Event
+    ) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 # Brokers know members by their connections, and notice by themselves which of those have
@@ -256,7 +262,7 @@ class Heartbeats:
         finally:
             ended.set()
 
-    async def _unregister_on(self, connection: Connection, header: UnregisterClientRequest) -> None:
+    async def _unregister_on(self, connection: Connection, header: headers.UnregisterClientRequest) -> None:
         patience = min(self._timeout, LEAVE_SECONDS)
         # Brokers have other threads for heartbeats. If one is read first and served second, the group has its
         # member back, and a share of the queues is nobody's for two minutes.
@@ -275,5 +281,5 @@ class Heartbeats:
             self._groups_changed += 1
             self.send_soon()
 
-    def _is_joined(self, header: UnregisterClientRequest) -> bool:
+    def _is_joined(self, header: headers.UnregisterClientRequest) -> bool:
         return header.consumer_group in self._consumers or header.producer_group in self._producers

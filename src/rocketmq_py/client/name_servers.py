@@ -13,9 +13,9 @@ from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError, one_line
+from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import GetRouteInfoRequest
 from rocketmq_py.remoting import Connections
 
 logger = logging.getLogger("rocketmq_py.client")
@@ -113,7 +113,9 @@ class NameServers:
             TopicNotFoundError: there is no such topic.
             NameServerError: none answered. BrokerError: one answered something else.
         """
-        header = GetRouteInfoRequest(topic=self._namespace.wrap_topic(topic), accept_standard_json_only=True)
+        header = headers.GetRouteInfoRequest(
+            topic=self._namespace.wrap_topic(topic), accept_standard_json_only=True
+        )
         answer = await self.request(header.code, header.to_fields())
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             raise TopicNotFoundError(topic, self.addresses, self._namespace.name)

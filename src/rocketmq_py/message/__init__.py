@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from rocketmq_py.message.queue import MessageQueue, queue_name
-from rocketmq_py.message.received import UNPACKED_FIELDS, ReceivedMessage
-from rocketmq_py.message.sent import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL, Message, SendResult, SendStatus
+from typing import TYPE_CHECKING
+
+from rocketmq_py.late import late
+
+if TYPE_CHECKING:
+    from rocketmq_py.message.queue import MessageQueue, queue_name
+    from rocketmq_py.message.received import UNPACKED_FIELDS, ReceivedMessage
+    from rocketmq_py.message.sent import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL, Message, SendResult, SendStatus
+else:
+    __getattr__ = late(
+        globals(),
+        {
+            "queue": (
+                "MessageQueue",
+                "queue_name",
+            ),
+            "received": (
+                "UNPACKED_FIELDS",
+                "ReceivedMessage",
+            ),
+            "sent": (
+                "DELAY_LEVEL_NAMES",
+                "MAX_DELAY_LEVEL",
+                "Message",
+                "SendResult",
+                "SendStatus",
+            ),
+        },
+    )
 
 __all__ = [
     "DELAY_LEVEL_NAMES",
