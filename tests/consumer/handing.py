@@ -11,8 +11,8 @@ import trio.testing
 
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
+from rocketmq_py.consumer.push.far_dispatch import FarDispatch
 from rocketmq_py.consumer.push.invoker import Invoker
-from rocketmq_py.consumer.push.threaded import ThreadedDispatch
 from rocketmq_py.errors import ConnectError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.received import QUEUE, several
@@ -51,7 +51,7 @@ def handling_in(
     timeout: float = math.inf,
 ) -> ConcurrentDispatch:
     invoker = Invoker(handle, concurrency, nursery, in_lists=batch_size is not None)
-    return (ConcurrentDispatch if invoker.is_async else ThreadedDispatch)(
+    return (ConcurrentDispatch if invoker.is_async else FarDispatch)(
         nursery,
         invoker,
         concurrency=concurrency,

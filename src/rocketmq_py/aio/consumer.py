@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, Unpack
 from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
-from rocketmq_py.aio.door import Door, on_running_loop, shared_client
+from rocketmq_py.aio.door import Door, shared_client
+from rocketmq_py.aio.handler_tasks import HandlerOnLoop
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -27,7 +28,7 @@ from rocketmq_py.consumer import (
 )
 from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
-from rocketmq_py.consumer.push.invoker import Handler
+from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.crossing.declaring import plain
 from rocketmq_py.crossing.door import Behind
 from rocketmq_py.crossing.kept import Kept
@@ -131,17 +132,19 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
     async def run(self, handle: Handler) -> None:
         """Join the group and hand its messages to ``handle``, until :meth:`stop` or until cancelled.
 
-        Each call is a task of the running loop, with the context variables of this call. A handler whose task
-        was cancelled by somebody else has failed: its message is delivered again. Otherwise as the trio
-        PushConsumer's ``run``: what handlers return and raise, errors, and what a cancellation does.
+        Handlers run in tasks of the running loop, ``concurrency`` of them at the most, each call with the
+        context variables of this one. A handler whose task was cancelled by somebody else has failed: its
+        message is delivered again. Otherwise as the trio PushConsumer's ``run``: what handlers return and
+        raise, errors, and what a cancellation does.
         """
-        tasks: set[asyncio.Task[Any]] = set()
-        on_loop: Any = on_running_loop(handle, tasks) if callable(handle) else handle
+        self._check_open()
+        check_handler(handle, in_lists=self.config.batch_size is not None)
+        on_loop = HandlerOnLoop(handle)
         try:
             await self._call(self._behind.run, on_loop)
         finally:
-            if tasks:  # they were cancelled when the run ended
-                await asyncio.wait(tasks)
+            if on_loop.tasks:  # they were cancelled when the run ended
+                await asyncio.wait(on_loop.tasks)
 
     @property
     def queues(self) -> list[MessageQueue]:

@@ -107,18 +107,13 @@ class Door(door.Door[Behind], OnlyAsyncWith):
         return type(type(hook).__name__, (HookOnLoop,), {})(bridge(), contextvars.copy_context(), hook)
 
 
-def on_running_loop(
-    function: Callable[..., Any], tasks: set[asyncio.Task[Any]] | None = None
-) -> Callable[..., Awaitable[Any]]:
-    """Return what has a function called on the running loop, with the context of now; for the trio thread.
-
-    The tasks of its calls are in ``tasks`` while they run.
-    """
+def on_running_loop(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Return what has a function called on the running loop, with the context of now; for the trio thread."""
     here, context = bridge(), contextvars.copy_context()
 
     @wraps(function)
     async def call(*arguments: Any) -> Any:
-        return await here.call_back(context, function, *arguments, tasks=tasks)
+        return await here.call_back(context, function, *arguments)
 
     return call
 

@@ -24,6 +24,10 @@ logger = logging.getLogger("rocketmq_py.crossing")
 AT_ONCE = 32
 """What is handed to a loop in one go: its other callbacks run in between."""
 
+NEVER_SECONDS = 100 * 365 * 86400.0
+
+CANCELLED = "the task that a handler or hook ran in was cancelled"
+
 Result = TypeVar("Result")
 
 
@@ -53,7 +57,6 @@ class Bridge:
         self.open: dict[OnLoop, None] = {}
         self._crossing: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
-        self._is_lost = False
         self._end: AsyncGenerator[None, None] | None = None
 
     # On the loop
@@ -62,6 +65,7 @@ class Bridge:
         """Have what is open closed at the end of the loop."""
         if self._end is None:
             self._end = self._close_at_end()
+            self.loop.call_later(NEVER_SECONDS, Closing(self))
             await anext(self._end)
 
     async def _close_at_end(self) -> AsyncGenerator[None, None]:
@@ -112,10 +116,13 @@ class Bridge:
         try:
             self.loop.call_soon_threadsafe(self._take_over)
         except RuntimeError:  # it is closed
-            self._is_lost = True
-            self._crossing.clear()
-            for opened in list(self.open):
-                opened.close_soon()
+            self.lose()
+
+    def lose(self) -> None:
+        """Note that the loop is gone: what is open on it is closed."""
+        self._crossing.clear()
+        for opened in list(self.open):
+            opened.close_soon()
 
     def _take_over(self) -> None:
         self._is_woken = False
@@ -134,17 +141,33 @@ class Bridge:
         context: contextvars.Context,
         function: Callable[..., Any],
         *arguments: Any,
-        tasks: set[asyncio.Task[Any]] | None = None,
     ) -> Any:
         """Call a user's function on the loop, in a copy of a context, and return what it, awaited, returns.
 
-        When cancelled, its task is cancelled, and not waited for. A loop that is gone never answers. The task
-        is in ``tasks`` while it runs.
+        When cancelled, its task is cancelled, and not waited for. A loop that is gone never answers.
         """
-        back = CallBack(self, context.copy(), partial(function, *arguments), tasks)
+        back = CallBack(self, context.copy(), partial(function, *arguments))
         self.deliver(back.start)
         await trio.lowlevel.wait_task_rescheduled(back.abort)
         return back.outcome()
+
+
+class Closing:
+    """What a loop forgets when it is closed: a call in a hundred years.
+
+    While all that is open waits for the loop, nothing goes over to it that would be refused.
+    """
+
+    def __init__(self, here: Bridge) -> None:
+        self._bridge = here
+
+    def __call__(self) -> None:
+        """Do nothing."""
+
+    def __del__(self) -> None:
+        if self._bridge.loop.is_closed():
+            with suppress(ClosedError):  # the thread has ended: nothing is open
+                self._bridge.thread.post(self._bridge.lose)
 
 
 class LoopCall(Call[Result]):
@@ -178,9 +201,7 @@ class CallBack:
         bridge: Bridge,
         context: contextvars.Context,
         function: Callable[[], Any],
-        tasks: set[asyncio.Task[Any]] | None,
     ) -> None:
-        self._tasks = tasks
         self._bridge = bridge
         self._context = context
         self._function = function
@@ -198,9 +219,6 @@ class CallBack:
             return
         self._task = self._bridge.loop.create_task(self._call(), context=self._context)
         self._task.add_done_callback(self._ended)
-        if self._tasks is not None:
-            self._tasks.add(self._task)
-            self._task.add_done_callback(self._tasks.discard)
 
     async def _call(self) -> Any:
         returned = self._function()
@@ -208,7 +226,7 @@ class CallBack:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
-            self._error = RuntimeError("the task that a handler or hook ran in was cancelled")
+            self._error = RuntimeError(CANCELLED)
         else:
             self._error = task.exception()
             self._result = None if self._error else task.result()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import gc
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from unittest import mock
 
@@ -16,7 +17,8 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.consumer.push.handler_threads import Call, HandlerThreads
+from rocketmq_py.consumer.push.far_side import Call
+from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run
 from rocketmq_py.testing.cluster import Cluster, Keep
 from rocketmq_py.testing.network import MemoryNetwork
 
@@ -270,14 +272,15 @@ async def _run_here(function: Callable[..., _Result], *arguments: Any, **_: Any)
     return function(*arguments)
 
 
-def _handle_here(threads: HandlerThreads, call: Call) -> None:
+def _handle_here(threads: HandlerThreads, calls: Sequence[Call]) -> None:
     """Call a plain handler here: its threads would wait for each other, and virtual time for none of them."""
 
-    async def handle() -> None:  # without a checkpoint: a call that was begun ends
-        call.run(threads.function)
-        call.ended()
+    async def handle(call: Call) -> None:  # without a checkpoint: a call that was begun ends
+        run(call, threads.function, call.context or contextvars.copy_context())
+        threads.take([call])
 
-    threads.nursery.start_soon(handle)
+    for call in calls:
+        threads.nursery.start_soon(handle, call)
 
 
 def now_ms() -> int:

@@ -175,12 +175,14 @@ class Stuck:
     """A plain handler that hangs on the first message until it is let go."""
 
     def __init__(self) -> None:
+        self.hangs = threading.Event()
         self.go = threading.Event()
         self.handled: list[int] = []
         self.fail = False
 
     def __call__(self, message: ReceivedMessage) -> None:
         if message.queue_offset == 0:
+            self.hangs.set()
             self.go.wait()
             if self.fail:
                 raise ValueError("after all")
@@ -219,8 +221,7 @@ async def test_a_cancellation_waits_for_threads_and_what_they_did_counts() -> No
         handling = handling_in(nursery, stuck, 1, backs=backs)
         handling.thread_grace = 60
         handling.offer(process_queue)
-        while not handling.handling:
-            await trio.sleep(0.001)
+        await trio.to_thread.run_sync(stuck.hangs.wait)
         nursery.cancel_scope.cancel()
         stuck.go.set()
     assert stuck.handled == [0]
@@ -234,7 +235,7 @@ async def test_a_cancellation_lets_nothing_more_begin() -> None:
         handling = handling_in(nursery, stuck, 1, backs=backs)
         handling.thread_grace = 60
         handling.offer(process_queue)
-        await settled()
+        await trio.to_thread.run_sync(stuck.hangs.wait)
         nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
             await settled()  # what is cancelled has heard of it
@@ -250,8 +251,7 @@ async def test_threads_that_do_not_end_in_time_are_left_alone() -> None:
         handling = handling_in(nursery, stuck, 1, backs=backs)
         handling.thread_grace = 0.01
         handling.offer(process_queue)
-        while not handling.handling:
-            await trio.sleep(0.001)
+        await trio.to_thread.run_sync(stuck.hangs.wait)
         nursery.cancel_scope.cancel()
     assert process_queue.safe_offset == 0, "it is delivered again"
     stuck.go.set()

@@ -30,6 +30,8 @@ class PoppedQueue(MessageBuffer):
 
     __slots__ = ("_done", "_until")
 
+    may_wait = False  # here it can be seen when their time is over
+
     def __init__(
         self, queue: MessageQueue, counts: TopicCounts, done: Callable[[PoppedMessage], None]
     ) -> None:

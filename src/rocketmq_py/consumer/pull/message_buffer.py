@@ -23,10 +23,13 @@ class MessageBuffer:
         line: the messages that wait to be taken, in their order.
         offered: it stands in the line of those that have something waiting, or is being served from there.
         counts: see above.
+        may_wait: whether its messages may be handed over some time before they are handled.
         on_space: called after each removal, for who waits for space; else None.
     """
 
     __slots__ = ("counts", "dropped", "line", "offered", "on_space", "paused", "queue")
+
+    may_wait = True
 
     def __init__(self, queue: MessageQueue, counts: TopicCounts | None = None) -> None:
         self.queue = queue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -89,13 +89,13 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         self._batch_size = batch_size
         self._timeout = timeout
         self._redelivery = Redelivery(send_back, self.offer)
-        self._under_way: dict[CallUnderWay, None] = {}
+        self._under_way: list[_Worker] = []
         nursery.start_soon(self._redelivery.run)
         nursery.start_soon(self._look_for_late_calls)
 
     async def _work(self) -> None:
         worker = _Worker()
-        self._under_way[worker] = None
+        self._under_way.append(worker)
         self._waking = False
         while True:
             with trio.CancelScope() as worker.scope:  # cancelled when a call takes too long
@@ -199,11 +199,14 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
         while True:
             await trio.sleep(self._timeout / LOOKS_PER_TIMEOUT)
             now = trio.current_time()
-            for call in list(self._under_way):
+            for call in self._calls_under_way():
                 if call.item is not call.seen:
                     call.seen, call.since = call.item, now
                 elif call.item is not None and now - call.since >= self._timeout:
                     self._expire(call)
+
+    def _calls_under_way(self) -> Iterable[CallUnderWay]:
+        return list(self._under_way)
 
     def _expire(self, call: CallUnderWay) -> None:
         """Count a call as failed that is under way still, and have its worker go on if it can."""
@@ -213,7 +216,10 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
             "handling %s takes longer than %g s: it is sent back", describe_item(buffer, item), self._timeout
         )
         self._nursery.start_soon(self._redelivery.deliver_again, buffer, _messages(item), EXPIRED_DELAY_LEVEL)
-        if self._invoker.is_async and isinstance(call, _Worker):
+        self._cancel(call)
+
+    def _cancel(self, call: CallUnderWay) -> None:
+        if self._invoker.cancels and isinstance(call, _Worker):
             call.scope.cancel()
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import trio
 
 from rocketmq_py.client.user_calls import is_async
+from rocketmq_py.consumer.push.far_side import FarHandler, FarSide
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
@@ -49,36 +50,42 @@ class Invoker:
 
     Args:
         handle: the handler.
-        concurrency: how many threads it may have.
+        concurrency: how many calls of it may be under way outside of trio.
         nursery: where the tasks run that stand for its threads; they end with :meth:`abandon`.
         in_lists: whether it takes lists. It gets a list of its own each time.
 
     Attributes:
         call: takes a message, or a sequence of them if the handler takes lists.
-        is_async: whether calls run as tasks, which can be cancelled.
-        threads: calls the handler, where ``is_async`` is not so.
+        is_async: whether calls run as tasks of trio's.
+        far: calls the handler, where ``is_async`` is not so.
+        cancels: whether calls can be cancelled.
         abandoned: whether threads have been abandoned that ran still.
     """
 
     def __init__(self, handle: Handler, concurrency: int, nursery: trio.Nursery, *, in_lists: bool) -> None:
         function: Callable[[Any], Any] = handle
-        self.is_async = is_async(handle)
+        there = handle if isinstance(handle, FarHandler) else None
+        self.is_async = there is None and is_async(handle)
+        self.far: FarSide = (
+            HandlerThreads(function, concurrency, nursery) if there is None else there.far_side(concurrency)
+        )
+        self.cancels = self.is_async or self.far.cancels
         self.abandoned = False
-        self.threads = HandlerThreads(function, concurrency, nursery)
-        call = function if self.is_async else self._call_in_thread
+        call = function if self.is_async else self._call_far
         self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call
 
     async def until_no_thread_runs(self) -> None:
         """Wait until no call is in a thread any more."""
-        await self.threads.until_none_runs()
+        if not self.cancels:
+            await self.far.until_none_runs()
 
     def abandon(self) -> None:
         """Wait no more for the threads of calls that are cancelled."""
-        self.abandoned = bool(self.threads)
-        self.threads.abandon()
+        self.abandoned = bool(self.far) and not self.cancels
+        self.far.abandon()
 
-    async def _call_in_thread(self, item: Any) -> Any:
-        returned = await self.threads.call(item)
+    async def _call_far(self, item: Any) -> Any:
+        returned = await self.far.call(item)
         if returned is not None and inspect.isawaitable(returned):
             return await returned
         return returned

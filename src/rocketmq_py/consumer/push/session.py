@@ -31,10 +31,10 @@ from rocketmq_py.consumer.pull.running_info import QueueInfos
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.direct_consumption import consume_directly
 from rocketmq_py.consumer.push.dispatch import Dispatch
+from rocketmq_py.consumer.push.far_dispatch import FarDispatch
 from rocketmq_py.consumer.push.invoker import Handler, Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.consumer.push.send_back import SendBack
-from rocketmq_py.consumer.push.threaded import ThreadedDispatch
 from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
@@ -244,7 +244,7 @@ class Session:
                 send_to_dead_letters=partial(send_back.send_copy, delay_level=DEAD_LETTER),
                 hooks=self._hooks,
             )
-        dispatch = ConcurrentDispatch if invoker.is_async else ThreadedDispatch
+        dispatch = ConcurrentDispatch if invoker.is_async else FarDispatch
         return dispatch(
             nursery,
             invoker,

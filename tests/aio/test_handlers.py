@@ -1,0 +1,283 @@
+"""Handlers that tasks of the loop call, kept from call to call: nobody notices that they are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rocketmq_py import (
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumerHook,
+    Message,
+    ReceivedMessage,
+)
+from rocketmq_py.aio import Producer, PushConsumer
+from rocketmq_py.crossing.trio_thread import trio_thread
+from rocketmq_py.errors import ConfigurationError
+from tests.aio.conftest import run
+
+FIRST = ConsumeFrom.FIRST
+NUMBERS = [b"%d" % number for number in range(200)]
+variable: contextvars.ContextVar[bytes] = contextvars.ContextVar("variable", default=b"unset")
+
+
+async def send(address: str, bodies: Sequence[bytes] = NUMBERS) -> None:
+    async with Producer(address, group="sender") as producer:
+        await asyncio.gather(*[await producer.send_soon(Message("T", body)) for body in bodies])
+
+
+def test_a_handler_that_waits_runs_up_to_concurrency_times_each_call_with_its_own_context(
+    address: str,
+) -> None:
+    async def main() -> None:
+        await send(address)
+        running = most = 0
+        seen: list[bytes] = []
+        mixed: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            if variable.get() != b"unset":
+                mixed.append(message.body)
+            variable.set(message.body)
+            await asyncio.sleep(0)
+            async with asyncio.timeout(60):
+                await asyncio.sleep(0.001)
+            if variable.get() != message.body:
+                mixed.append(message.body)
+            running -= 1
+            seen.append(message.body)
+            if len(seen) == len(NUMBERS):
+                consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=FIRST, concurrency=5) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert sorted(seen) == sorted(NUMBERS)
+        assert (mixed, most) == ([], 5)
+
+    run(main())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_nothing_begins_after_a_stop_and_nothing_is_lost(address: str, waits: bool) -> None:
+    async def main() -> None:
+        await send(address)
+        seen: list[bytes] = []
+        stopped_at = 0
+
+        async def handle(message: ReceivedMessage) -> None:
+            nonlocal stopped_at
+            seen.append(message.body)
+            if len(seen) == 50 or len(seen) == len(NUMBERS):
+                consumer.stop()
+                stopped_at = len(seen)
+            if waits:
+                await asyncio.sleep(0)
+
+        async with PushConsumer(address, group="g", consume_from=FIRST, concurrency=4) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+            assert len(seen) == stopped_at == 50
+            await consumer.run(handle)
+        assert sorted(seen) == sorted(NUMBERS)
+
+    run(main())
+
+
+def test_plain_handlers_and_lists(address: str) -> None:
+    async def main() -> None:
+        await send(address)
+        seen: list[bytes] = []
+        places: set[int] = set()
+
+        def handle(messages: list[ReceivedMessage]) -> None:
+            places.add(threading.get_ident())
+            seen.extend([message.body for message in messages])
+            messages.clear()  # it is the handler's own
+            if len(seen) == len(NUMBERS):
+                consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=FIRST, batch_size=7) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert sorted(seen) == sorted(NUMBERS)
+        assert places == {threading.get_ident()}
+
+    run(main())
+
+
+@pytest.mark.parametrize("when", ["while it waits", "when it returns"])
+def test_a_handler_whose_task_is_cancelled_has_failed_and_the_others_go_on(address: str, when: str) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:20])
+        seen: list[bytes] = []
+        failed: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            if not failed:
+                failed.append(message.body)
+                task = asyncio.current_task()
+                assert task is not None
+                if when == "while it waits":
+                    asyncio.get_running_loop().call_soon(task.cancel)
+                    await asyncio.Event().wait()
+                task.cancel()
+            seen.append(message.body)
+            if len(set(seen)) == 20:
+                consumer.stop()
+
+        # In order, what has failed comes again soon, and before all that is behind it.
+        async with PushConsumer(
+            address, group="g", consume_from=FIRST, concurrency=2, orderly=True, suspend_current_queue=0.01
+        ) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert sorted(seen) == sorted(NUMBERS[:20])
+
+    run(main())
+
+
+def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(address: str) -> None:
+    async def main() -> None:
+        await send(address, NUMBERS[:20])
+        seen: list[bytes] = []
+        cancelled: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            if not cancelled:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.append(message.body)
+            seen.append(message.body)
+            if len(seen) == 19:
+                consumer.stop()
+
+        async with PushConsumer(
+            address, group="g", consume_from=FIRST, concurrency=1, consume_timeout=0.2
+        ) as consumer:
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert sorted([*seen, *cancelled]) == sorted(NUMBERS[:20])
+
+    run(main())
+
+
+def test_hooks_are_called_around_each_call(address: str) -> None:
+    class Notes(ConsumerHook):
+        def __init__(self) -> None:
+            self.bodies: list[bytes] = []
+            self.ended: list[bool] = []
+
+        async def before_consume(self, context: ConsumeContext) -> None:
+            await asyncio.sleep(0)
+            self.bodies += [message.body for message in context.messages]
+
+        def after_consume(self, context: ConsumeContext) -> None:
+            self.ended.append(context.success)
+
+    async def main() -> None:
+        await send(address)
+        seen: list[bytes] = []
+        notes = Notes()
+
+        async def handle(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+            if len(seen) == len(NUMBERS):
+                consumer.stop()
+
+        async with PushConsumer(address, group="g", consume_from=FIRST) as consumer:
+            consumer.add_hook(notes)
+            consumer.subscribe("T")
+            await consumer.run(handle)
+        assert sorted(seen) == sorted(notes.bodies) == sorted(NUMBERS)
+        assert notes.ended == [True] * len(NUMBERS)
+
+    run(main())
+
+
+def test_what_cannot_be_a_handler_is_told_as_by_trio(address: str) -> None:
+    async def main() -> None:
+        async def yields(_: ReceivedMessage) -> Any:
+            yield
+
+        async with PushConsumer(address, group="g") as consumer:
+            consumer.subscribe("T")
+            with pytest.raises(ConfigurationError, match="yield in it"):
+                await consumer.run(yields)
+
+    run(main())
+
+
+def test_a_loop_that_is_closed_while_all_its_handlers_wait_stops_their_consumer(address: str) -> None:
+    """Nothing more is handed over to it, so that nothing is refused."""
+
+    async def main() -> PushConsumer:
+        consumer = PushConsumer(address, group="g", consume_from=FIRST, concurrency=2, close_timeout=0.1)
+        await consumer.start()
+        consumer.subscribe("T")
+        waiting: list[ReceivedMessage] = []
+        both_wait = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            waiting.append(message)
+            if len(waiting) == 2:
+                both_wait.set()
+            await asyncio.Event().wait()
+
+        kept.append(asyncio.create_task(consumer.run(handle)))
+        await both_wait.wait()
+        kept.extend(asyncio.all_tasks())
+        return consumer
+
+    kept: list[asyncio.Task[Any]] = []
+    asyncio.run(send(address, NUMBERS[:2]))
+    loop = asyncio.new_event_loop()
+    consumer = loop.run_until_complete(main())
+    loop.close()
+    trio_thread().call(consumer._closed.wait, timeout=60)
+    assert not consumer.is_open
+    for task in kept:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    kept.clear()
+
+
+def test_a_loop_that_is_blocked_for_longer_than_anything_may_take_loses_nothing(address: str) -> None:
+    """What has come in the meantime counts: no deadline is looked at on the loop."""
+
+    async def main() -> None:
+        await send(address)
+        seen: list[bytes] = []
+        sent: list[asyncio.Future[Any]] = []
+        begun: list[ReceivedMessage] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            if not begun:
+                begun.append(message)
+                sent.extend([await producer.send_soon(Message("Other", body)) for body in NUMBERS[:20]])
+                time.sleep(1.5)
+            seen.append(message.body)
+            if len(seen) == len(NUMBERS):
+                consumer.stop()
+
+        async with (
+            Producer(address, group="g", send_timeout=1.0) as producer,
+            PushConsumer(address, group="g", consume_from=FIRST) as consumer,
+        ):
+            consumer.subscribe("T")
+            await consumer.run(handle)
+            results = await asyncio.gather(*sent)
+        assert len(results) == 20
+        assert sorted(seen) == sorted(NUMBERS)
+
+    run(main())
