@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -174,3 +175,60 @@ def test_pytest_asyncio(broker: TestBroker, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "5 passed" in ended.stdout, ended.stdout + ended.stderr
     assert bodies(broker) == {f"order {number}" for number in range(5)}
+
+
+CELLS = {
+    """
+    import asyncio
+    from rocketmq_py import ConsumeFrom, Message
+    from rocketmq_py.aio import Producer, PushConsumer
+    producer = Producer(group="notebook")
+    await producer.start()
+    """: "",
+    """
+    result = await producer.send(Message("Orders", b"from a cell"))
+    print(result.status.name)
+    """: "SEND_OK\n",
+    """
+    async def handle(message):
+        print(message.body.decode())
+        consumer.stop()
+
+    async with PushConsumer(group="notebook", consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("Orders")
+        await consumer.run(handle)
+    """: "from a cell\n",
+    """
+    await producer.aclose()
+    print(producer.is_open, [task for task in asyncio.all_tasks() if "rocketmq_py" in repr(task)])
+    """: "False []\n",
+}
+"""What is written into cells, and what they print."""
+
+
+def test_jupyter_cells(broker: TestBroker) -> None:
+    """Top-level await, in a kernel as notebooks have it: its loop runs from cell to cell."""
+    pytest.importorskip("ipykernel")
+    manager: Any = pytest.importorskip("jupyter_client").KernelManager()
+    manager.start_kernel(env=environment(broker), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    client = manager.blocking_client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=PATIENCE)
+
+        def execute(cell: str) -> str:
+            told: list[str] = []
+
+            def hear(message: Mapping[str, Any]) -> None:
+                if message["msg_type"] == "stream":
+                    told.append(message["content"]["text"])
+
+            reply = client.execute_interactive(textwrap.dedent(cell), timeout=PATIENCE, output_hook=hear)
+            assert reply["content"]["status"] == "ok", "".join(reply["content"]["traceback"])
+            return "".join(told)
+
+        assert [execute(cell) for cell in CELLS] == list(CELLS.values())
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    assert bodies(broker) == {"from a cell"}

@@ -216,3 +216,37 @@ def test_a_forked_child(address: str) -> None:
     assert run_program(FORKED, address) == ""
     with Client(address) as client:
         assert count(client, "T") == 3
+
+
+FORKED_WHILE_SENDING = """
+    import asyncio, os, sys
+    from rocketmq_py import Message
+    from rocketmq_py.aio import Producer
+    from rocketmq_py.errors import ClosedError
+
+    def in_child(producer):
+        try:
+            asyncio.run(producer.send(Message("T", b"child")))
+        except ClosedError:
+            return 0
+        return 1
+
+    async def main():
+        async with Producer(sys.argv[1], group="g") as producer:
+            futures = [await producer.send_soon(Message("T", b"parent")) for _ in range(200)]
+            assert not all([future.done() for future in futures])
+            child = os.fork()
+            if not child:
+                os._exit(in_child(producer))
+            await asyncio.gather(*futures)
+            assert os.waitpid(child, 0) == (child, 0)
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_while_messages_are_under_way_sends_each_of_them_once(address: str) -> None:
+    assert run_program(FORKED_WHILE_SENDING, address) == ""
+    with Client(address) as client:
+        assert count(client, "T") == 200

@@ -16,8 +16,10 @@ from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Call, FarSide
 from rocketmq_py.crossing.bridge import CANCELLED, Bridge, bridge
 from rocketmq_py.errors import ClosedError
 
-YIELD_EVERY = 32
-"""A worker whose handler never waits lets the loop's other callbacks run after so many calls."""
+LOOK_EVERY = 16
+"""After so many calls a worker whose handler never waits looks how long that has taken."""
+SHARE_SECONDS = 0.001
+"""How long it keeps the loop's other callbacks waiting."""
 
 
 class HandlerOnLoop:
@@ -138,23 +140,26 @@ class HandlerTasks(FarSide):
     def _let_go(self) -> None:
         """Let another task go on with the line, and tell what is finished: this one waits, or ends."""
         self._is_served = False
+        self._tell()
+        self._have_line_served()
+
+    def _tell(self) -> None:
         if self._finished and not self._is_told:
             self._is_told = True
             with suppress(ClosedError):  # the thread has ended: nobody waits
                 self._bridge.thread.post(self._take_finished)
-        self._have_line_served()
 
     async def _work(self) -> None:
         line, finished, function, context = self._line, self._finished, self.function, self._context
         me = asyncio.current_task()
         assert me is not None
-        until_yield = YIELD_EVERY
+        until_look, since = LOOK_EVERY, perf_counter()
         while not self._is_abandoned:
             try:
                 call = line.popleft()
             except IndexError:
                 await self._until_woken()
-                until_yield = YIELD_EVERY
+                until_look, since = LOOK_EVERY, perf_counter()
                 continue
             self._is_served = True
             call.runner = me
@@ -172,7 +177,8 @@ class HandlerTasks(FarSide):
                         else:
                             self._let_go()
                             result = await _go_on(begun, waits_for, own)
-                    call.result = result
+                    if result is not None:
+                        call.result = result
                 else:
                     call.result = NO_OUTCOME
             except asyncio.CancelledError:
@@ -191,10 +197,13 @@ class HandlerTasks(FarSide):
             finished.append(call)
             if me.cancelling():  # whoever did it meant this task: another one takes its place
                 return
-            until_yield -= 1
-            if not until_yield:
-                until_yield = YIELD_EVERY
-                await asyncio.sleep(0)
+            until_look -= 1
+            if not until_look:
+                until_look = LOOK_EVERY
+                if perf_counter() - since > SHARE_SECONDS:
+                    self._tell()
+                    await asyncio.sleep(0)
+                    since = perf_counter()
 
     async def _until_woken(self) -> None:
         waiter = self._bridge.loop.create_future()

@@ -169,16 +169,13 @@ class _HandlerCall(Call):
         handed_out: what it was called with.
     """
 
-    __slots__ = ("buffer", "handed_out", "item", "seen", "since")
+    seen: Any = None
+    since = 0.0
 
     def __init__(self, buffer: MessageBuffer, item: Any) -> None:
-        # One is made for each message: what Call's does is done here.
         self.argument = list(item) if type(item) is tuple else item
         self.buffer = buffer
         self.handed_out = self.item = item
-        self.context = self.runner = self.seconds = self.result = self.error = self.seen = None
-        self.is_cancelled = False
-        self.since = 0.0
 
     def is_wanted(self) -> bool:
         """Tell whether the queue is this member's still; and fail if its body cannot be read."""

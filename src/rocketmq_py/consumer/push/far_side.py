@@ -19,10 +19,10 @@ class Call:
 
     Args:
         argument: what it gets.
-        context: what it runs in, and nothing else at the same time; None for a copy of the far side's.
 
     Attributes:
-        argument, context: see above.
+        argument: see above.
+        context: what it runs in, and nothing else at the same time; None for a copy of the far side's.
         runner: who makes it, while it is being made; else None.
         seconds: how long it took; None where nobody wants to know.
         is_cancelled: whether it has been cancelled.
@@ -30,16 +30,16 @@ class Call:
         error: what it raised; None if nothing.
     """
 
-    __slots__ = ("argument", "context", "error", "is_cancelled", "result", "runner", "seconds")
+    # Those that most calls never set cost nothing as defaults.
+    context: contextvars.Context | None = None
+    runner: Any = None
+    seconds: float | None = None
+    is_cancelled = False
+    result: Any = None
+    error: BaseException | None = None
 
-    def __init__(self, argument: Any, context: contextvars.Context | None = None) -> None:
+    def __init__(self, argument: Any) -> None:
         self.argument = argument
-        self.context = context
-        self.runner: Any = None
-        self.seconds: float | None = None
-        self.is_cancelled = False
-        self.result: Any = None
-        self.error: BaseException | None = None
 
     def is_wanted(self) -> bool:
         """Tell, just before it is made, whether it is to be made still."""
@@ -163,10 +163,9 @@ class FarHandler(Protocol):
 class AwaitedCall(Call):
     """A call that a task waits for."""
 
-    __slots__ = ("_cancelled", "_far", "_raise_cancel", "_task")
-
     def __init__(self, far: FarSide, argument: Any) -> None:
-        super().__init__(argument, contextvars.copy_context())
+        super().__init__(argument)
+        self.context = contextvars.copy_context()
         self._far = far
         self._task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
         self._raise_cancel: Callable[[], Any] | None = None

@@ -147,7 +147,9 @@ def run(call: Call, function: Callable[[Any], Any], context: contextvars.Context
     """Make a call here."""
     began = perf_counter()
     try:
-        call.result = context.run(function, call.argument) if call.is_wanted() else NO_OUTCOME
+        result = context.run(function, call.argument) if call.is_wanted() else NO_OUTCOME
+        if result is not None:
+            call.result = result
     except BaseException as error:  # noqa: BLE001  # what it means is the consumer's affair
         call.error = error
     if call.seconds is not None:
