@@ -160,9 +160,9 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
     ("work", "bound"),
     [
         (pipelined, 28.1),
-        (awaited, 60.2),
-        (in_lists, 3.6),
-        (batching, 14.4),
+        (awaited, 57.2),
+        (in_lists, 2.6),
+        (batching, 10.4),
         (consumed, 7.4),
         (consumed_in_lists, 5.2),
         (consumed_plainly, 17.5),

@@ -221,3 +221,12 @@ def test_a_priority_goes_along_as_a_property() -> None:
     assert "_SYS_MSG_PRIORITY_\x017\x02" in encode_message_properties(Message("T", b"x", priority=7), "id")
     assert "PRIORITY" not in encode_message_properties(Message("T", b"x"), "id")
     assert must_go_alone(Message("T", b"x", priority=0))
+
+
+def test_a_message_with_nothing_but_a_body_is_equal_to_one_with_all_defaults_given() -> None:
+    bare = Message("T", b"x")
+    given = Message("T", b"x", "", "", {}, flag=0, delay_level=0, delay=0.0, deliver_at_ms=0, sharding_key="")
+    assert bare == given == pickle.loads(pickle.dumps(bare)) == copy.copy(bare)
+    assert attrs.asdict(bare) == attrs.asdict(given)
+    assert not attrs.evolve(bare, tags="A").is_bare
+    assert not given.is_bare

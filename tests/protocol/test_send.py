@@ -15,7 +15,7 @@ from rocketmq_py.protocol.headers import (
     SendMessageRequestV2,
     stored_place,
 )
-from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch
+from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch, encode_bare, encode_batched
 from rocketmq_py.protocol.send_request import (
     SendForm,
     batch_properties,
@@ -242,3 +242,14 @@ def test_an_answer_to_a_send_says_where_it_is(name: str) -> None:
     del fields[name]
     with pytest.raises(ProtocolError, match=f"field '{name}' is missing"):
         stored_place(fields)
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_a_bare_message_of_a_batch_has_the_bytes_of_the_general_way(body: bytes) -> None:
+    # One argument that is equal to its default and not the same object: that is looked at, as others are.
+    bare, looked_at = Message("T", body), Message("T", body, delay=float("0"))
+    assert (bare.is_bare, looked_at.is_bare) == (True, False)
+    assert bare == looked_at
+    properties = encode_message_properties(looked_at, ID)
+    assert encode_message_properties(bare, ID) == properties
+    assert encode_bare(body, ID) == encode_batched(0, body, properties.encode())

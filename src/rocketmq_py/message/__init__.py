@@ -8,7 +8,7 @@ from rocketmq_py.late import late
 
 if TYPE_CHECKING:
     from rocketmq_py.message.queue import MessageQueue, queue_name
-    from rocketmq_py.message.received import UNPACKED_FIELDS, ReceivedMessage
+    from rocketmq_py.message.received import HEAD, ReceivedMessage
     from rocketmq_py.message.sent import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL, Message, SendResult, SendStatus
 else:
     __getattr__ = late(
@@ -19,7 +19,7 @@ else:
                 "queue_name",
             ),
             "received": (
-                "UNPACKED_FIELDS",
+                "HEAD",
                 "ReceivedMessage",
             ),
             "sent": (
@@ -34,8 +34,8 @@ else:
 
 __all__ = [
     "DELAY_LEVEL_NAMES",
+    "HEAD",
     "MAX_DELAY_LEVEL",
-    "UNPACKED_FIELDS",
     "Message",
     "MessageQueue",
     "ReceivedMessage",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import struct
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -132,16 +133,18 @@ class ReceivedMessage:
         return _readable_address(self.store_address)
 
 
-UNPACKED_FIELDS = (
-    "store_size", None, "body_crc", "queue_id", "flag", "queue_offset", "commit_log_offset", "system_flag",
+HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")
+"""What comes before the body of a message that is stored by a broker with an address of 4 bytes."""
+_HEAD_FIELDS = (
+    "store_size", None, "body_crc", "queue_id", "flag", None, "commit_log_offset", "system_flag",
     "born_time_ms", "born_address", "store_time_ms", "store_address", "reconsume_times",
-    "prepared_transaction_offset",
+    "prepared_transaction_offset", None,
 )  # fmt: skip
-"""The fields of a ReceivedMessage in the order in which brokers store them; None is none of them."""
+"""The fields of a ReceivedMessage in that order; None is none of them, or one that every message has."""
 
 
-class _Unpacked:
-    """A field that is read out of what was unpacked, unless the message has it by itself."""
+class _InHead:
+    """A field that is unpacked out of ``_head`` when it is read, unless the message has it by itself."""
 
     def __init__(self, place: int) -> None:
         self._place = place
@@ -149,12 +152,17 @@ class _Unpacked:
     def __get__(self, message: ReceivedMessage | None, _: object) -> object:
         if message is None:
             return self
-        return message.__dict__["_unpacked"][self._place]
+        fields = message.__dict__
+        unpacked = fields.get("_unpacked")
+        if unpacked is None:
+            unpacked = fields["_unpacked"] = HEAD.unpack(fields["_head"])
+        return unpacked[self._place]
 
 
-for _place, _name in enumerate(UNPACKED_FIELDS):
+for _place, _name in enumerate(_HEAD_FIELDS):
     if _name is not None:
-        setattr(ReceivedMessage, _name, _Unpacked(_place))
+        setattr(ReceivedMessage, _name, _InHead(_place))
+ReceivedMessage.corruption = None  # of nearly all
 
 
 def _readable_address(packed: bytes) -> str:

@@ -21,6 +21,7 @@ class Admission:
     Attributes:
         count: how many are under way.
         bytes: how many bytes they have together.
+        is_wanted: whether somebody waits.
     """
 
     def __init__(self, most: float, most_bytes: int, on_full: Callable[[], None] | None = None) -> None:
@@ -28,20 +29,16 @@ class Admission:
         self._most_bytes = most_bytes
         self._on_full = on_full
         self._waiting: dict[trio.lowlevel.Task, int] = {}
+        self.is_wanted = False
         self._until_yield = YIELD_EVERY
         self.count = 0
         self.bytes = 0
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiting)
 
     def enter_nowait(self, size: int) -> bool:
         """Take space for one of so many bytes, if nothing has to be waited for; else :meth:`enter` is due."""
         if (
             self._until_yield
-            and not self._waiting
+            and not self.is_wanted
             and ((self.count < self._most and self.bytes + size <= self._most_bytes) or not self.count)
         ):
             self._until_yield -= 1
@@ -71,7 +68,7 @@ class Admission:
         """Give back the space of so many that have so many bytes together."""
         self.count -= count
         self.bytes -= size
-        if self._waiting:
+        if self.is_wanted:
             self._admit()
 
     def _fits(self, size: int) -> bool:
@@ -80,6 +77,7 @@ class Admission:
     async def _wait(self, size: int) -> None:
         task = trio.lowlevel.current_task()
         self._waiting[task] = size
+        self.is_wanted = True
         if self._on_full is not None:
             self._on_full()
 
@@ -103,3 +101,4 @@ class Admission:
             self.count += 1
             self.bytes += size
             trio.lowlevel.reschedule(task)
+        self.is_wanted = False

@@ -11,7 +11,7 @@ from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.properties import MAX_ENCODED_SIZE
-from rocketmq_py.protocol.send_body import encode_batched
+from rocketmq_py.protocol.send_body import encode_bare, encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
 
 MAX_BATCHED_MESSAGES = 32_767
@@ -69,17 +69,22 @@ def split_batch(
     """
     if not messages:
         raise InvalidMessageError("the list of messages is empty")
-    for place, message in enumerate(messages):
-        if not isinstance(message, Message):
-            raise InvalidMessageError(
-                f"message {place} of the list is no Message(topic, body) but {type(message).__name__}"
-            )
+    if {*map(type, messages)} != {Message}:
+        _check_all(messages)
     unique_ids = new_unique_ids(len(messages))
     encoded = _encode(messages, unique_ids, max_size)
     return [
         EncodedBatch(tuple(messages[start:end]), tuple(unique_ids[start:end]), b"".join(encoded[start:end]))
         for start, end in _parts(encoded, max_size)
     ]
+
+
+def _check_all(messages: Sequence[Message]) -> None:
+    for place, message in enumerate(messages):
+        if not isinstance(message, Message):
+            raise InvalidMessageError(
+                f"message {place} of the list is no Message(topic, body) but {type(message).__name__}"
+            )
 
 
 def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: int) -> list[bytes]:
@@ -96,17 +101,8 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
                 raise InvalidMessageError(
                     f"its wait_store_ok is {message.wait_store_ok}, that of the first is {wait_store_ok}"
                 )
-            if message.delay_level or message.delay or message.deliver_at_ms:
-                raise InvalidMessageError("it is delayed; brokers deliver a batch at once")
-            if message.priority is not None:
-                raise InvalidMessageError("it has a priority; a batch goes to one queue")
-            properties = encode_message_properties(message, unique_id).encode()
-            if len(properties) > MAX_BATCHED_PROPERTIES:
-                raise MessageTooLargeError(
-                    f"the properties, with tags and keys, take {len(properties)} bytes; in a batch at most "
-                    f"{MAX_BATCHED_PROPERTIES} are allowed"
-                )
-            one = encode_batched(message.flag, message.body, properties)
+            is_bare = message.is_bare  # nothing of it has to be looked at
+            one = encode_bare(message.body, unique_id) if is_bare else _encode_one(message, unique_id)
             if len(one) > max_size:
                 raise MessageTooLargeError(
                     f"it takes {len(one)} bytes, with its properties; max_message_size is {max_size}"
@@ -115,6 +111,20 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
     except InvalidMessageError as error:
         raise type(error)(f"message {len(encoded)} of the list: {error}") from None
     return encoded
+
+
+def _encode_one(message: Message, unique_id: str) -> bytes:
+    if message.delay_level or message.delay or message.deliver_at_ms:
+        raise InvalidMessageError("it is delayed; brokers deliver a batch at once")
+    if message.priority is not None:
+        raise InvalidMessageError("it has a priority; a batch goes to one queue")
+    properties = encode_message_properties(message, unique_id).encode()
+    if len(properties) > MAX_BATCHED_PROPERTIES:
+        raise MessageTooLargeError(
+            f"the properties, with tags and keys, take {len(properties)} bytes; in a batch at most "
+            f"{MAX_BATCHED_PROPERTIES} are allowed"
+        )
+    return encode_batched(message.flag, message.body, properties)
 
 
 def _parts(encoded: Sequence[bytes], max_size: int) -> Iterator[tuple[int, int]]:

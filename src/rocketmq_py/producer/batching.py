@@ -168,12 +168,15 @@ class BatchingProducer(Lifespan):
             except RocketMQError as error:
                 pending.resolve(error, self._failures)
                 return pending
-        await self._admission.enter(size)
+        admission = self._admission
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not admission.enter_nowait(size):
+            await admission.enter(size)
         if self._thread is None:  # it may have been closed meanwhile
-            self._admission.leave(size)
+            admission.leave(size)
             raise self._not_open()
         self._accumulator.add(message, pending, size, queue, alone=alone, timeout=timeout)
-        if self._admission.is_wanted:
+        if admission.is_wanted:
             self._relieve()
         return pending
 
@@ -270,7 +273,7 @@ class BatchingProducer(Lifespan):
         """Return how many bytes a message takes at most, and whether it goes alone."""
         body_size = len(message.body)
         size = _OVERHEAD + body_size
-        if message.tags or message.keys or message.properties or message.sharding_key:
+        if not message.is_bare:
             size += _size_of_texts(message)
         if size > self._max_batch_size or body_size >= self._compress_over:
             if body_size > self._max_message_size:
@@ -278,7 +281,7 @@ class BatchingProducer(Lifespan):
                     f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
                 )
             return size, True
-        return size, must_go_alone(message)
+        return size, (not message.is_bare or message.topic[0] == "%") and must_go_alone(message)
 
     async def _choose(self, queue: Destination, message: Message) -> MessageQueue:
         check_destination(queue, message.topic)

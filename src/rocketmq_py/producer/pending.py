@@ -128,7 +128,7 @@ class Pending(Generic[Result]):
         """Call ``callback(self)`` when it is done; at once if it is. What it raises is logged."""
         self._callbacks += (callback,)
         if self.done:
-            self._call_back()
+            self._tell()
 
     def __await__(self) -> Generator[Any, Any, Result]:
         return self._wait().__await__()
@@ -149,13 +149,14 @@ class Pending(Generic[Result]):
         """Set what became of it, in the form in which it is kept (the producer's affair)."""
         assert self._outcome is None, "it resolves once"
         self._outcome = outcome
+        if self._callbacks or self._waiting:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wake those who wait, and call those who want to be called."""
         for task in self._waiting:
             trio.lowlevel.reschedule(task)
-        if self._callbacks:
-            self._call_back()
-
-    def _call_back(self) -> None:
-        callbacks, self._callbacks = self._callbacks, ()
+        callbacks, self._callbacks, self._waiting = self._callbacks, (), ()
         for callback in callbacks:
             # It runs between the answers of other sends; its fault must not become theirs.
             try:
@@ -180,8 +181,11 @@ class PendingSend(Pending[SendResult]):
 
     def resolve_with(self, results: BatchResults, place: int) -> None:
         """Set that its result is the one in this place, to be taken from there when it is asked for."""
+        assert self._outcome is None, "it resolves once"
+        self._outcome = results  # as settle does: there is one of these for every message of a batch
         self._place = place
-        self.settle(results)
+        if self._callbacks or self._waiting:
+            self._tell()
 
 
 class PendingReply(Pending[ReceivedMessage]):

@@ -46,8 +46,19 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
     if isinstance(outcome, SendResult):
         return outcome
     status, message_id, offset_message_id, queue, offset, fields = outcome
-    if isinstance(fields, StoredFields):
-        fields = fields.as_dict()
+    if type(fields) is StoredFields:
+        return SendResult(
+            status,
+            message_id,
+            offset_message_id,
+            queue,
+            offset,
+            fields.transaction_id,
+            fields.recall_handle,
+            fields.region or DEFAULT_REGION,
+            fields.trace_on != "false",
+        )
+    assert not isinstance(fields, StoredFields)
     return SendResult(
         status,
         message_id,
@@ -246,12 +257,11 @@ class SendRequest(PendingRequest):
         assert queue is not None
         fields: Mapping[str, str] | StoredFields
         try:
-            if type(answer) is SendAnswer:
+            if isinstance(answer, SendAnswer):
                 fields = answer.stored
                 offset_message_id = fields.message_id
                 queue_id, offset = queue_place(fields.queue_id, fields.queue_offset)
             else:
-                assert isinstance(answer, Command)
                 fields = answer.fields
                 offset_message_id, queue_id, offset = stored_place(fields)
         except ProtocolError as error:

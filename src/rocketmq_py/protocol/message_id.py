@@ -85,7 +85,9 @@ class UniqueIdGenerator:
             end = first + min(count - len(unique_ids), 4096)
             start = self.next()[:-4]
             self._counter = end & 0xFFFF
-            unique_ids += [f"{start}{counter & 0xFFFF:04X}" for counter in range(first, end)]
+            unique_ids += [
+                start + _HEX[counter >> 8 & 0xFF] + _HEX[counter & 0xFF] for counter in range(first, end)
+            ]
         return unique_ids
 
     def forked(self) -> None:

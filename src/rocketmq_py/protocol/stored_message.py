@@ -14,7 +14,7 @@ from functools import lru_cache
 import attrs
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError, RocketMQError
-from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.message import HEAD, ReceivedMessage
 from rocketmq_py.protocol.compression import CompressionType, decompress
 from rocketmq_py.protocol.decoding import decoder
 from rocketmq_py.protocol.send_body import decode_batch
@@ -53,13 +53,14 @@ _COMPRESSION_FLAGS = COMPRESSED_FLAG | COMPRESSION_TYPE_MASK
 
 _SYSTEM_FLAG_AT = 39  # its last byte
 _HEADS = {
-    0: struct.Struct(">iiiiiqqiq8sq8siqi"),
+    0: HEAD,
     BORN_HOST_V6_FLAG: struct.Struct(">iiiiiqqiq20sq8siqi"),
     STORE_HOST_V6_FLAG: struct.Struct(">iiiiiqqiq8sq20siqi"),
     _V6_FLAGS: struct.Struct(">iiiiiqqiq20sq20siqi"),
 }
-_unpack_plain = _HEADS[0].unpack_from
-_PLAIN_SIZE = _HEADS[0].size
+_unpack_plain = struct.Struct(">ii12xq8xi44xi").unpack_from
+"""Of a head: the size, the magic number, the queue offset, the system flag, and the body's size."""
+_PLAIN_SIZE = HEAD.size
 _SMALLEST = _PLAIN_SIZE + 3  # an empty topic and no properties
 _UNUSUAL_FLAGS = _V6_FLAGS | _BATCH_FLAGS | _COMPRESSION_FLAGS
 _MAX_SHORT_TOPIC = 127
@@ -120,14 +121,13 @@ def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> 
     topic, topic_field = "", b"\x00"  # as it is stored: with its length before it
     new, message_class, append = object.__new__, ReceivedMessage, messages.append
     while available - position >= _SMALLEST:
-        # What nearly all messages are is read right here, and most of it left as it was unpacked: a call of
-        # the class for each would take three times as long.
-        head = _unpack_plain(data, position)
-        size, magic, queue_offset = head[0], head[1], head[5]
+        # What nearly all messages are is read right here, and most of it left as it came: a call of the
+        # class for each would take four times as long.
+        size, magic, queue_offset, system_flag, body_size = _unpack_plain(data, position)
         end = position + size
         start = position + _PLAIN_SIZE
-        body_end = start + head[14]
-        if magic == MAGIC and not head[7] & _UNUSUAL_FLAGS and start <= body_end < end <= available:
+        body_end = start + body_size
+        if magic == MAGIC and not system_flag & _UNUSUAL_FLAGS and start <= body_end < end <= available:
             if not data.startswith(topic_field, body_end):
                 topic_field = data[body_end : body_end + 1 + data[body_end]]
                 topic = _topic(topic_field[1:])
@@ -143,8 +143,7 @@ def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> 
                     fields["broker_name"] = broker_name
                     fields["queue_offset"] = queue_offset
                     fields["encoded_properties"] = data[properties_start:properties_end]
-                    fields["corruption"] = None
-                    fields["_unpacked"] = head
+                    fields["_head"] = data[position:start]
                     append(message)
                     position = end
                     continue
