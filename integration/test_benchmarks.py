@@ -16,6 +16,7 @@ from integration.benchmarks.run import BROKER_SETTINGS, parse, run
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import StartCluster
 from integration.clusters.provider import external_name, start_cluster
+from integration.go.peer import program
 from rocketmq_py.protocol.command import Command, encode_response
 
 QUICK = ("--rounds", "1", "--scale", "0.002", "--sizes", "128")
@@ -126,7 +127,9 @@ def test_answers_are_counted_however_they_come() -> None:
         Answers().count(encode_response(request, 1))
 
 
-@pytest.mark.skipif(not go.program().exists(), reason="the Go program is not built: `make bench` does that")
+@pytest.mark.skipif(
+    not program(go.PROGRAM).exists(), reason="the Go program is not built: `make bench` does that"
+)
 def test_it_measures_go(cluster: Cluster) -> None:
     results = run(cluster, parse([*QUICK, "--clients", "go"]))
     assert not results.failures

@@ -10,7 +10,8 @@ from typing import Any
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.java.peer import JavaPeer, java_peer, run_java_async
+from integration.java.peer import java_peer, run_java_async
+from integration.peers import Peer
 from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage, SelectByHash
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all
@@ -18,7 +19,7 @@ from tests.behaviours.reading import read_all
 PATIENCE = 90
 
 
-async def messages_of(peer: JavaPeer, count: int) -> list[dict[str, Any]]:
+async def messages_of(peer: Peer, count: int) -> list[dict[str, Any]]:
     received: list[dict[str, Any]] = []
     with trio.fail_after(PATIENCE):
         while len(received) < count:

@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.java.peer import JavaPeer, java_peer
+from integration.java.peer import java_peer
+from integration.peers import Peer
 from rocketmq_py import (
     AllocateByBroker,
     Client,
@@ -42,7 +43,7 @@ async def send(client: Client, topic: str, numbers: range) -> None:
     await until_readable(client, topic, count=len(numbers))
 
 
-async def collect(peer: JavaPeer, into: list[dict[str, Any]]) -> None:
+async def collect(peer: Peer, into: list[dict[str, Any]]) -> None:
     while True:
         into.append(await peer.next_line())
 

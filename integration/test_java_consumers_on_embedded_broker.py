@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from integration.java.peer import CLIENT_OF_SERVER, JavaPeer, java_peer, run_java_async
+from integration.java.peer import CLIENT_OF_SERVER, java_peer, run_java_async
+from integration.peers import Peer
 from rocketmq_py import Client, Message
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.message import MessageQueue
@@ -55,7 +56,7 @@ async def send(client: Client, topic: str, *bodies: bytes, **changes: Any) -> No
             await producer.send(Message(topic, body, **changes))
 
 
-async def received(peer: JavaPeer, count: int) -> list[dict[str, Any]]:
+async def received(peer: Peer, count: int) -> list[dict[str, Any]]:
     """Return the next messages that a consumer prints."""
     lines: list[dict[str, Any]] = []
     with trio.fail_after(PATIENCE):
@@ -99,7 +100,7 @@ async def test_consumers_consume_in_order(java: str, address: str, client: Clien
         trio.open_nursery() as nursery,
     ):
 
-        async def collect(peer: JavaPeer) -> None:
+        async def collect(peer: Peer) -> None:
             while True:
                 (message,) = await received(peer, 1)
                 got.setdefault(message["queueId"], []).append(message["body"])
@@ -144,7 +145,7 @@ async def test_consumers_pop(address: str, client: Client, topic: str) -> None:
             async with trio.open_nursery() as nursery:
                 first: list[bytes] = []
 
-                async def take(member: JavaPeer) -> None:
+                async def take(member: Peer) -> None:
                     (message,) = await received(member, 1)
                     first.append(message["body"])
                     nursery.cancel_scope.cancel()

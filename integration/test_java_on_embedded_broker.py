@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from integration.java.peer import CLIENT_OF_SERVER, JavaError, java_peer, run_java_async
+from integration.java.peer import CLIENT_OF_SERVER, java_peer, run_java_async
+from integration.peers import PeerError
 from rocketmq_py import Client, Credentials, Message
 from rocketmq_py.broker import EmbeddedBroker
 from tests.behaviours.conftest import create_topic
@@ -121,7 +122,7 @@ async def test_requests_are_signed(java: str, guarded: str, unique: str) -> None
     )
     received = await run_java_async(java, "Receive", *to, "--secret-key", "12345678", "--count", "3")
     assert {line["msgId"] for line in received} == {line["msgId"] for line in sent}
-    with pytest.raises(JavaError, match=r"CODE: 16 +DESC: check signature failed"):
+    with pytest.raises(PeerError, match=r"CODE: 16 +DESC: check signature failed"):
         await run_java_async(java, "Send", *to, "--secret-key", "87654321", "--body", "wrong")
-    with pytest.raises(JavaError, match=r"CODE: 16 +DESC: username cannot be null"):
+    with pytest.raises(PeerError, match=r"CODE: 16 +DESC: username cannot be null"):
         await run_java_async(java, "Send", "--namesrv", guarded, "--topic", unique, "--body", "unsigned")

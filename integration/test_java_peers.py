@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from integration.clusters.plugin import StartCluster
-from integration.java.peer import JavaError, client_for, java_peer, run_java, run_java_async
+from integration.java.peer import client_for, java_peer, run_java, run_java_async
+from integration.peers import PeerError
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN_ELSEWHERE = """
@@ -58,7 +59,7 @@ async def test_a_group_member_fails_each_message_once(real_cluster: StartCluster
 
 @pytest.mark.usefixtures("java_and_maven")
 def test_a_program_that_fails_says_why() -> None:
-    with pytest.raises(JavaError, match="no mode nonsense"):
+    with pytest.raises(PeerError, match="no mode nonsense"):
         run_java("4.9.8", "Benchmark", "--mode", "nonsense")
 
 

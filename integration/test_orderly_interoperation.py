@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from integration.clusters.cluster import Cluster
-from integration.java.peer import CLIENT_OF_SERVER, JavaPeer, java_peer
+from integration.java.peer import CLIENT_OF_SERVER, java_peer
+from integration.peers import Peer
 from rocketmq_py import Client, ConsumeFrom, Message, ReceivedMessage
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
@@ -31,7 +32,7 @@ class Steps:
         await trio.sleep(0.005)
         self.note("here", message.queue_id, message.queue_offset)
 
-    async def there(self, peer: JavaPeer) -> None:
+    async def there(self, peer: Peer) -> None:
         while True:
             line = await peer.next_line()
             if "body" in line:

@@ -129,7 +129,7 @@ def real_cluster() -> Iterator[StartCluster]:
                 started[name] = error
         outcome = started[name]
         if isinstance(outcome, Exception):
-            _give_up(outcome)
+            give_up(outcome)
         return outcome
 
     yield start
@@ -150,7 +150,7 @@ def start_own_cluster(version: str, **options: Any) -> Cluster:
     try:
         return provider.start_cluster(version, **options | {"jvm": (*QUICK, *options.get("jvm", ()))})
     except (ClusterUnavailableError, ClusterStartError) as error:
-        _give_up(error)
+        give_up(error)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def own_cluster() -> Iterator[Callable[..., Cluster]]:
 def java_and_maven() -> None:
     """Have what clusters on this machine need, for tests that start one by themselves."""
     if missing := maven.missing_program("java", "javac", "mvn"):
-        _give_up(ClusterUnavailableError(f"{missing} is not on the PATH"))
+        give_up(ClusterUnavailableError(f"{missing} is not on the PATH"))
 
 
 def _start(name: str) -> Cluster:
@@ -173,7 +173,7 @@ def _start(name: str) -> Cluster:
     return provider.start_cluster(name, settings=SETTINGS, jvm=QUICK)
 
 
-def _give_up(error: Exception) -> NoReturn:
+def give_up(error: Exception) -> NoReturn:
     if isinstance(error, ClusterStartError) or _required():
         pytest.fail(str(error), pytrace=False)
     pytest.skip(str(error))

@@ -1,13 +1,11 @@
 """The Java clients as peers: compiles the programs under ``src`` and runs them.
 
-Every program prints one JSON object a line. None outlives the Python process that started it: its standard
-input is a pipe from here, and it ends when that closes.
+They run as those of other clients do: see :mod:`integration.peers`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -22,6 +20,7 @@ from integration.clusters import maven
 from integration.clusters.cluster import ClusterUnavailableError
 from integration.clusters.folders import OwnedFolder
 from integration.clusters.processes import OPEN_MODULES
+from integration.peers import Peer, PeerError, open_peer, run_peer
 
 CLIENT_OF_SERVER = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
 """The Java client that goes with each broker version."""
@@ -40,10 +39,6 @@ FAST = ("-Xms512m", "-Xmx1g")
 _HERE = Path(__file__).resolve().parent
 
 
-class JavaError(Exception):
-    """A Java program failed; the text has what it wrote to standard error."""
-
-
 def run_java(
     version: str, program: str, *arguments: str, jvm: Sequence[str] = QUICK, timeout: float = 120.0
 ) -> list[dict[str, Any]]:
@@ -60,7 +55,7 @@ def run_java(
 
     Raises:
         ClusterUnavailableError: no Java, or no artifacts.
-        JavaError: it ended with another status than 0.
+        PeerError: it ended with another status than 0.
         trio.TooSlowError: it did not end in time.
     """
     return trio.run(partial(run_java_async, version, program, *arguments, jvm=jvm, timeout=timeout))
@@ -70,89 +65,25 @@ async def run_java_async(
     version: str, program: str, *arguments: str, jvm: Sequence[str] = QUICK, timeout: float = 120.0
 ) -> list[dict[str, Any]]:
     """Do what :func:`run_java` does, inside trio; cancelling kills the program."""
-    done: list[subprocess.CompletedProcess[bytes]] = []
-
-    async def run(command: list[str], *, task_status: trio.TaskStatus[trio.Process]) -> None:
-        done.append(
-            await trio.run_process(
-                command,
-                cwd=scratch,  # some commands of mqadmin leave files where they run
-                stdin=subprocess.PIPE,
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-                task_status=task_status,
-            )
-        )
-
     with _scratch() as scratch:
         command = await trio.to_thread.run_sync(_command, version, program, arguments, jvm, scratch)
-        with trio.fail_after(timeout):
-            async with trio.open_nursery() as nursery:
-                await nursery.start(run, command)
-    if done[0].returncode != 0:
-        text = (done[0].stdout[-1000:] + done[0].stderr[-3000:]).decode()
-        raise JavaError(f"{program} ended with {done[0].returncode}:\n{text}")
-    return [json.loads(line) for line in done[0].stdout.splitlines()]
-
-
-class JavaPeer:
-    """A Java program that runs beside a test; see :func:`java_peer`.
-
-    Attributes:
-        process: the process, to look at or to kill.
-    """
-
-    def __init__(self, process: trio.Process) -> None:
-        self.process = process
-        self._unread = b""
-
-    async def next_line(self) -> dict[str, Any]:
-        """Wait for its next line; cancelling loses nothing.
-
-        Raises:
-            JavaError: it has ended.
-        """
-        assert self.process.stdout is not None
-        while b"\n" not in self._unread:
-            chunk = await self.process.stdout.receive_some()
-            if not chunk:
-                raise JavaError(f"the program has ended after {self._unread!r}")
-            self._unread += chunk
-        line, _, self._unread = self._unread.partition(b"\n")
-        parsed: dict[str, Any] = json.loads(line)
-        return parsed
-
-    def kill(self) -> None:
-        """End it with SIGKILL: it says goodbye to nobody."""
-        self.process.kill()
-
-    async def leave(self) -> None:
-        """Let it say goodbye to the cluster, and wait for its end; cancelling leaves it ending."""
-        self.process.terminate()
-        await self.process.wait()
+        return await run_peer(
+            program, command, cwd=scratch, timeout=timeout
+        )  # some commands of mqadmin leave files
 
 
 @asynccontextmanager
 async def java_peer(
     version: str, program: str, *arguments: str, jvm: Sequence[str] = QUICK
-) -> AsyncIterator[JavaPeer]:
+) -> AsyncIterator[Peer]:
     """Run ``program`` while the block does, and kill it at the end; see :func:`run_java` for the arguments.
 
     What it writes to standard error goes to ours. Cancelling the block kills it.
     """
     with _scratch() as scratch:
         command = await trio.to_thread.run_sync(_command, version, program, arguments, jvm, scratch)
-        process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        async with process.stdin, process.stdout:
-            try:
-                yield JavaPeer(process)
-            finally:
-                process.kill()
-                with trio.CancelScope(shield=True):
-                    await process.wait()
+        async with open_peer(command, cwd=scratch) as peer:
+            yield peer
 
 
 @contextmanager
@@ -205,6 +136,6 @@ def _classes(version: str, jars: Path) -> Path:
             command = ["javac", "-nowarn", "-Xlint:-deprecation", "-d", str(classes), "-cp", f"{jars}/*"]
             done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True)
             if done.returncode != 0:
-                raise JavaError(f"javac fails:\n{done.stderr[-3000:]}")
+                raise PeerError(f"javac fails:\n{done.stderr[-3000:]}")
             classes.rename(final)
     return final

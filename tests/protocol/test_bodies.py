@@ -172,6 +172,17 @@ def test_java_body_in_the_dialect_is_read_and_written(kind: type[AnyBody], text:
     assert kind.decode(written) == body
 
 
+def test_codes_of_tags_may_be_texts() -> None:
+    """Go's client writes them so; fastjson takes them for numbers."""
+    text = (
+        '{"clientID":"192.0.2.2@15606","producerDataSet":[],"consumerDataSet":[{"groupName":"g",'
+        '"subscriptionDataSet":[{"classFilterMode":false,"topic":"T","subString":"Tag1 || Tag3",'
+        '"tagsSet":["Tag1","Tag3"],"codeSet":["2598903","2598905"],"subVersion":1,"expressionType":"TAG"}]}]}'
+    )
+    (group,) = Heartbeat.decode(text.encode()).consumer_data_set
+    assert [subscription.code_set for subscription in group.subscription_data_set] == [(2598903, 2598905)]
+
+
 def test_heartbeat() -> None:
     (_, text) = STANDARD[0]
     assert Heartbeat.decode(text.encode()) == Heartbeat(

@@ -20,7 +20,8 @@ from integration.benchmarks.peers.peer import (
 )
 from integration.clusters import maven
 from integration.clusters.cluster import Cluster, ClusterUnavailableError
-from integration.java.peer import FAST, JavaError, client_for, run_java
+from integration.java.peer import FAST, client_for, run_java
+from integration.peers import PeerError
 
 WARM_UP = 50_000
 """Messages until Java's compiler has done its work."""
@@ -40,7 +41,7 @@ def _opened(cluster: Cluster) -> Iterator[DoJob]:
         words = ("--namesrv", cluster.name_servers, *job.words())
         try:
             (line,) = run_java(version, "Benchmark", *words, jvm=FAST, timeout=RUN_TIMEOUT)
-        except JavaError as error:
+        except PeerError as error:
             # What failed, and why; not where in Java's code.
             lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
             raise RunError("\n".join(lines)) from error

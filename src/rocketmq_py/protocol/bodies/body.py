@@ -42,11 +42,13 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def convert(value: Any, kind: type[T]) -> T:
     """Return what ``fastjson.loads`` returned as ``kind``.
 
+    A text that holds a number is taken for it, as fastjson does: Go's client quotes the codes of tags.
+
     Raises:
         ProtocolError: a member is missing or of another type.
     """
     try:
-        return msgspec.convert(_without_none(value), kind, str_keys=True)
+        return msgspec.convert(_without_none(value), kind, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"a body is no {kind.__name__}: {error}") from error
 

@@ -1,0 +1,114 @@
+"""Programs of other clients that run beside a test: they print a JSON object a line.
+
+None outlives the Python process that started it: its standard input is a pipe from here, and it ends
+when that closes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+
+class PeerError(Exception):
+    """A program failed; the text has what it wrote to standard error."""
+
+
+class Peer:
+    """A program that runs beside a test; see :func:`open_peer`.
+
+    Attributes:
+        process: the process, to look at or to kill.
+    """
+
+    def __init__(self, process: trio.Process) -> None:
+        self.process = process
+        self._unread = b""
+
+    async def next_line(self) -> dict[str, Any]:
+        """Wait for its next line; cancelling loses nothing.
+
+        Raises:
+            PeerError: it has ended.
+        """
+        assert self.process.stdout is not None
+        while b"\n" not in self._unread:
+            chunk = await self.process.stdout.receive_some()
+            if not chunk:
+                raise PeerError(f"the program has ended after {self._unread!r}")
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        parsed: dict[str, Any] = json.loads(line)
+        return parsed
+
+    def kill(self) -> None:
+        """End it with SIGKILL: it says goodbye to nobody."""
+        self.process.kill()
+
+    async def leave(self) -> None:
+        """Let it say goodbye to the cluster, and wait for its end; cancelling leaves it ending."""
+        self.process.terminate()
+        await self.process.wait()
+
+
+async def run_peer(name: str, command: Sequence[str], *, cwd: Path, timeout: float) -> list[dict[str, Any]]:
+    """Run a program to its end, and return what it printed; cancelling kills it.
+
+    Args:
+        name: what errors call it.
+        command: the program with its arguments.
+        cwd: where it runs.
+        timeout: seconds until it is killed.
+
+    Raises:
+        PeerError: it ended with another status than 0.
+        trio.TooSlowError: it did not end in time.
+    """
+    done: list[subprocess.CompletedProcess[bytes]] = []
+
+    async def run(*, task_status: trio.TaskStatus[trio.Process]) -> None:
+        done.append(
+            await trio.run_process(
+                command,
+                cwd=cwd,
+                stdin=subprocess.PIPE,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                task_status=task_status,
+            )
+        )
+
+    with trio.fail_after(timeout):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run)
+    if done[0].returncode != 0:
+        text = (done[0].stdout[-1000:] + done[0].stderr[-3000:]).decode()
+        raise PeerError(f"{name} ended with {done[0].returncode}:\n{text}")
+    return [json.loads(line) for line in done[0].stdout.splitlines()]
+
+
+@asynccontextmanager
+async def open_peer(command: Sequence[str], *, cwd: Path) -> AsyncIterator[Peer]:
+    """Run a program while the block does, and kill it at the end.
+
+    What it writes to standard error goes to ours. Cancelling the block kills it.
+    """
+    process = await trio.lowlevel.open_process(
+        command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    async with process.stdin, process.stdout:
+        try:
+            yield Peer(process)
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait()
