@@ -250,6 +250,8 @@ class Faults:
         self, server: Iterable[str], peer: Callable[[], Collection[str]], size: int
     ) -> None:
         """Wait for as long as ``size`` bytes take beyond what they take anyhow."""
+        if not self._of_networks:
+            return
         server = tuple(server)
         while True:
             striking = self.of_network(server, peer())

@@ -42,6 +42,7 @@ class _Pipe:
     is_ended: bool = False  # the writer sends no more
     is_broken: bool = False  # nobody reads any more, or what was written is lost
     changed: trio.Event = attrs.field(factory=trio.Event)
+    reader: trio.CancelScope | None = None  # whoever waits for what is on its way
 
     @property
     def space(self) -> int:
@@ -49,10 +50,14 @@ class _Pipe:
 
     def put(self, data: bytes, latency: float) -> None:
         """Send something; nothing is the end."""
-        self.last_at = max(self.last_at, trio.current_time() + latency)
+        now = trio.current_time()
+        self.last_at = max(self.last_at, now + latency)
         self.flying.append((self.last_at, data))
         self.flying_bytes += len(data)
-        self.change()
+        if self.last_at <= now:
+            self.change()
+        elif self.reader is not None and len(self.flying) == 1:
+            self.reader.deadline = self.last_at  # its turn is then: before, it would find nothing
 
     def land(self) -> None:
         """Take in what has arrived."""
@@ -233,23 +238,32 @@ class MemorySocket(trio.socket.SocketType):
             await self._out.changed.wait()
 
     async def recv(self, size: int, flags: int = 0) -> bytes:
-        await trio.lowlevel.checkpoint()
-        while True:
-            self._check_open()
-            self._in.land()
-            if self._in.data:
-                size = self._network.cut(min(size, len(self._in.data)))
-                data = bytes(self._in.data[:size])
-                del self._in.data[:size]
-                self._in.change()
-                self._network.on_event("receive", self._number, len(data), zlib.crc32(data))
-                return data
-            if self._in.is_broken:
-                raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-            if self._in.is_ended:
-                return b""
-            with trio.move_on_at(self._in.flying[0][0] if self._in.flying else math.inf):
+        await trio.lowlevel.checkpoint_if_cancelled()
+        has_waited = False
+        while (data := self._received(size)) is None:
+            arrival = self._in.flying[0][0] if self._in.flying else math.inf
+            with trio.CancelScope(deadline=arrival) as self._in.reader:
                 await self._in.changed.wait()
+            has_waited = True
+        if not has_waited:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return data
+
+    def _received(self, size: int) -> bytes | None:
+        """Return what has arrived; None if that is nothing, and more may come."""
+        self._check_open()
+        self._in.reader = None
+        self._in.land()
+        if self._in.data:
+            size = self._network.cut(min(size, len(self._in.data)))
+            data = bytes(self._in.data[:size])
+            del self._in.data[:size]
+            self._in.change()
+            self._network.on_event("receive", self._number, len(data), zlib.crc32(data))
+            return data
+        if self._in.is_broken:
+            raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        return b"" if self._in.is_ended else None
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.checkpoint()

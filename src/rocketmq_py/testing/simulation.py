@@ -258,11 +258,11 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             stack.enter_context(mock.patch(target, stand_in))
         random.seed(chance.getrandbits(64))
         stack.callback(random.setstate, before)
-        # What finalizers do must not depend on when memory is collected.
+        # What finalizers do must not depend on when memory is collected. What the simulation has left is young.
         if gc.isenabled():
-            gc.collect()
             gc.disable()
             stack.callback(gc.enable)
+            stack.callback(gc.collect, 0)
         yield
 
 
