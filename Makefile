@@ -56,8 +56,10 @@ WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 unit: .venv/installed
 	$(BIN)/python -m pytest $(WITHOUT_SPARK) $(LONG:%=--ignore=%) tests
 
+SIMULATED_SEEDS ?= 100
+
 check-long: .venv/installed  ## The tests without Spark that make check leaves out: examples, kills, simulations
-	$(BIN)/python -m pytest $(PARALLEL) $(LONG)
+	SIMULATED_SEEDS=$(SIMULATED_SEEDS) $(BIN)/python -m pytest $(PARALLEL) $(LONG)
 
 SEEDS ?= 1000
 

@@ -258,7 +258,7 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             stack.enter_context(mock.patch(target, stand_in))
         random.seed(chance.getrandbits(64))
         stack.callback(random.setstate, before)
-        # What finalizers do must not depend on when memory is collected. What the simulation has left is young.
+        # What finalizers do must not depend on when memory is collected. What a simulation leaves is young.
         if gc.isenabled():
             gc.disable()
             stack.callback(gc.enable)
