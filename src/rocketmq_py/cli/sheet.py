@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import enum
 import io
+import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -21,6 +22,9 @@ WATCH = "rocketmq_py.watch"
 """In the meta of click's context: after how many seconds a command does it all again."""
 BEFORE = "rocketmq_py.before"
 """There too: what is written before the next table, once."""
+_GAP = "  "
+_ENDLESS = 10_000
+_DUMB = {"dumb", "unknown"}
 
 
 class Form(enum.StrEnum):
@@ -109,30 +113,71 @@ def _json(value: Any, *, indent: int) -> str:
 
 
 def _table(sheet: Sheet, *, wide: bool) -> str:
+    chosen = [index for index, column in enumerate(sheet.columns) if wide or not column.wide]
+    columns = [sheet.columns[index] for index in chosen]
+    rows = [[_cell(row[index]) for index in chosen] for row in sheet.rows]
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    # Who reads a pipe wants a line for each row, however long it is.
+    width = shutil.get_terminal_size().columns if is_terminal else _ENDLESS
+    titles = [column.title for column in columns]
+    text = "".join(itertools.chain(titles, *rows, [sheet.title or ""]))
+    if text.isascii() and text.isprintable():
+        widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
+        if max(sum(widths) + len(_GAP) * len(widths), len(sheet.title or "")) <= width:
+            return plain_table(
+                sheet.title, columns, rows, widths, bold=is_terminal and os.environ.get("TERM") not in _DUMB
+            )
+    return folded_table(sheet.title, columns, rows, width, is_terminal=is_terminal)
+
+
+def plain_table(
+    title: str | None,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    widths: Sequence[int],
+    *,
+    bold: bool,
+) -> str:
+    """Return a table that fits, whose characters are all of one width: rich takes milliseconds for a row."""
+    form = _GAP.join(
+        f"{{:{'>' if column.right else '<'}{width}}}" for column, width in zip(columns, widths, strict=True)
+    ).format
+    head = [title] if title is not None else []
+    head.append(form(*[column.title for column in columns]).rstrip())
+    if bold:
+        head = [f"\x1b[1m{line}\x1b[0m" for line in head]
+    return "".join(f"{line}\n" for line in (*head, *[form(*row).rstrip() for row in rows]))
+
+
+def folded_table(
+    title: str | None,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    width: int,
+    *,
+    is_terminal: bool,
+) -> str:
+    """Return a table whose cells may be of any characters, and are folded to fit the width."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    chosen = [index for index, column in enumerate(sheet.columns) if wide or not column.wide]
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for index in chosen:
-        column = sheet.columns[index]
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
+    for column in columns:
         table.add_column(
             column.title, justify="right" if column.right else "left", overflow="fold", no_wrap=column.right
         )
-    for row in sheet.rows:
-        table.add_row(*[Text(_cell(row[index])) for index in chosen])
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    for row in rows:
+        table.add_row(*map(Text, row))
     lines = io.StringIO()
     console = Console(
         file=lines,
         force_terminal=is_terminal,
         no_color=bool(os.environ.get("NO_COLOR")),
-        # Who reads a pipe wants a line for each row, however long it is.
-        width=shutil.get_terminal_size().columns if is_terminal else 10_000,
+        width=width,
     )
-    if sheet.title is not None:
-        console.print(Text(sheet.title, style="bold"))
+    if title is not None:
+        console.print(Text(title, style="bold"))
     console.print(table)
     return "".join(line.rstrip() + "\n" for line in lines.getvalue().splitlines())
 
