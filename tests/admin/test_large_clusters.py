@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from rocketmq_py import Admin
+from rocketmq_py import Admin, Message, MessageQueue, Producer
 from rocketmq_py.admin.asking import AT_ONCE
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
@@ -35,6 +35,12 @@ async def list_brokers(admin: Admin) -> None:
     assert len((await admin.brokers.list()).brokers) == BROKERS
 
 
+async def list_tracks(admin: Admin) -> None:
+    message = await admin.messages.at(MessageQueue("Topic0", "broker-a", 0), 0)
+    assert message is not None
+    assert len((await admin.messages.tracks(message)).tracks) == GROUPS
+
+
 EACH_GROUP = GROUPS * BROKERS
 CASES: dict[str, tuple[Callable[[Admin], Awaitable[None]], dict[str, int]]] = {
     "topics": (list_topics, {"GET_ALL_TOPIC_CONFIG": BROKERS}),
@@ -54,6 +60,14 @@ CASES: dict[str, tuple[Callable[[Admin], Awaitable[None]], dict[str, int]]] = {
             "GET_CONSUMER_CONNECTION_LIST": (GROUPS + OWN_GROUPS) * BROKERS,
         },
     ),
+    "what groups did with a message": (
+        list_tracks,
+        {
+            "QUERY_TOPIC_CONSUME_BY_WHO": BROKERS,
+            "GET_CONSUME_STATS": GROUPS,
+            "GET_CONSUMER_CONNECTION_LIST": EACH_GROUP,
+        },
+    ),
     "brokers": (list_brokers, {"GET_BROKER_RUNTIME_INFO": BROKERS}),
 }
 
@@ -65,12 +79,14 @@ def test_how_often_brokers_are_asked_and_how_many_questions_are_under_way(table:
     async def program(world: World) -> tuple[dict[str, int], int, float]:
         async with Admin(world.name_server_address) as admin:
             await add_groups(world, admin)
+            if ask is list_tracks:
+                await have_all_consume(admin)
             began_ms, began = max(request.time_ms for request in world.requests()), trio.current_time()
             with world.delay(None, ANSWER_SECONDS):
                 await ask(admin)
             requests = [one for one in world.requests() if one.time_ms > began_ms]
             of_brokers = [one for one in requests if RequestCode(one.code).name in expected]
-            assert len(requests) - len(of_brokers) <= 4, "what name servers are asked"
+            assert len(requests) - len(of_brokers) <= 6, "what name servers are asked, and for a message"
             counts = Counter(RequestCode(one.code).name for one in of_brokers)
             return (
                 dict(counts),
@@ -91,6 +107,15 @@ async def add_groups(world: World, admin: Admin) -> None:
         for number in range(GROUPS):
             body = SubscriptionGroupConfig(group_name=f"group-{number}").encode()
             await admin.client.brokers.call(address, PutSubscriptionGroupRequest(), body)
+
+
+async def have_all_consume(admin: Admin) -> None:
+    """Put a message into a queue, where each group has come."""
+    queue = MessageQueue("Topic0", "broker-a", 0)
+    async with Producer(admin.client, group="senders") as producer:
+        await producer.send(Message("Topic0", b"x"), queue=queue)
+    for number in range(GROUPS):
+        await admin.client.brokers.commit_offset(f"group-{number}", queue, 0)
 
 
 def most_at_once(times_ms: list[int]) -> int:

@@ -120,16 +120,24 @@ class Messages(Part):
             ]
 
         groups = await ask_each(having, ask)
-        tracks = await ask_each(
-            sorted({group for some in groups.values.values() for group in some}),
-            lambda group: self._track(group, message, brokers),
-        )
-        failed = [
-            MessageTrack(group=group, track_type=TrackType.UNKNOWN, failure=error)
-            for group, error in tracks.failures.items()
+        names = sorted({group for some in groups.values.values() for group in some})
+        offsets = await ask_each(names, lambda group: self._offset(group, message, brokers))
+        # Flat, so that they all share one bound.
+        places = [(group, name) for group in offsets.values for name in brokers]
+        online = await ask_each(places, lambda at: connections_at(client, any_of(brokers[at[1]]), at[0]))
+        tracks = [
+            MessageTrack(group=group, track_type=TrackType.UNKNOWN, failure=offsets.failures[group])
+            if group in offsets.failures
+            else self._track(
+                group,
+                message,
+                offsets.values[group],
+                [one for name in brokers if (one := online.values.get((group, name))) is not None],
+                [error for name in brokers if (error := online.failures.get((group, name))) is not None],
+            )
+            for group in names
         ]
-        every = sorted([*tracks.values.values(), *failed], key=lambda track: track.group)
-        return TrackListing(tracks=tuple(every), failures=groups.failures)
+        return TrackListing(tracks=tuple(tracks), failures=groups.failures)
 
     async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> TraceListing:
         """Return what clients that trace did with a message. Java: ``queryMsgTraceById``.
@@ -182,22 +190,31 @@ class Messages(Part):
             return False
         return any(address in one.broker_addrs.values() for one in (await self._chosen()).values())
 
-    async def _track(
+    async def _offset(
         self, group: str, message: ReceivedMessage, brokers: Mapping[str, BrokerData]
-    ) -> MessageTrack:
+    ) -> int | None:
+        """Return where a group goes on in the message's queue; None if it has never been there."""
         client = self._client
         stats = await stats_at(client, any_of(brokers[message.broker_name]), group, message.topic)
         queue = attrs.evolve(message.queue, topic=client.namespace.wrap_topic(message.topic))
         progress = stats.offset_table.get(queue)
-        offset = None if progress is None else progress.consumer_offset
+        return None if progress is None else progress.consumer_offset
+
+    def _track(
+        self,
+        group: str,
+        message: ReceivedMessage,
+        offset: int | None,
+        online: Sequence[ConsumerConnection],
+        failures: Sequence[RocketMQError],
+    ) -> MessageTrack:
+        """Return what a group did, by where it goes on and what brokers know of its members."""
         is_past = offset is not None and offset > message.queue_offset
-        online = await ask_each(brokers, lambda name: connections_at(client, any_of(brokers[name]), group))
-        connections = [one for one in online.values.values() if one is not None]
         failure: RocketMQError | None = None
-        if connections:
-            track_type = self._type_of(message, connections[0], is_past=is_past)
-        elif online.failures:
-            track_type, failure = TrackType.UNKNOWN, next(iter(online.failures.values()))
+        if online:
+            track_type = self._type_of(message, online[0], is_past=is_past)
+        elif failures:
+            track_type, failure = TrackType.UNKNOWN, failures[0]
         else:
             track_type = TrackType.NOT_ONLINE
         return MessageTrack(
