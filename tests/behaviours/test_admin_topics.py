@@ -9,7 +9,9 @@ import trio
 
 from rocketmq_py import Admin, Client, Message
 from rocketmq_py.admin import MessageType, Permission
+from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
+    BrokerError,
     ConfigurationError,
     NoPermissionError,
     NoQueueError,
@@ -17,9 +19,13 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
     UnsupportedByBrokerError,
 )
+from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.protocol.bodies import MASTER_ID
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import CreateTopicRequest
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
-from tests.behaviours.reading import until_readable
+from tests.behaviours.reading import PATIENCE, until_readable
 
 
 @pytest.fixture
@@ -101,6 +107,119 @@ async def test_types_and_attributes(cluster: ClusterUnderTest, admin: Admin, uni
     assert (described.message_type, [one.attributes for one in described.brokers.values()]) == (
         "NORMAL",
         [{}],
+    )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MessageType if kind is not MessageType.MIXED])
+async def test_a_topic_has_a_type(
+    cluster: ClusterUnderTest, admin: Admin, unique: str, kind: MessageType
+) -> None:
+    if is_4(cluster):
+        await admin.topics.create(unique, queues=1)
+        with pytest.raises(UnsupportedByBrokerError, match=r"a topic with message\.type needs 5"):
+            await admin.topics.alter(unique, message_type=kind)
+        assert (await admin.topics.describe(unique)).message_type == "NORMAL"
+        return
+    await admin.topics.create(unique, queues=1, message_type=kind)
+    assert (await admin.topics.describe(unique)).message_type == kind
+    (topic,) = [one for one in (await admin.topics.list()).topics if one.topic == unique]
+    assert topic.message_type == kind
+    other = MessageType.FIFO if kind is not MessageType.FIFO else MessageType.DELAY
+    changed = await admin.topics.alter(unique, message_type=other)
+    assert {one.attributes["message.type"] for one in changed.values()} == {other}
+    assert (await admin.topics.describe(unique)).message_type == other
+
+
+async def test_brokers_take_no_mixed_topics_unless_they_are_told_to(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    expected = UnsupportedByBrokerError if is_4(cluster) else BrokerError
+    words = "needs 5" if is_4(cluster) else "MIXED message type is not supported"
+    with pytest.raises(expected, match=words):
+        await admin.topics.create(unique, message_type=MessageType.MIXED)
+    with pytest.raises(TopicNotFoundError):
+        await admin.topics.describe(unique)
+
+
+_TYPES = {"UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL"}
+OF_A_NEW_TOPIC: list[tuple[str, str | dict[str, str]]] = [
+    ("", {}),
+    (",", {}),
+    ("+message.type=UNSPECIFIED", {"message.type": "UNSPECIFIED"}),
+    ("+message.type=FIFO,,", {"message.type": "FIFO"}),
+    ("+message.type=FIFO=", {"message.type": "FIFO"}),
+    ("+queue.type=BatchCQ", {"queue.type": "BatchCQ"}),
+    ("+cleanup.policy=COMPACTION", {"cleanup.policy": "COMPACTION"}),
+    ("+reserve.time=-1", {"reserve.time": "-1"}),
+    ("+reserve.time=+5", {"reserve.time": "+5"}),
+    ("+message.type=LITE,+lite.topic.expiration=0", {"message.type": "LITE", "lite.topic.expiration": "0"}),
+    ("+message.type=fifo", "value is not in set: "),
+    ("+message.type=A=B", "value is not in set: "),
+    ("+cleanup.policy=x", "value is not in set: [DELETE, COMPACTION]"),
+    ("+reserve.time=-2", "value is not in range(-1, 9223372036854775807)"),
+    ("+lite.topic.expiration=43201", "value is not in range(-1, 43200)"),
+    ("+reserve.time= 5", 'For input string: " 5"'),
+    ("+reserve.time=99999999999999999999", 'For input string: "99999999999999999999"'),
+    ("+nonsense=1", "unsupported key: nonsense"),
+    ("-message.type", "only add attribute is supported while creating topic. key: message.type"),
+    ("+message.type=", "Index 1 out of bounds for length 1"),
+    ("message.type=FIFO", "add/alter attribute format is wrong: message.type"),
+    ("-message.type=x", "add/alter attribute format is wrong: -message.type"),
+    ("+a", "delete attribute format is wrong: +a"),
+    ("-", "kv string format wrong."),
+    ("+=1", "kv string format wrong."),
+    ("a+b=c", "kv string format wrong."),
+    ("+message.type=FIFO,+message.type=DELAY", "key duplication: +message.type"),
+]
+OF_ONE_THAT_IS_THERE: list[tuple[str, str | dict[str, str]]] = [
+    ("+reserve.time=8", {"cleanup.policy": "DELETE", "reserve.time": "8"}),
+    ("-reserve.time", {"cleanup.policy": "DELETE"}),
+    ("+message.type=DELAY", {"cleanup.policy": "DELETE", "message.type": "DELAY"}),
+    ("-message.type", {"cleanup.policy": "DELETE"}),
+    ("-message.type", "attempt to delete a nonexistent key: message.type"),
+    ("+cleanup.policy=COMPACTION", "attempt to update an unchangeable attribute. key: cleanup.policy"),
+    ("-cleanup.policy", "attempt to update an unchangeable attribute. key: cleanup.policy"),
+    ("+queue.type=SimpleCQ", "attempt to update an unchangeable attribute. key: queue.type"),
+    ("+message.type=MIXED", "MIXED message type is not supported."),
+]
+
+
+async def test_what_brokers_say_of_attributes(cluster: ClusterUnderTest, admin: Admin, unique: str) -> None:
+    async def check(topic: str, changes: str, expected: str | dict[str, str]) -> None:
+        answer = await put(admin, topic, changes)
+        if is_4(cluster):
+            assert answer.code == ResponseCode.SUCCESS
+            expected = {}
+        if isinstance(expected, dict):
+            assert answer.code == ResponseCode.SUCCESS
+            (settings,) = (await admin.topics.describe(topic)).brokers.values()
+            assert settings.attributes == expected
+            return
+        is_mixed = expected.startswith("MIXED")
+        assert answer.code == (ResponseCode.INVALID_PARAMETER if is_mixed else ResponseCode.SYSTEM_ERROR)
+        assert answer.remark is not None
+        assert answer.remark.startswith(expected)
+        if "message.type" in changes and expected == "value is not in set: ":
+            assert set(answer.remark.removeprefix(f"{expected}[").removesuffix("]").split(", ")) == _TYPES
+
+    for number, (changes, expected) in enumerate(OF_A_NEW_TOPIC):
+        await check(f"{unique}-{number}", changes, expected)
+    await check(
+        unique, "+reserve.time=7,+cleanup.policy=DELETE", {"cleanup.policy": "DELETE", "reserve.time": "7"}
+    )
+    for changes, expected in OF_ONE_THAT_IS_THERE:
+        await check(unique, changes, expected)
+
+
+async def put(admin: Admin, topic: str, changes: str) -> Command:
+    """Create or change a topic as tools do that check nothing."""
+    header = CreateTopicRequest(
+        topic=topic, default_topic=DEFAULT_TOPIC, read_queue_nums=1, write_queue_nums=1, perm=6,
+        topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False, attributes=changes,
+    )  # fmt: skip
+    ((_, broker),) = (await admin.client.name_servers.cluster_info()).broker_addr_table.items()
+    return await admin.client.connections.request(
+        broker.broker_addrs[MASTER_ID], header.code, header.to_fields(), timeout=PATIENCE
     )
 
 

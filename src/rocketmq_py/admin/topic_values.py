@@ -16,7 +16,11 @@ TYPE_ATTRIBUTE = "message.type"
 
 
 class MessageType(enum.StrEnum):
-    """Which kind of messages a topic takes, where proxies of 5.x check that. Java: ``TopicMessageType``."""
+    """Which kind of messages a topic takes, where proxies of 5.x check that. Java: ``TopicMessageType``.
+
+    Brokers know them from 5.0 on, LITE and PRIORITY from later ones; they refuse those that they do not know,
+    and MIXED where ``enableMixedMessageType`` is not set.
+    """
 
     NORMAL = "NORMAL"
     FIFO = "FIFO"
@@ -24,6 +28,7 @@ class MessageType(enum.StrEnum):
     TRANSACTION = "TRANSACTION"
     MIXED = "MIXED"
     LITE = "LITE"
+    PRIORITY = "PRIORITY"
 
 
 class Permission(enum.StrEnum):

@@ -174,6 +174,7 @@ class Topics(Part):
         read_queues: int | None = None,
         write_queues: int | None = None,
         permission: Permission | None = None,
+        message_type: MessageType | None = None,
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
         brokers: Iterable[str] | None = None,
@@ -188,6 +189,7 @@ class Topics(Part):
             read_queues: queues that consumers read.
             write_queues: queues that producers write.
             permission: what clients may do with it.
+            message_type: which kind of messages it takes (5.x).
             order: whether its queues keep their places when a broker is lost.
             attributes: further settings (5.x); None as a value takes one away.
             brokers: only on brokers of these names; None for all that have it.
@@ -201,6 +203,9 @@ class Topics(Part):
         """
         _check_name(topic)
         chosen = _those_of(topic, await self._client.name_servers.route(topic), brokers)
+        attributes = dict(attributes or {})
+        if message_type is not None:
+            attributes[TYPE_ATTRIBUTE] = message_type
         await self._check_knows_attributes(chosen, attributes)
         read_queues = queues if read_queues is None else read_queues
         write_queues = queues if write_queues is None else write_queues
@@ -218,9 +223,7 @@ class Topics(Part):
             new = msgspec.structs.replace(old, perm=perm, **changed)
             # A broker takes away only what there is.
             wanted = {
-                key: value
-                for key, value in (attributes or {}).items()
-                if value is not None or key in old.attributes
+                key: value for key, value in attributes.items() if value is not None or key in old.attributes
             }
             await self._put(chosen[name], new, _changes_of(wanted))
             kept = {key: value for key, value in {**old.attributes, **wanted}.items() if value is not None}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import trio
 
+from rocketmq_py.broker.attributes import change_attributes
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups, Member, ProducerGroups
@@ -111,7 +112,7 @@ class Administration:
             header.topic_filter_type,
             header.topic_sys_flag or 0,
             header.order,
-            change_attributes(old.attributes if old else {}, header.attributes or ""),
+            change_attributes(old.attributes if old else None, header.attributes or ""),
         )
         self._topics.put(topic)
         connection.respond(request, ResponseCode.SUCCESS, remark=NOT_SET)
@@ -308,20 +309,3 @@ def _check_queues(what: str, count: int) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"The {what} would have {count} queues; this broker lets it have {MAX_QUEUES}.",
         )
-
-
-def change_attributes(attributes: Mapping[str, str], changes: str) -> dict[str, str]:
-    """Return a topic's attributes after ``+name=value,-name``.
-
-    Raises Refusal for a change that is neither, and for taking away what is not there.
-    """
-    changed = dict(attributes)
-    for change in changes.split(",") if changes else ():
-        name, has_value, value = change[1:].partition("=")
-        if change.startswith("+") and has_value:
-            changed[name] = value
-        elif change.startswith("-") and not has_value and name in changed:
-            del changed[name]
-        else:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"wrong format key: {change}")
-    return changed

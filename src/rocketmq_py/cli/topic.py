@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 QUEUES = click.IntRange(1, 65_536)
 PERMISSIONS = click.Choice(["RW", "R", "W", "-"])
-TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE"])
+TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"])
 
 topic_argument = click.argument(
     "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics
@@ -217,18 +217,21 @@ def create(
 ) -> None:
     """Create a topic on all brokers, or some."""
     from rocketmq_py.admin import MessageType, Permission
-    from rocketmq_py.cli.administering import administer
+    from rocketmq_py.cli.administering import administer, as_far_as_done
 
-    async def work(admin: Admin) -> None:
-        done = await admin.topics.create(
-            topic,
-            permission=Permission(permission),
-            message_type=MessageType(message_type),
-            attributes=dict(attributes),
-            brokers=brokers or None,
-            **options,
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        done, failures = await as_far_as_done(
+            admin.topics.create(
+                topic,
+                permission=Permission(permission),
+                message_type=MessageType(message_type),
+                attributes=dict(attributes),
+                brokers=brokers or None,
+                **options,
+            )
         )
-        _show_done(form, topic, "created", done)
+        _show_done(form, topic, "created", tuple(done))
+        return failures
 
     administer(access, work)
 
@@ -239,6 +242,7 @@ def create(
 @click.option("--read-queues", metavar="N", type=QUEUES, help="Queues that consumers read.")
 @click.option("--write-queues", metavar="N", type=QUEUES, help="Queues that producers write.")
 @click.option("--permission", type=PERMISSIONS, help="What clients may do.")
+@click.option("--type", "message_type", type=TYPES, help="Which kind of messages it takes (5.x).")
 @click.option("--order/--no-order", default=None, help="Whether its queues keep their places.")
 @click.option(
     "-a", "--attribute", "attributes", metavar="NAME=VALUE", callback=checked(parse_property), multiple=True,
@@ -256,27 +260,33 @@ def alter(
     form: Form,
     topic: str,
     permission: str | None,
+    message_type: str | None,
     attributes: tuple[tuple[str, str], ...],
     removed: tuple[str, ...],
     brokers: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Change a topic's settings; what is not given stays as it is."""
-    from rocketmq_py.admin import Permission
-    from rocketmq_py.cli.administering import administer
+    from rocketmq_py.admin import MessageType, Permission
+    from rocketmq_py.cli.administering import administer, as_far_as_done
 
-    if not (permission or attributes or removed or any(value is not None for value in options.values())):
+    given = (permission, message_type, *attributes, *removed, *options.values())
+    if all(value is None for value in given):
         raise click.UsageError("nothing to change: give an option")
 
-    async def work(admin: Admin) -> None:
-        done = await admin.topics.alter(
-            topic,
-            permission=Permission(permission) if permission else None,
-            attributes={**dict(attributes), **dict.fromkeys(removed)},
-            brokers=brokers or None,
-            **options,
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        done, failures = await as_far_as_done(
+            admin.topics.alter(
+                topic,
+                permission=Permission(permission) if permission else None,
+                message_type=MessageType(message_type) if message_type else None,
+                attributes={**dict(attributes), **dict.fromkeys(removed)},
+                brokers=brokers or None,
+                **options,
+            )
         )
         _show_done(form, topic, "altered", tuple(done))
+        return failures
 
     administer(access, work)
 
