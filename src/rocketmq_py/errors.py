@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rocketmq_py.codes import ResponseCode, response_name
 
@@ -235,14 +235,17 @@ class SomeBrokersFailedError(RocketMQError):
 
     Attributes:
         done: those that did it, by name or address.
+        answers: what each of them answered.
         failures: the error of each of the others.
     """
 
-    def __init__(self, what: str, done: Sequence[str], failures: Mapping[str, RocketMQError]) -> None:
+    def __init__(self, what: str, answers: Mapping[str, Any], failures: Mapping[str, RocketMQError]) -> None:
+        done = tuple(answers)
         said = "; ".join(f"{name}: {error}" for name, error in failures.items())
         others = f"; it is done on {', '.join(done)}" if done else ""
         super().__init__(f"{what} failed on {len(failures)} of {len(failures) + len(done)}: {said}{others}")
-        self.done = tuple(done)
+        self.done = done
+        self.answers = dict(answers)
         self.failures = dict(failures)
 
 

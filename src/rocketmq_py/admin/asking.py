@@ -84,4 +84,4 @@ def complete(answers: Answers[str, Answer], what: str) -> Mapping[str, Answer]:
     if not answers.values and len(answers.failures) == 1:
         (error,) = answers.failures.values()
         raise error
-    raise SomeBrokersFailedError(what, tuple(answers.values), answers.failures)
+    raise SomeBrokersFailedError(what, answers.values, answers.failures)

@@ -123,9 +123,9 @@ class Offsets(Part):
     """
 
     async def reset(
-        self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False
+        self, group: str, topic: str | None, to: ResetTo, *, dry_run: bool = False
     ) -> tuple[OffsetMove, ...]:
-        """Have a group go on elsewhere in a topic.
+        """Have a group go on elsewhere in a topic, or in all that it consumes.
 
         Java: ``resetOffsetByTimestamp``, ``resetOffsetByQueueId``.
 
@@ -134,19 +134,23 @@ class Offsets(Part):
 
         Args:
             group: the group.
-            topic: the topic.
+            topic: the topic; None for all that it has offsets of.
             to: where.
             dry_run: only say what would be done.
 
         Returns:
-            What is done to each queue, sorted by broker and id.
+            What is done to each queue, sorted by topic, broker and id.
 
         Raises:
             TopicNotFoundError: there is no such topic.
-            GroupNotFoundError: a broker of 5.x does not know the group; it must be created first.
+            GroupNotFoundError: a broker of 5.x does not know the group; it must be created first. Or the
+                group consumes nothing, where no topic is given.
             UnsupportedByBrokerError: a broker of 4.x cannot do this while members run.
             SomeBrokersFailedError: not all of several brokers did it; of a single one its own error.
         """
+        return await self._reset_all(group, group, topic, to, dry_run=dry_run)
+
+    async def _reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool) -> tuple[OffsetMove, ...]:
         check_group(group)
         route = await self._client.name_servers.route(topic)
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
@@ -214,21 +218,24 @@ class Offsets(Part):
     ) -> tuple[OffsetMove, ...]:
         """Reset a group in one topic, or in all topics of a group, as far as brokers answer."""
         if topic is not None:
-            return await self.reset(group, topic, to, dry_run=dry_run)
+            return await self._reset(group, topic, to, dry_run=dry_run)
         answers = await self._topics(of)
         if not answers.values:
             complete(answers, f"looking for the topics of group {of!r}")
-        moves: list[OffsetMove] = []
+        moves: dict[str, list[OffsetMove]] = {name: [] for name in answers.values}
         failures = dict(answers.failures)
         for name in self._known(of, answers):
             try:
-                moves += await self.reset(group, name, to, dry_run=dry_run)
+                done = await self._reset(group, name, to, dry_run=dry_run)
             except SomeBrokersFailedError as error:
+                done = tuple(move for some in error.answers.values() for move in some)
                 failures.update(error.failures)
+            for move in done:
+                moves[move.queue.broker_name].append(move)
         if failures:
-            done = [name for name in answers.values if name not in failures]
-            raise SomeBrokersFailedError(f"resetting group {group!r}", done, failures)
-        return tuple(moves)
+            did = {name: tuple(some) for name, some in moves.items() if name not in failures}
+            raise SomeBrokersFailedError(f"resetting group {group!r}", did, failures)
+        return tuple(move for some in moves.values() for move in some)
 
     async def _moves(self, group: str, topic: str, to: ResetTo, broker: BrokerData) -> tuple[OffsetMove, ...]:
         """Return what is to be done on one broker."""

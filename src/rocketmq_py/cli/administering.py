@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import click
 import trio
@@ -14,9 +14,11 @@ from rocketmq_py.admin import Admin
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.running import complain, end_for_signal, run
 from rocketmq_py.cli.sheet import BEFORE, WATCH
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
 
-Work = Callable[[Admin], Awaitable[Mapping[str, RocketMQError] | None]]
+Failures: TypeAlias = Mapping[str, RocketMQError]
+Work: TypeAlias = Callable[[Admin], Awaitable[Failures | None]]
+Done = TypeVar("Done")
 
 
 def administer(access: Access, work: Work) -> None:
@@ -63,6 +65,19 @@ async def watch(
             complain(str(error))
         is_first = False
         await trio.sleep(seconds)
+
+
+async def as_far_as_done(change: Awaitable[Done]) -> tuple[Done | Mapping[str, Any], Failures]:
+    """Return what a change returned; or what the brokers answered that made it, and the others' errors.
+
+    Raises what the change raises if nobody made it.
+    """
+    try:
+        return await change, {}
+    except SomeBrokersFailedError as error:
+        if not error.done:
+            raise
+        return error.answers, error.failures
 
 
 def told(failures: Mapping[str, RocketMQError]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -127,13 +127,14 @@ def takes_settings(function: Function) -> Function:
 @takes_access
 def create(access: Access, form: Form, group: str, brokers: tuple[str, ...], **options: Any) -> None:
     """Create a group on all brokers, or some."""
-    from rocketmq_py.cli.administering import administer
+    from rocketmq_py.cli.administering import administer, as_far_as_done
 
     given = {name: value for name, value in options.items() if value is not None}
 
-    async def work(admin: Admin) -> None:
-        done = await admin.groups.create(group, brokers=brokers or None, **given)
-        _show_done(form, group, "created", done)
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        done, failures = await as_far_as_done(admin.groups.create(group, brokers=brokers or None, **given))
+        _show_done(form, group, "created", tuple(done))
+        return failures
 
     administer(access, work)
 
@@ -146,14 +147,15 @@ def create(access: Access, form: Form, group: str, brokers: tuple[str, ...], **o
 @takes_access
 def alter(access: Access, form: Form, group: str, brokers: tuple[str, ...], **options: Any) -> None:
     """Change a group's settings; what is not given stays as it is."""
-    from rocketmq_py.cli.administering import administer
+    from rocketmq_py.cli.administering import administer, as_far_as_done
 
     if all(value is None for value in options.values()):
         raise click.UsageError("nothing to change: give an option")
 
-    async def work(admin: Admin) -> None:
-        done = await admin.groups.alter(group, brokers=brokers or None, **options)
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        done, failures = await as_far_as_done(admin.groups.alter(group, brokers=brokers or None, **options))
         _show_done(form, group, "altered", tuple(done))
+        return failures
 
     administer(access, work)
 
@@ -223,11 +225,8 @@ def reset(
     if not dry_run:
         ask_first(f"Reset group {group} on {topic or 'all its topics'}", yes=yes)
 
-    async def work(admin: Admin) -> None:
-        moves: list[OffsetMove] = []
-        for name in [topic] if topic is not None else await admin.offsets.topics(group):
-            moves += await admin.offsets.reset(group, name, to, dry_run=dry_run)
-        _show_moves(form, moves)
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        return await _move(form, admin.offsets.reset(group, topic, to, dry_run=dry_run))
 
     administer(access, work)
 
@@ -249,8 +248,8 @@ def clone(
     if not dry_run:
         ask_first(f"Reset group {target} to where {source} is", yes=yes)
 
-    async def work(admin: Admin) -> None:
-        _show_moves(form, await admin.offsets.clone(source, target, topic, dry_run=dry_run))
+    async def work(admin: Admin) -> Mapping[str, RocketMQError]:
+        return await _move(form, admin.offsets.clone(source, target, topic, dry_run=dry_run))
 
     administer(access, work)
 
@@ -260,6 +259,18 @@ def _show_done(form: Form, group: str, what: str, brokers: tuple[str, ...]) -> N
         show(form, {"group": group, "brokers": list(brokers)}, [])
     else:
         click.echo(f"group {group}: {what} on {', '.join(brokers)}")
+
+
+async def _move(form: Form, change: Awaitable[tuple[OffsetMove, ...]]) -> Mapping[str, RocketMQError]:
+    """Print what a change did to queues, as far as brokers made it; return the errors of the others."""
+    from rocketmq_py.cli.administering import as_far_as_done
+
+    done, failures = await as_far_as_done(change)
+    if isinstance(done, tuple):
+        _show_moves(form, done)
+    else:
+        _show_moves(form, [move for some in done.values() for move in some])
+    return failures
 
 
 def _show_moves(form: Form, moves: Sequence[OffsetMove]) -> None:

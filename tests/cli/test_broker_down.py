@@ -1,0 +1,119 @@
+"""A broker that is down among three: what the others say is printed, it is named, and the exit code is 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from rocketmq_py import Client, Message, blocking
+from rocketmq_py.admin import ResetTo
+from rocketmq_py.testing import run_cluster
+from tests.cli.conftest import Invoke
+
+UP, DOWN = ["broker-a", "broker-c"], "broker-b"
+GROUP, TOPIC, DEAD = "billing", "Orders", "%DLQ%billing"
+
+
+async def set_the_scene(address: str) -> None:
+    """Put a message on each broker, and one that is dead; a group has all before it."""
+    async with (
+        Client(address) as client,
+        client.admin() as admin,
+        client.producer("senders", retries=0) as producer,
+    ):
+        await admin.groups.create(GROUP)
+        for topic in (TOPIC, DEAD):
+            for queue in (await client.routes.get(topic)).write_queues:
+                await producer.send(Message(topic, b"x", keys="k"), queue=queue)
+        await admin.offsets.reset(GROUP, TOPIC, ResetTo.earliest())
+
+
+@pytest.fixture(scope="module")
+def one_is_down() -> Iterator[str]:
+    """The name server of a cluster that has lost a broker, which it does not know yet."""
+    with run_cluster(brokers=3, topics={TOPIC: 1, DEAD: 1}) as cluster:
+        trio.run(set_the_scene, cluster.name_server_address)
+        with blocking.Producer(cluster.name_server_address, group="asking") as producer:
+            for _ in range(3):
+                producer.send(Message(TOPIC, b"y"))
+            cluster.partition(cluster.name_server_address, DOWN)
+            cluster.crash(DOWN)
+            yield cluster.name_server_address
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("topic list", UP),
+        (f"topic describe {TOPIC}", UP),
+        ("topic create New --queues 2", UP),
+        (f"topic alter {TOPIC} --queues 3", UP),
+        ("group list", UP),
+        (f"group describe {GROUP}", UP),
+        ("group create new", UP),
+        (f"group alter {GROUP} --retries 3", UP),
+        (f"group reset {GROUP} --to latest --dry-run", UP),
+        (f"group reset {GROUP} --topic {TOPIC} --to latest --yes", UP),
+        (f"group reset {GROUP} --to earliest --yes", UP),
+        (f"group clone {GROUP} {GROUP} --yes", UP),
+        ("broker list", UP),
+        ("client list", ["asking", *UP]),
+        (f"message find {TOPIC} k", ["k", *UP]),
+        (f"dlq list {GROUP}", [GROUP]),
+        (f"dlq resend {GROUP} --all --dry-run", [GROUP]),
+        ("top --once --interval 0.1", [TOPIC, GROUP]),
+    ],
+)
+@pytest.mark.parametrize("form", ["json", "wide"])
+def test_the_others_answers_are_printed(
+    invoke: Invoke, one_is_down: str, command: str, words: list[str], form: str
+) -> None:
+    if form == "wide" and command.startswith(("topic create", "group create")):
+        command = command.replace("ew", "ewer")
+    ended = invoke(*command.split(), "-o", form, "-n", one_is_down)
+    assert ended.code == 1
+    (line,) = ended.err.splitlines()
+    assert line.startswith("rocketmq-py: ")
+    assert DOWN in line or "cannot connect to 127.0.0.1:" in line
+    text = ended.out.decode()
+    if form == "json":
+        value = json.loads(text)
+        if isinstance(value, dict):
+            value.pop("failures", None)
+        text = json.dumps(value)
+    assert [word for word in words if word in text] == words
+
+
+@pytest.mark.parametrize(
+    ("command", "counts"),
+    [(f"message find {TOPIC} k", 2), (f"dlq list {GROUP}", 2), ("client list", 1)],
+)
+def test_what_the_others_have_is_counted(invoke: Invoke, one_is_down: str, command: str, counts: int) -> None:
+    ended = invoke(*command.split(), "-o", "json", "-n", one_is_down)
+    assert len(json.loads(ended.out)) == counts
+
+
+def test_a_check_does_not_know(invoke: Invoke, one_is_down: str) -> None:
+    ended = invoke("check", "lag", GROUP, "--warn", "100", "--critical", "200", "-n", one_is_down)
+    assert ended.code == 3
+    assert ended.out.decode().startswith("UNKNOWN - billing: lag ")
+    assert f"no answer of {DOWN} (cannot connect to" in ended.out.decode()
+
+
+@pytest.mark.parametrize("what", ["topic", "group"])
+def test_a_deletion_says_where_it_is_done(invoke: Invoke, one_is_down: str, what: str) -> None:
+    name = f"passing-{what}"
+    assert invoke(what, "create", name, "-n", one_is_down).code == 1
+    # A name server that misses nothing yet still leads to the broker that is down, where a route does.
+    ended = invoke(what, "delete", name, "--yes", "-n", one_is_down)
+    if what == "topic":
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out.decode() == f"topic {name}: deleted on broker-a, broker-c\n"
+        ended = invoke(what, "delete", TOPIC, "--yes", "-n", one_is_down)
+    assert (ended.code, ended.out) == (1, b"")
+    (line,) = ended.err.splitlines()
+    assert f"failed on 1 of 3: {DOWN}: cannot connect to" in line
+    assert line.endswith("it is done on broker-a, broker-c")
