@@ -194,15 +194,18 @@ async def test_a_member_consumes_a_message_at_once(
         sent = await producer.send(Message(topic, b"good"))
         bad = await producer.send(Message(topic, b"bad"))
     handled: list[bytes] = []
+    both = trio.Event()
 
     async def handle(message: ReceivedMessage) -> None:
         handled.append(message.body)
+        if {b"good", b"bad"} <= set(handled):
+            both.set()
         if message.body == b"bad":
             raise ValueError("not this one")
 
     async with trio.open_nursery() as nursery:
         own = await nursery_client(nursery, cluster)
-        consumer = own.push_consumer(unique, consume_from=ConsumeFrom.LAST)
+        consumer = own.push_consumer(unique, consume_from=ConsumeFrom.FIRST)
         await nursery.start(run_consumer, consumer, topic, "*", handle)
         await when(
             lambda: admin.clients.list(), lambda some: own.client_id in [c.client_id for c in some.clients]
@@ -211,6 +214,8 @@ async def test_a_member_consumes_a_message_at_once(
         bad_message = await admin.messages.get(bad.offset_message_id)
         assert good_message is not None
         assert bad_message is not None
+        with trio.fail_after(PATIENCE):  # else it may come by itself when it is counted
+            await both.wait()
         before = handled.count(b"good")
         result = await admin.messages.consume_directly(good_message, unique, own.client_id)
         assert (result.result, result.success, result.remark) == ("CR_SUCCESS", True, None)
