@@ -2,6 +2,7 @@ import java.util.Map;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /**
@@ -9,6 +10,9 @@ import org.apache.rocketmq.remoting.RPCHook;
  * --access-key KEY with --secret-key KEY and --security-token TOKEN.
  */
 final class Access {
+    // By default 3 s, in which a busy machine may still be loading a client's classes.
+    private static final int PATIENCE_MS = 30_000;
+
     private Access() {
     }
 
@@ -24,6 +28,10 @@ final class Access {
     @SuppressWarnings("deprecation") // 5.x has a second kind of namespace beside this one.
     static <T extends ClientConfig> T to(Map<String, String> options, T client) {
         client.setNamesrvAddr(options.get("namesrv"));
+        client.setMqClientApiTimeout(PATIENCE_MS);
+        if (client instanceof DefaultMQProducer) {
+            ((DefaultMQProducer) client).setSendMsgTimeout(PATIENCE_MS);
+        }
         if (options.containsKey("namespace")) {
             client.setNamespace(options.get("namespace"));
         }

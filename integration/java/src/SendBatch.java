@@ -18,8 +18,7 @@ public class SendBatch {
     }
 
     private static void send(Map<String, String> options) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("java-send-batch");
-        producer.setNamesrvAddr(options.get("namesrv"));
+        DefaultMQProducer producer = Access.to(options, new DefaultMQProducer("java-send-batch"));
         producer.start();
         List<Message> messages = new ArrayList<>();
         for (int i = 0; i < Integer.parseInt(options.get("count")); i++) {
