@@ -12,7 +12,7 @@ SPARK_BENCH ?= --queues 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check check-long check-spark lint types unit simulate pythons other-pythons containers in-containers real \
-	interoperation behaviours million relay-kills spark-matrix java bench format clean
+	spark faults behaviours interoperation million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -79,21 +79,25 @@ other-pythons: .venv/installed
 	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
-FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
+FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py integration/test_relay_kills.py
 SPARK = $(wildcard integration/test_spark_*.py)
-HEAVY = integration/test_spark_data_loss.py integration/test_spark_counts.py integration/test_spark_kills.py
 
 real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
-	@# Much of it waits, so one half runs beside the other. What breaks brokers is the most easily disturbed:
-	@# it runs first, beside the light behaviours; Spark, which is heavy, comes last.
-	$(MAKE) --jobs=2 --keep-going interoperation behaviours
+	@# Most of it waits, so three parts run side by side. Spark computes, and begins first. What breaks brokers
+	@# has one part, what other clients do comes when a place is free.
+	$(MAKE) --jobs=3 --keep-going spark faults behaviours interoperation
 
-interoperation: .venv/installed
-	$(REAL) $(FAULTS) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
+spark: .venv/installed
+	$(REAL) $(SPARK)
+
+faults: .venv/installed
+	$(REAL) $(FAULTS)
 
 behaviours: .venv/installed
-	$(REAL) tests/behaviours $(HEAVY)
-	$(REAL) $(filter-out $(HEAVY),$(SPARK))
+	$(REAL) tests/behaviours
+
+interoperation: .venv/installed
+	$(REAL) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
 
 containers: .venv/installed  ## A container engine from apt, with images of RocketMQ, where root runs this
 	$(BIN)/python -m integration.clusters.engine up

@@ -125,8 +125,8 @@ async def test_what_fails_while_its_broker_is_dead_comes_again_from_another(
         journal.note(message)
         return None
 
-    # A route that is looked at meanwhile has lost the dead broker: its queues would be revoked, and what handlers
-    # return for them would count no more. Those messages come again with their broker, which stays dead here.
+    # A route that is looked at meanwhile has lost the dead broker: its queues would be revoked, and what
+    # handlers return for them would count no more. They come again with their broker, which stays dead here.
     seldom = PATIENCE * 10.0
     async with running(
         cluster, f"group-{unique}", unique, handle, concurrency=40, route_refresh_interval=seldom

@@ -16,7 +16,7 @@ from integration.copied import create_topics, fill, read_copies, start_copying
 from integration.spark_copying import AVAILABLE_NOW, BATCH, MODES, STREAM
 from rocketmq_py import blocking
 
-COUNT = int(os.environ.get("SPARK_COUNT", "200000"))
+COUNT = int(os.environ.get("SPARK_COUNT", "60000"))
 """``make million`` says 1,000,000, which takes ten minutes for each version."""
 SOURCES = ("Orders", "Payments", "Parcels")
 """With four queues on each of two brokers: 24 queues."""
