@@ -30,7 +30,7 @@ def test_all_works_with_spark_are_measured(
     real_cluster: Callable[[str], Cluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
     java_or_skip()
-    few = ["--count", "1000", "--size", "10", "--rounds", "1", "--backlog", "500", "--queues", "40"]
+    few = ["--count", "1000", "--size", "10", "--rounds", "1", "--cold", "--backlog", "500", "--queues", "40"]
     results = spark.run(real_cluster("5.5.0"), spark.parse(few))
     assert len(results.figures) == 15
     assert all(figure.rate > 0 for (figure,) in results.figures.values())

@@ -102,6 +102,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1_000_000, help="messages to read (default: 1000000)")
     parser.add_argument("--size", type=int, default=200, help="bytes of a body (default: 200)")
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--cold", action="store_true", help="without the round that warms up")
     parser.add_argument("--backlog", type=int, default=0, help="messages of a backlog")
     parser.add_argument("--queues", type=int, default=0, help="queues to plan over")
     parser.add_argument(
@@ -127,7 +128,7 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
             bench = Bench(cluster, session, directory, chosen.count, chosen.size)
             bench.prepare()
             if chosen.rounds:
-                figures = measure(bench, chosen.rounds)
+                figures = measure(bench, chosen.rounds, cold=chosen.cold)
                 print(f"{_heading(cluster, chosen)}\n\n{table(figures)}", flush=True)
             if chosen.profile:
                 profile(bench, chosen.profile)
@@ -138,17 +139,17 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
     return Results(figures, readings)
 
 
-def measure(bench: Bench, rounds: int) -> Figures:
-    """Do all works in turn, so many times."""
+def measure(bench: Bench, rounds: int, *, cold: bool = False) -> Figures:
+    """Do all works in turn, so many times; unless ``cold``, once more before that, to warm up."""
     works = bench.works()
     figures: dict[Work, list[Figure]] = {work: [] for work in works}
-    for number in range(rounds + 1):
+    for number in range(cold, rounds + 1):
         turn = number % len(works)
         for work in [*works[turn:], *works[:turn]]:
             figure = do(work, bench)
             bench.check_sent()
             _say(f"round {number}, {work.title}: {figure.rate:,.0f} messages/s")
-            if number:  # the first round warms up
+            if number:
                 figures[work].append(figure)
     return figures
 
