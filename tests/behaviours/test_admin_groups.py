@@ -10,6 +10,8 @@ import trio
 from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
 from rocketmq_py.admin import GroupDescription
 from rocketmq_py.errors import ConfigurationError, GroupExistsError, GroupNotFoundError
+from rocketmq_py.protocol.bodies import MASTER_ID, TopicStats
+from rocketmq_py.protocol.headers import GetTopicStatsInfoRequest
 from tests.behaviours.administering import is_4
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import until_readable
@@ -89,6 +91,45 @@ async def test_who_is_in_a_group_and_how_far_it_is(
         (summary,) = [one for one in listing.groups if one.group == group]
         assert (summary.members, summary.lag, summary.message_model) == (1, stuck, "CLUSTERING")
         nursery.cancel_scope.cancel()
+
+
+async def test_how_fast_a_group_gets_messages(
+    cluster: ClusterUnderTest, client: Client, admin: Admin, topic: str, unique: str
+) -> None:
+    count, group = 60, f"group-{unique}"
+    await admin.groups.create(group)
+    async with client.producer("senders") as producer:
+        for _ in range(count):
+            await producer.send(Message(topic, b"x"))
+    got = 0
+    all_came = trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        nonlocal got
+        got += 1
+        if got == count:
+            all_came.set()
+
+    async with client.push_consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic, "*")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, handle)
+            with trio.fail_after(PATIENCE):
+                await all_came.wait()
+                while not (described := await admin.groups.describe(group)).rate:
+                    await trio.sleep(0.2)
+            (summary,) = [one for one in (await admin.groups.list()).groups if one.group == group]
+            nursery.cancel_scope.cancel()
+    # Brokers look every 10 s at what came in the last minute, and are a little late.
+    assert count / 60 * 0.9 <= described.rate <= count / 10 * 1.1
+    assert count / 60 * 0.9 <= summary.rate <= count / 10 * 1.1
+    ((_, broker),) = (await client.name_servers.cluster_info()).broker_addr_table.items()
+    answer = await client.brokers.call(broker.broker_addrs[MASTER_ID], GetTopicStatsInfoRequest(topic=topic))
+    put_rate = TopicStats.decode(answer.body).topic_put_tps
+    if is_4(cluster):
+        assert put_rate == 0
+    else:
+        assert count / 60 * 0.9 <= put_rate <= count / 10 * 1.1
 
 
 async def test_members_that_subscribe_differently(

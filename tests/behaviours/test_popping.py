@@ -305,3 +305,13 @@ async def test_in_order_a_message_can_be_had_again_sooner(popping: Popping, orde
     await orderly.ack(kept, again[1])
     await send_in_order(popping, b"c")
     assert [message.body for message in await receive(orderly, 1)] == [b"c"]
+
+
+async def test_brokers_count_what_they_hand_out(popping: Popping, consumer: PopConsumer) -> None:
+    async with popping.client.admin() as admin:
+        (before,) = (await admin.brokers.list()).brokers
+        await popping.send(*[b"x"] * 10)
+        await receive(consumer, 10)
+        (after,) = (await admin.brokers.list()).brokers
+    # Of other groups there may be some, too: more than ten in any case.
+    assert after.get_today - before.get_today >= 10

@@ -173,7 +173,9 @@ class Administration:
             self._message_queue(header.topic, queue_id): self._topic_offset(header.topic, queue_id)
             for queue_id in range(queues)
         }
-        connection.respond(request, ResponseCode.SUCCESS, body=TopicStats(table).encode())
+        connection.respond(
+            request, ResponseCode.SUCCESS, body=TopicStats(table, self._store.put_rate(header.topic)).encode()
+        )
 
     def _message_queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._config.broker_name, queue_id)
@@ -188,12 +190,14 @@ class Administration:
     def _consume_stats(self, connection: Connection, request: Command) -> None:
         header = GetConsumeStatsRequest.from_fields(request.fields)
         table = {}
-        for name in self._consumed_topics(header):
+        topics = self._consumed_topics(header)
+        for name in topics:
             topic = self._topics.get(name)
             for queue_id in range(topic.read_queue_nums if topic else 0):
                 offset = self._group_offset(header.consumer_group, name, queue_id)
                 table[self._message_queue(name, queue_id)] = offset
-        connection.respond(request, ResponseCode.SUCCESS, body=ConsumeStats(table).encode())
+        rate = sum([self._store.get_rate(name, header.consumer_group) for name in topics])
+        connection.respond(request, ResponseCode.SUCCESS, body=ConsumeStats(table, rate).encode())
 
     def _all_consume_stats(self, connection: Connection, request: Command) -> None:
         ordered_only = request.fields.get("isOrder", "").lower() == "true"
@@ -210,7 +214,8 @@ class Administration:
                 }
                 lag += sum([one.broker_offset - one.consumer_offset for one in table.values()])
                 in_flight += sum([one.pull_offset - one.consumer_offset for one in table.values()])
-                stats.append(msgspec.Raw(ConsumeStats(table).encode()))
+                rate = self._store.get_rate(name, group.group_name)
+                stats.append(msgspec.Raw(ConsumeStats(table, rate).encode()))
             found.append({group.group_name: stats})
         body = {
             "brokerAddr": self._address,

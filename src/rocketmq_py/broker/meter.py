@@ -43,3 +43,43 @@ class Meter:
             for span in (10, 60, _LONGEST)
         ]
         return " ".join([str(count / span) for count, span in zip(counts, (10, 60, _LONGEST), strict=True)])
+
+
+_INTERVAL_MS = 10_000
+_INTERVALS = 6
+
+
+class MinuteRate:
+    """How many a second there were in the last minute, looked at every 10 s (Java: ``StatsItem``).
+
+    What came since the last look is not in it, and before the first look it is 0.
+
+    Args:
+        now_ms: the time, epoch milliseconds.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._first = self._interval()
+        self._counts: deque[tuple[int, int]] = deque()  # the interval, and how many there were in it
+
+    def add(self, count: int) -> None:
+        """Note that there were so many now."""
+        interval, counts = self._interval(), self._counts
+        if counts and counts[-1][0] == interval:
+            count += counts.pop()[1]
+        counts.append((interval, count))
+        while counts[0][0] < interval - _INTERVALS:
+            counts.popleft()
+
+    def value(self) -> float:
+        """Return how many a second there were."""
+        now = self._interval()
+        first = max(self._first, now - _INTERVALS)
+        if now == first:
+            return 0.0
+        count = sum([count for interval, count in self._counts if first <= interval < now])
+        return count * 1000 / ((now - first) * _INTERVAL_MS)
+
+    def _interval(self) -> int:
+        return self._now_ms() // _INTERVAL_MS

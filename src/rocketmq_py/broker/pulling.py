@@ -177,7 +177,7 @@ class Pulling:
             "groupSysFlag": str(group.group_sys_flag),
         }
         body = b"".join([message.data for message in found.messages])
-        self._store.handed_out.add(len(found.messages))
+        self._store.hand_out(header.topic, header.consumer_group, len(found.messages))
         connection.respond(request, found.code, fields, body, found.status)
 
     def _look(self, queue: ConsumeQueue, header: PullMessageRequest, wanted: Wanted) -> Found:

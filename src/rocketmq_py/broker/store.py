@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rocketmq_py.broker.meter import Meter
+from rocketmq_py.broker.meter import Meter, MinuteRate
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.protocol.stored_message import encode_message
 
@@ -161,6 +161,8 @@ class MessageStore:
         """How many messages were stored."""
         self.handed_out = Meter(now_ms)
         """How many messages were given to consumers."""
+        self._stored_in: dict[str, MinuteRate] = {}
+        self._handed_to: dict[tuple[str, str], MinuteRate] = {}  # topic and group
         self.watchers: list[Callable[[StoredMessage], None]] = []
         """Called for each message that is stored."""
 
@@ -221,6 +223,10 @@ class MessageStore:
         queue.append(stored)
         self.end_offset += len(data)
         self.stored.add()
+        rate = self._stored_in.get(queue.topic)
+        if rate is None:
+            rate = self._stored_in[queue.topic] = MinuteRate(self._now_ms)
+        rate.add(1)
         self._held_bytes += len(data) + OVERHEAD
         if self._is_full:
             self._drop_oldest()
@@ -264,6 +270,29 @@ class MessageStore:
     def forget_topic(self, topic: str) -> None:
         """Forget a topic's queues. Its messages stay in the log until they are the oldest."""
         self._queues.pop(topic, None)
+        self._stored_in.pop(topic, None)
+        for key in [key for key in self._handed_to if key[0] == topic]:
+            del self._handed_to[key]
+
+    def hand_out(self, topic: str, group: str, count: int) -> None:
+        """Note that so many messages of a topic were given to members of a group."""
+        if not count:
+            return
+        self.handed_out.add(count)
+        rate = self._handed_to.get((topic, group))
+        if rate is None:
+            rate = self._handed_to[topic, group] = MinuteRate(self._now_ms)
+        rate.add(count)
+
+    def put_rate(self, topic: str) -> float:
+        """Return how many messages of a topic are stored a second. Java: ``tpsTopicPutNums``."""
+        rate = self._stored_in.get(topic)
+        return 0.0 if rate is None else rate.value()
+
+    def get_rate(self, topic: str, group: str) -> float:
+        """Return how many messages of a topic a group gets a second. Java: ``tpsGroupGetNums``."""
+        rate = self._handed_to.get((topic, group))
+        return 0.0 if rate is None else rate.value()
 
     def truncate(self, end: int) -> None:
         """Forget the newest messages, those from the place ``end`` in the log on.

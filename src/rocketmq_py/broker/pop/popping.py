@@ -121,6 +121,7 @@ class Popping:
             msg_offset_info=offsets.msg_offset_info,
             order_count_info=offsets.order_count_info if header.order else None,
         )
+        self._store.hand_out(header.topic, header.consumer_group, len(taken.messages))
         status = "FOUND" if taken.taken else "NO_MESSAGE_IN_QUEUE"
         connection.respond(request, code, answer.to_fields(), b"".join(taken.messages), status)
 
