@@ -46,6 +46,7 @@ class RequestBuilder:
     def __init__(self, client: Client, config: ProducerConfig) -> None:
         self._client = client
         self._config = config
+        self._namespace = client.namespace.name
         self._group = client.namespace.wrap_group(config.group)
         self._form = lru_cache(maxsize=4096)(self._new_form)
         self._compress_over = config.compression.over if config.compression else math.inf
@@ -94,8 +95,8 @@ class RequestBuilder:
             raise MessageTooLargeError(
                 f"the body has {len(body)} bytes; max_message_size is {config.max_message_size}"
             )
-        if client.namespace.name:
-            system_properties = {**system_properties, INSTANCE_ID: client.namespace.name}
+        if self._namespace:
+            system_properties = {**system_properties, INSTANCE_ID: self._namespace}
         now_ms = client.now_ms()
         unique_id = client.unique_ids.next(now_ms)
         request = SendRequest(

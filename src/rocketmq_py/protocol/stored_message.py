@@ -12,6 +12,7 @@ import zlib
 from functools import lru_cache
 
 import attrs
+import msgspec
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError, RocketMQError
 from rocketmq_py.message import HEAD, ReceivedMessage
@@ -68,8 +69,7 @@ _V6_ADDRESS_SIZE = 20
 _pack_short = struct.Struct(">h").pack
 
 
-@attrs.frozen
-class DecodedAnswer:
+class DecodedAnswer(msgspec.Struct, frozen=True):
     """The messages of an answer to a pull or pop, as many as were unpacked.
 
     Attributes:

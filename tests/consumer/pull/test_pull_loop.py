@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -345,7 +346,7 @@ async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_o
 
 async def test_it_does_not_go_back_to_before_the_queue_begins(looping: Looping) -> None:
     looping.start = 9
-    looping.puller.answer(attrs.evolve(answered(MOVED, 1), min_offset=5))
+    looping.puller.answer(msgspec.structs.replace(answered(MOVED, 1), min_offset=5))
     await settled()
     assert looping.puller.offsets == [9, 5]
 

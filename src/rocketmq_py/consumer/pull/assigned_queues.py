@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections import defaultdict
@@ -76,7 +77,7 @@ class AssignedQueues:
         self._begin_at = begin_at
         self._on_dropped = on_dropped
         self._listener = listener
-        self._limits = limits or config.flow_limits
+        self._limits = limits or functools.cache(config.flow_limits)  # asked for each pull
         self._nursery: trio.Nursery
         self._deliver: Callable[[ProcessQueue], None]
         self._loops: LoopTable[PullLoop] = LoopTable()

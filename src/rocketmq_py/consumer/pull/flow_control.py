@@ -1,28 +1,14 @@
-"""When a queue is pulled from, and when it has to wait: the states of a pull loop, in one table."""
+"""When a queue is pulled from, and when it has to wait: the states of a pull loop, in one place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import trio
 
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
-
-_Rule: TypeAlias = tuple[Flow, Callable[[ProcessQueue, FlowLimits], bool]]
-
-_RULES: Sequence[_Rule] = (
-    (Flow.DROPPED, lambda process_queue, _: process_queue.dropped),
-    (Flow.PAUSED, lambda process_queue, _: process_queue.paused),
-    (Flow.FULL_BY_COUNT, lambda process_queue, limits: len(process_queue) > limits.count),
-    (Flow.FULL_BY_SIZE, lambda process_queue, limits: process_queue.size > limits.size),
-    (Flow.SPAN_TOO_WIDE, lambda process_queue, limits: process_queue.span > limits.span),
-)
-"""The first that applies is the state; if none does, the queue is pulled from. They end when something
-here changes, and who changes it tells the loop: where Java looks again every 50 ms, or every second when
-it is paused, here nothing is polled."""
 
 WAIT_SECONDS: Mapping[Flow, float] = {Flow.STALLED: 0.05, Flow.BUSY: 0.02, Flow.FAILED: 3.0}
 """States that a broker's answer leads to: they end after a time. Java: PULL_TIME_DELAY_MILLS_WHEN_…"""
@@ -38,8 +24,21 @@ def after_nothing(asked_at: float) -> Flow:
 
 
 def flow_of(process_queue: ProcessQueue, limits: FlowLimits) -> Flow:
-    """Return what the loop of a queue should do, as far as that depends on what is here of it."""
-    for flow, applies in _RULES:
-        if applies(process_queue, limits):
-            return flow
+    """Return what the loop of a queue should do, as far as that depends on what is here of it.
+
+    The first that applies is the state; if none does, the queue is pulled from. They end when something
+    here changes, and who changes it tells the loop: where Java looks again every 50 ms, or every second when
+    it is paused, here nothing is polled.
+    """
+    if process_queue.dropped:
+        return Flow.DROPPED
+    if process_queue.paused:
+        return Flow.PAUSED
+    count = len(process_queue)
+    if count > limits.count:
+        return Flow.FULL_BY_COUNT
+    if process_queue.size > limits.size:
+        return Flow.FULL_BY_SIZE
+    if count and process_queue.span > limits.span:
+        return Flow.SPAN_TOO_WIDE
     return Flow.PULLING

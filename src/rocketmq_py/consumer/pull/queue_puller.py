@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 import attrs
+import msgspec
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
@@ -44,8 +45,7 @@ _FOUND = PullStatus.FOUND
 _COMMIT, _SUSPEND, _SUBSCRIPTION = map(int, PullFlag)  # plain numbers: there is a pull for every few messages
 
 
-@attrs.frozen
-class Pulled:
+class Pulled(msgspec.Struct, frozen=True):
     """What a pull brought. Java: ``PullResult``.
 
     Attributes:
@@ -63,8 +63,7 @@ class Pulled:
     max_offset: int
 
 
-@attrs.frozen
-class RawPulled:
+class RawPulled(msgspec.Struct, frozen=True):
     """What a pull brought, with the messages as the broker stores them.
 
     Attributes:
