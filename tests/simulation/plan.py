@@ -22,6 +22,10 @@ FAULTS = (
     "crash",
     "crash_name_server",
 )
+LATE_HEARTBEATS = "late_heartbeats"
+"""Heartbeats come seconds later: their clients may be gone."""
+OVERTAKING = frozenset({"delay", "freeze", "slow", "partition"})
+"""What is sent on a new connection may come before what was sent on the one before."""
 OPERATIONS = ("crash_without_flush", "reset", "add_queues", "close_for_reading", "close_for_writing")
 """What operators do, or would have prevented."""
 PRODUCERS = ("single", "batching", "keyed", "transacting", "pinned", "asking")
@@ -66,6 +70,7 @@ class Plan:
         latency: of the network, at the most.
         clocks: whether the clocks of consumers differ, and jump.
         tight: whether push consumers hold a few messages only.
+        replicas: whether each broker has one.
     """
 
     seed: int
@@ -79,12 +84,21 @@ class Plan:
     latency: float
     clocks: bool = False
     tight: bool = False
+    replicas: bool = False
 
     @property
     def keeps_commits(self) -> bool:
         """Whether what a group commits last is what its brokers keep: no older commit overtakes it."""
-        overtaking = {"delay", "freeze", "slow", "partition", "crash_without_flush"}
-        return overtaking.isdisjoint([what for _, what in self.faults])
+        return (OVERTAKING | {"crash_without_flush"}).isdisjoint([what for _, what in self.faults])
+
+    @property
+    def knows_requesters(self) -> bool:
+        """Whether brokers know in the end where replies go.
+
+        Java's, and so the embedded one, forget a client when a connection of its ends that they have heard
+        of after the one that it has now.
+        """
+        return (OVERTAKING | {LATE_HEARTBEATS}).isdisjoint([what for _, what in self.faults])
 
     @property
     def quiet_seconds(self) -> float:
@@ -114,6 +128,8 @@ class Plan:
             yield attrs.evolve(self, clocks=False)
         if self.tight:
             yield attrs.evolve(self, tight=False)
+        if self.replicas:
+            yield attrs.evolve(self, replicas=False)
 
     def __str__(self) -> str:
         """Return it as a person reads it."""
@@ -129,6 +145,8 @@ class Plan:
             lines.append("the clocks of consumers differ, and jump")
         if self.tight:
             lines.append("push consumers hold a few messages only")
+        if self.replicas:
+            lines.append("each broker has a replica")
         return "\n".join(lines)
 
 
@@ -149,6 +167,8 @@ def plan_of(seed: int) -> Plan:
     faults = [(rng.uniform(0, seconds), rng.choice(FAULTS)) for _ in range(rng.randint(0, 8))]
     operations = [(rng.uniform(0, seconds), rng.choice(OPERATIONS)) for _ in range(rng.randint(0, 3))]
     others = rng.choice((BROADCASTING, (READER,), ()))
+    more = random.Random(f"more {seed}")  # what was added later leaves the rest of a seed's plan as it was
+    late = [(more.uniform(0, seconds), LATE_HEARTBEATS) for _ in range(more.choice((0, 0, 0, 4)))]
     return Plan(
         seed=seed,
         brokers=rng.randint(1, 3),
@@ -159,9 +179,10 @@ def plan_of(seed: int) -> Plan:
             *[Group(name, "plain", 1) for name in others],
         ),
         messages=rng.randint(5, 40),
-        faults=tuple(sorted([*faults, *operations])),
+        faults=tuple(sorted([*faults, *operations, *late])),
         seconds=seconds,
         latency=rng.choice((0.0005, 0.005, 0.05)),
         clocks=rng.random() < 0.3,
         tight=rng.random() < 0.3,
+        replicas=more.random() < 0.3,
     )

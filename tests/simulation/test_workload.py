@@ -24,8 +24,14 @@ from tests.simulation.workload import run
 SOME = range(int(os.environ.get("SIMULATED_SEEDS", "8")))
 ONCE_WRONG = {
     "a name server that had been away was not told of a topic's new queues: a reader stayed behind": 88,
+    "a broker, as Java's, forgot a requester when its old connection ended, heard of after the new one": 6,
 }
-FOUND_SOON = ("offset_too_early", "retry_that_forgets_the_queue", "send_back_that_is_none")
+FOUND_SOON = (
+    "offset_too_early",
+    "request_of_a_dead_connection",
+    "retry_that_forgets_the_queue",
+    "send_back_that_is_none",
+)
 """Defects that one of the first seeds finds; ``python -m tests.simulation --plant NAME`` says which."""
 
 

@@ -51,6 +51,8 @@ class Troubles:
                 world.fail(request, times=times, server=server)
             case "delay":
                 world.delay(request, seconds, times=times, server=server)
+            case "late_heartbeats":
+                world.delay("HEART_BEAT", seconds, times=times)
             case "crash":
                 self._scene.story.crashed(broker)
                 await world.crash(broker)

@@ -53,6 +53,7 @@ def run(plan: Plan, *, trace: bool = False) -> Simulation[Outcome]:
         seed=plan.seed,
         brokers=plan.brokers,
         name_servers=plan.name_servers,
+        replicas=plan.replicas,
         topics=TOPICS,
         latency=(0.0, plan.latency),
         trace=trace,
