@@ -11,8 +11,8 @@ SPARK_BENCH ?= --queues 1000
 # What is not kept is compiled, and has its assertions rewritten, in each of hundreds of processes: it is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check check-long check-spark lint types unit simulate pythons other-pythons containers in-containers real \
-	spark faults behaviours interoperation million relay-kills spark-matrix java bench format clean
+.PHONY: help demo test check check-long check-spark lint types unit coverage simulate pythons other-pythons containers \
+	in-containers real spark faults behaviours interoperation million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -55,6 +55,13 @@ WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 
 unit: .venv/installed
 	$(BIN)/python -m pytest $(WITHOUT_SPARK) $(LONG:%=--ignore=%) tests
+
+COVERED = tests/protocol tests/client tests/producer tests/consumer tests/behaviours
+
+coverage: .venv/installed  ## Which lines of protocol/, client/, producer/ and consumer/ no unit test reaches
+	@mkdir -p build
+	COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if hasattr(sys, "monitoring") else "ctrace")') \
+		$(BIN)/python -m pytest $(WITHOUT_SPARK) $(LONG:%=--ignore=%) --cov --cov-report=term-missing:skip-covered $(COVERED)
 
 SIMULATED_SEEDS ?= 100
 
