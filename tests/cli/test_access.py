@@ -7,12 +7,13 @@ import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.access import Access, takes_access
 from tests.cli.command import run_cli
 
 SECRET = "very-secret"
@@ -138,3 +139,46 @@ def test_what_encrypts() -> None:
     assert "tls" not in Access().client_options()
     assert Access(insecure=True).client_options()["tls"].verify is False  # type: ignore[union-attr]
     assert Access(tls=True).client_options()["tls"].verify is True  # type: ignore[union-attr]
+
+
+WAYS = ("options", "environment", "configuration")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_says_everything(tmp_path: Path, way: str) -> None:
+    file = tmp_path / "a.pem"
+    file.write_text("a certificate")
+    secret = tmp_path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    texts = {
+        "access_key": "alice", "secret_key": f"@{secret}", "security_token": "a-token", "ca": str(file),
+        "cert": str(file), "key": str(file), "namespace": "tenant",
+    }  # fmt: skip
+    addresses, flags = "a:1;b:2", ("tls", "insecure")
+    taken: list[Access] = []
+
+    @click.command
+    @takes_access
+    def command(access: Access) -> None:
+        taken.append(access)
+
+    arguments: list[str] = []
+    env = {"ROCKETMQ_CONFIG": str(tmp_path / "config.toml")}
+    if way == "options":
+        arguments = ["-n", addresses, *(f"--{flag}" for flag in flags)]
+        arguments += [word for name, text in texts.items() for word in (f"--{name.replace('_', '-')}", text)]
+    elif way == "environment":
+        env |= {f"ROCKETMQ_{name.upper()}": text for name, text in texts.items()}
+        env |= {"NAMESRV_ADDR": addresses, **{f"ROCKETMQ_{flag.upper()}": "1" for flag in flags}}
+    else:
+        settings = [f"{name}={text}" for name, text in texts.items()]
+        settings += [f"name_servers={addresses}", *(f"{flag}=true" for flag in flags)]
+        set_up = CliRunner().invoke(main, ["config", "set", "prod", *settings], env=env)
+        assert (set_up.exit_code, set_up.stderr) == (0, "")
+        arguments = ["-C", "prod"]
+    ended = CliRunner().invoke(command, arguments, env=env)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    (access,) = taken
+    assert access == Access(
+        **{**texts, "secret_key": SECRET}, name_servers=addresses, tls=True, insecure=True
+    )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
+import trio
 from click.testing import CliRunner
 
 from rocketmq_py import Client, Message
 from rocketmq_py.cli import main
 from tests.cli.command import run_cli
+from tests.cli.conftest import StartCli
 
 
 async def run_json(address: str, *arguments: str) -> object:
@@ -147,6 +152,30 @@ def test_a_wrong_command_line(arguments: list[str], words: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     assert words in line
+
+
+async def test_a_terminal_is_asked_before_anything_is_deleted(address: str, start_cli: StartCli) -> None:
+    await run_json(address, "topic", "create", "Orders", "--queues", "1")
+    for answer, code, said in (
+        (b"\n", 1, b"rocketmq-py: nothing was done"),
+        (b"n\n", 1, b"rocketmq-py: nothing was done"),
+        (b"y\n", 0, b""),
+    ):
+        terminal, other_end = pty.openpty()
+        process = await start_cli(
+            "topic", "delete", "Orders", "-n", address, stdin=other_end, stdout=PIPE, stderr=PIPE
+        )
+        os.close(other_end)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        async with trio.lowlevel.FdStream(terminal) as keyboard:
+            await keyboard.send_all(answer)
+            assert await process.wait() == code
+        asked = b"".join([part async for part in process.stderr])
+        assert b"Delete topic Orders and all its messages? [y/N]:" in asked
+        assert said in asked
+        done = b"".join([part async for part in process.stdout])
+        assert done == (b"" if code else b"topic Orders: deleted on broker-a\n")
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,7 @@ finally:
         ("send -t Orders hello", {"producer"}),
         ("request -t Orders hello --timeout 0.1s", {"producer"}),
         ("tail -t Orders -e", {"consumer"}),
+        ("relay status --store /dev/null/none", {"producer", "relay"}),
     ],
 )
 async def test_a_command_loads_only_what_it_needs(address: str, command: str, needs: set[str]) -> None:

@@ -27,9 +27,7 @@ def run(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
     exit code 1.
     """
     _log_to_stderr()
-    # What is loaded by now is no garbage, and was not searched for any: see __main__.
-    gc.freeze()
-    gc.enable()
+    _collect_garbage()
     try:
         return trio.run(_until_signal, work)
     except (CommandError, RocketMQError, BaseExceptionGroup) as error:
@@ -40,6 +38,7 @@ def run(work: Callable[[], Awaitable[object]]) -> signal.Signals | None:
 
 def run_here(work: Callable[[], object]) -> None:
     """Do ``work``, which talks to nobody; its errors end the program as those of :func:`run` do."""
+    _collect_garbage()
     try:
         work()
     except RocketMQError as error:
@@ -93,6 +92,12 @@ async def _until_signal(work: Callable[[], Awaitable[object]]) -> signal.Signals
             await work()
         nursery.cancel_scope.cancel()
     return caught
+
+
+def _collect_garbage() -> None:
+    """Do so from now on; what is loaded by now is no garbage, and was not searched for any: see __main__."""
+    gc.freeze()
+    gc.enable()
 
 
 def _end_for(error: BaseException) -> NoReturn:
