@@ -34,34 +34,40 @@ MOST_REQUESTS = 10_000
 """Requests that are remembered; beyond it the oldest are forgotten."""
 
 
+@attrs.frozen
+class Surroundings:
+    """What the servers of a cluster have in common.
+
+    Attributes:
+        now_ms: the time, epoch milliseconds.
+        on_change: called after each request and each message that is stored.
+        faults: what goes wrong.
+        tls: the context of servers that talk TLS; None for plain text.
+    """
+
+    now_ms: Callable[[], int]
+    on_change: Callable[[], None]
+    faults: Faults
+    tls: ssl.SSLContext | None
+
+
 class Process(ABC):
     """One server of a cluster. Its state is its own: it outlives that the server is stopped.
 
     Args:
         host: the IP address to listen on.
         port: the port; 0 takes a free one, and that one again after a stop.
-        now_ms: the time, epoch milliseconds.
-        on_change: called after each request and each message that is stored.
-        faults: what goes wrong.
-        tls: the context of a server that talks TLS; None for plain text.
+        around: what it has in common with the others.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        now_ms: Callable[[], int],
-        on_change: Callable[[], None],
-        faults: Faults,
-        tls: ssl.SSLContext | None,
-    ) -> None:
+    def __init__(self, host: str, port: int, around: Surroundings) -> None:
         self.host = host
         self.port = port
-        self.now_ms = now_ms
+        self.now_ms = around.now_ms
         self.requests: deque[Request] = deque(maxlen=MOST_REQUESTS)
-        self.faults = faults
-        self._tls = tls
-        self._on_change = on_change
+        self.faults = around.faults
+        self._tls = around.tls
+        self._on_change = around.on_change
         self._connections: dict[Connection, None] = {}
         self._peers: dict[str, set[str]] = {}
         self._scope: trio.CancelScope | None = None
@@ -170,16 +176,8 @@ class Process(ABC):
 class NameServerProcess(Process):
     """A name server."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        now_ms: Callable[[], int],
-        on_change: Callable[[], None],
-        faults: Faults,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        super().__init__(host, port, now_ms, on_change, faults, tls)
+    def __init__(self, host: str, port: int, around: Surroundings) -> None:
+        super().__init__(host, port, around)
         self.wipe()
 
     @property
@@ -216,16 +214,13 @@ class RegisteredProcess(Process):
         self,
         host: str,
         port: int,
-        now_ms: Callable[[], int],
-        on_change: Callable[[], None],
-        faults: Faults,
-        tls: ssl.SSLContext | None,
+        around: Surroundings,
         *,
         config: BrokerConfig,
         name_servers: Sequence[NameServerProcess],
         broker_id: int = MASTER_ID,
     ) -> None:
-        super().__init__(host, port, now_ms, on_change, faults, tls)
+        super().__init__(host, port, around)
         self.config = config
         self._name_server_processes = name_servers
         self._broker_id = broker_id
@@ -261,17 +256,14 @@ class BrokerProcess(RegisteredProcess):
         self,
         host: str,
         port: int,
-        now_ms: Callable[[], int],
-        on_change: Callable[[], None],
-        faults: Faults,
-        tls: ssl.SSLContext | None,
+        around: Surroundings,
         *,
         config: BrokerConfig,
         topics: Mapping[str, int],
         name_servers: Sequence[NameServerProcess],
         rng: random.Random,
     ) -> None:
-        super().__init__(host, port, now_ms, on_change, faults, tls, config=config, name_servers=name_servers)
+        super().__init__(host, port, around, config=config, name_servers=name_servers)
         self._topics = topics
         self._rng = rng
         self.wipe()

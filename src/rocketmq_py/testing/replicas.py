@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import trio
 
 from rocketmq_py.broker.dispatch import Dispatch
 from rocketmq_py.broker.replica import REPLICA_ID, Replica
 from rocketmq_py.remoting import Connection
-from rocketmq_py.testing.faults import Faults
-from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, RegisteredProcess
+from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, RegisteredProcess, Surroundings
 
 
 class ReplicaProcess(RegisteredProcess):
@@ -26,10 +24,7 @@ class ReplicaProcess(RegisteredProcess):
         self,
         host: str,
         port: int,
-        now_ms: Callable[[], int],
-        on_change: Callable[[], None],
-        faults: Faults,
-        tls: ssl.SSLContext | None,
+        around: Surroundings,
         *,
         master: BrokerProcess,
         name_servers: Sequence[NameServerProcess],
@@ -37,10 +32,7 @@ class ReplicaProcess(RegisteredProcess):
         super().__init__(
             host,
             port,
-            now_ms,
-            on_change,
-            faults,
-            tls,
+            around,
             config=master.config,
             name_servers=name_servers,
             broker_id=REPLICA_ID,

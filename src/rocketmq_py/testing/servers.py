@@ -16,7 +16,7 @@ from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.testing.faults import Faults
-from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, Process
+from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, Process, Surroundings
 from rocketmq_py.testing.replicas import ReplicaProcess
 from rocketmq_py.testing.requests import Request, codes_of
 
@@ -54,18 +54,13 @@ class Servers(ABC):
         counts = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
         host = iter(hosts)
         self._faults = Faults()
-        self._name_servers = [
-            NameServerProcess(next(host), ports[0], now_ms, on_change, self._faults, tls)
-            for _ in range(name_servers)
-        ]
+        around = Surroundings(now_ms, on_change, self._faults, tls)
+        self._name_servers = [NameServerProcess(next(host), ports[0], around) for _ in range(name_servers)]
         self._brokers = [
             BrokerProcess(
                 next(host),
                 ports[1],
-                now_ms,
-                on_change,
-                self._faults,
-                tls,
+                around,
                 config=one,
                 topics=counts,
                 name_servers=self._name_servers,
@@ -74,16 +69,7 @@ class Servers(ABC):
             for one in _named(config, brokers)
         ]
         self._replicas = [
-            ReplicaProcess(
-                next(host),
-                ports[1],
-                now_ms,
-                on_change,
-                self._faults,
-                tls,
-                master=broker,
-                name_servers=self._name_servers,
-            )
+            ReplicaProcess(next(host), ports[1], around, master=broker, name_servers=self._name_servers)
             for broker in (self._brokers if replicas else [])
         ]
         self.broker_names = tuple([broker.config.broker_name for broker in self._brokers])
