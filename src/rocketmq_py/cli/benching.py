@@ -14,15 +14,14 @@ from typing import Any
 import attrs
 import trio
 
+import rocketmq_py  # producers are loaded where messages are sent
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.latencies import Latencies
 from rocketmq_py.cli.pace import Pace
 from rocketmq_py.cli.progress import keep_line
-from rocketmq_py.cli.sending import SEND_TIMEOUT
-from rocketmq_py.cli.tally import Tally
+from rocketmq_py.cli.tally import SEND_TIMEOUT, Tally
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, ReceivedMessage
-from rocketmq_py.producer import BatchingProducer, PendingSend, Producer
 
 GROUP = "rocketmq-py-bench"
 
@@ -106,7 +105,7 @@ class Measured:
 async def produce(access: Access, load: Load, measured: Measured) -> None:
     """Send. Raises RocketMQError if nobody can say where the topic is."""
     options: dict[str, Any] = {"group": GROUP, "send_timeout": SEND_TIMEOUT, **access.client_options()}
-    kind = BatchingProducer if load.way == "batched" else Producer
+    kind = rocketmq_py.BatchingProducer if load.way == "batched" else rocketmq_py.Producer
     async with _told(measured), kind(access.name_servers, **options) as producer:
         await producer.queues(load.topic)  # what is measured is sending, not finding brokers
         measured.begin()
@@ -114,7 +113,9 @@ async def produce(access: Access, load: Load, measured: Measured) -> None:
             await _send(producer, load, measured)
 
 
-async def _send(producer: Producer | BatchingProducer, load: Load, measured: Measured) -> None:
+async def _send(
+    producer: rocketmq_py.Producer | rocketmq_py.BatchingProducer, load: Load, measured: Measured
+) -> None:
     rng = random.Random()
     filling = os.urandom(load.sizes[-1])
     pace = Pace(load.rate)
@@ -129,7 +130,7 @@ async def _send(producer: Producer | BatchingProducer, load: Load, measured: Mea
         due = await pace.turn()
         return Message(load.topic, filling[: rng.choice(load.sizes)]), due
 
-    def done(size: int, begun: float, pending: PendingSend) -> None:
+    def done(size: int, begun: float, pending: rocketmq_py.PendingSend) -> None:
         measured.tally.done(pending)
         if pending.error is None:
             measured.add(size, trio.current_time() - begun)

@@ -13,15 +13,13 @@ from rocketmq_py.cli.bodies import Bodies
 from rocketmq_py.cli.pace import Pace
 from rocketmq_py.cli.progress import show_progress
 from rocketmq_py.cli.running import CommandError
-from rocketmq_py.cli.tally import Tally
+from rocketmq_py.cli.tally import SEND_TIMEOUT, Tally
 from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer, TransactionProducer, TransactionState
 
 HALF_GROUP = "rocketmq-py-send"
 """The producers that brokers ask about half messages whose end they did not hear of."""
-SEND_TIMEOUT = 15.0
-"""Seconds for each message: a whole file of them may keep a broker busy."""
 
 
 async def send_all(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rocketmq_py.cli.running import print_line
 from rocketmq_py.errors import BrokerError, Delivery, RocketMQError
 from rocketmq_py.message import SendResult, SendStatus
-from rocketmq_py.producer import PendingSend
+
+if TYPE_CHECKING:
+    from rocketmq_py.producer import PendingSend
+
+SEND_TIMEOUT = 15.0
+"""Seconds for each message: a whole file of them may keep a broker busy."""
 
 
 class Tally:
