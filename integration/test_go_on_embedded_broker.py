@@ -211,8 +211,10 @@ async def test_requests_are_replied_to(to: tuple[str, ...]) -> None:
     async with go_peer("reply", *to) as peer:
         with trio.fail_after(PATIENCE):
             assert "ready" in await peer.next_line()
-            lines = await run_go("request", *to, "--body", "request ", "--count", "3")
-            replied = [await peer.next_line() for _ in range(3)]
+            async with go_peer("request", *to, "--body", "request ", "--count", "3") as asker:
+                lines = [await asker.next_line() for _ in range(3)]
+                replied = [await peer.next_line() for _ in range(3)]
+                await asker.leave()
             await peer.leave()
     assert [line["reply"] for line in lines] == ["REQUEST 0", "REQUEST 1", "REQUEST 2"]
     assert {line["status"] for line in replied} == {0}

@@ -159,6 +159,7 @@ func request(o options) error {
 		}
 		print(line{"reply": string(answer.Body), "properties": answer.GetProperties()})
 	}
+	untilAsked() // the broker wants to hear that the last reply has come, before it tells who replied
 	return p.Shutdown()
 }
 
