@@ -71,6 +71,7 @@ def test_the_own_address_is_the_one_towards_the_peer() -> None:
     ("options", "text"),
     [
         ({"namespace": "a%b"}, "namespace 'a%b' may hold only letters"),
+        ({"instance_name": "half \ud83d"}, "instance_name .* may hold no control characters"),
         ({"unit_name": "two units"}, "unit_name 'two units' may hold neither blanks"),
         ({"unit_name": "a\n"}, "may hold neither blanks nor control characters"),
         ({"name_server_refresh_interval": 0}, "name_server_refresh_interval is 0; it must be above 0"),

@@ -7,7 +7,7 @@ import trio
 
 from rocketmq_py import Client, Message, RpcContext, RpcHook
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import ConnectionLostError, RequestTimeoutError
+from rocketmq_py.errors import ConnectionLostError, InvalidMessageError, RequestTimeoutError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ignore, scripted_cluster, store
@@ -104,3 +104,63 @@ async def test_a_hook_that_raises_changes_nothing(caplog: pytest.LogCaptureFixtu
             await producer.send_oneway(MESSAGE)
     assert any("Broken.before_request" in record.message for record in caplog.records)
     assert {record.levelno for record in caplog.records if "Broken" in record.message} == {logging.ERROR}
+
+
+async def test_a_header_that_a_hook_spoils_is_its_messages_error(jumping_clock: object) -> None:
+    class Spoil(RpcHook):
+        def before_request(self, context: RpcContext) -> None:
+            if context.code == SENDS:
+                context.fields["half"] = "\ud83d"
+
+    async with (
+        scripted_cluster(store) as cluster,
+        Client(cluster.address) as client,
+        client.producer("g") as producer,
+    ):
+        client.add_rpc_hook(Spoil())
+        await producer.queues("T")
+        waited = await producer.send_soon(MESSAGE)  # for the connection
+        with pytest.raises(InvalidMessageError, match="surrogates not allowed"):
+            await waited
+        for send in (producer.send, producer.send_soon, producer.request, producer.send_oneway):
+            with pytest.raises(InvalidMessageError, match="surrogates not allowed"):
+                await send(MESSAGE)
+        assert producer.in_flight == 0
+
+
+async def test_what_a_hook_has_wait_until_its_connection_is_lost_is_sent_over_another(
+    jumping_clock: object,
+) -> None:
+    class Lose(RpcHook):
+        def before_request(self, context: RpcContext) -> None:
+            if context.code == SENDS and not lost:
+                lost.append(context.address)
+                (connection,) = [
+                    one for one in client.connections.open_connections() if one.address == context.address
+                ]
+                connection.close()
+
+    lost: list[str] = []
+    async with (
+        scripted_cluster(store) as cluster,
+        Client(cluster.address) as client,
+        client.producer("g") as producer,
+    ):
+        await producer.send(MESSAGE)
+        client.add_rpc_hook(Lose())
+        assert (await (await producer.send_soon(MESSAGE))).queue.topic == "T"
+        assert lost == [cluster.brokers["broker-a"].address]
+        assert producer.statistics.retried == 1
+
+
+async def test_a_topic_that_is_new_waits_for_its_route_before_its_hooks() -> None:
+    async with (
+        scripted_cluster(store) as cluster,
+        Client(cluster.address) as client,
+        client.producer("g") as producer,
+    ):
+        client.add_rpc_hook(notes := Notes())
+        await producer.send(MESSAGE)
+        cluster.topics["New"] = (1, 1, 6)
+        await (await producer.send_soon(Message("New", b"x")))
+        assert [context.fields["b"] for context in notes.sends()] == ["T", "New"]

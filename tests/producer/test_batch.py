@@ -96,6 +96,7 @@ def test_properties_leave_room_for_what_the_broker_appends() -> None:
         (Message("T", b"x", delay_level=3), "it is delayed"),
         (Message("T", b"x", delay=0.5), "it is delayed"),
         (Message("T", b"x", deliver_at_ms=1), "it is delayed"),
+        (Message("T", b"x", priority=3), "it has a priority"),
         (Message("T", b"x" * 900), r"it takes 974 bytes, with its properties; max_message_size is 900"),
     ],
 )

@@ -22,10 +22,11 @@ from rocketmq_py.errors import (
     MessageRefusedError,
     MessageTooLargeError,
     NoQueueError,
+    RequestTimeoutError,
     SendForbiddenError,
     TopicNotFoundError,
 )
-from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer import PendingSend, ProducerHook, SelectByHash, SendContext
 from rocketmq_py.producer.admission import YIELD_EVERY
 from rocketmq_py.producer.batching import BatchingProducer
@@ -374,7 +375,7 @@ async def test_a_message_that_a_hook_forbids_fails_no_other() -> None:
 
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
-        producer.producer.add_hook(NoSecrets())
+        producer.add_hook(NoSecrets())
         (first,) = await send_all(producer, b"a")
         secret = await producer.send_soon(Message("T", b"b", tags="secret"))
         (last,) = await send_all(producer, b"c")
@@ -413,7 +414,7 @@ async def test_a_batch_that_a_hook_makes_too_large_for_one_request_keeps_the_res
     store = Store(refuses=frozenset({b"c" * 200}))
     options = {"max_batch_size": 700, "max_message_size": 700}
     async with scripted_cluster(store) as cluster, batching(cluster.address, **options) as producer:
-        producer.producer.add_hook(Lengthen())
+        producer.add_hook(Lengthen())
         pending = await send_all(producer, b"a", b"b", b"c")
         await producer.flush()
     assert [[body[:1] for body in bodies] for bodies in store.sends] == [[b"a", b"b"], [b"c"]]
@@ -445,6 +446,8 @@ async def test_a_topic_that_does_not_exist_is_the_error_of_each_message() -> Non
 
 async def test_what_no_broker_would_take_is_refused_at_once() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
+        with pytest.raises(InvalidMessageError, match=r"message is a Message.*, not bytes"):
+            await producer.send_soon(b"x")  # type: ignore[arg-type]  # the fault that is tested
         with pytest.raises(MessageTooLargeError, match="max_message_size is 4194304"):
             await producer.send_soon(Message("T", bytes(4 * 1024 * 1024 + 1)))
         with pytest.raises(InvalidMessageError, match="is not one of topic 'T'"):
@@ -469,6 +472,44 @@ async def test_a_selector_chooses_each_messages_queue() -> None:
     assert sorted(store.sends) == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5", b"8"]]
 
 
+async def test_a_list_has_an_outcome_for_each_message() -> None:
+    store = Store(refuses=frozenset({b"refused"}))
+    async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:
+        bodies = [b"a", b"refused", bytes(4 * 1024 * 1024 + 1), b"b"]
+        stored, *wrong, last = await producer.send_all([Message("T", body) for body in bodies])
+        assert isinstance(stored, SendResult)
+        assert isinstance(last, SendResult)
+        assert [type(one) for one in wrong] == [MessageRefusedError, MessageTooLargeError]
+        sends = len(store.sends)
+        with pytest.raises(InvalidMessageError, match="there are 2 messages, and 1 queues"):
+            await producer.send_all([Message("T", b"x")] * 2, queues=[QUEUE])
+        assert len(store.sends) == sends
+
+
+async def test_a_oneway_message_lingers_with_no_others() -> None:
+    async with scripted_cluster(Store()) as cluster:
+        async with batching(cluster.address) as producer:
+            await producer.send_oneway(Message("T", b"x"), queue=QUEUE)
+            assert producer.pending == 0
+        (request,) = cluster.brokers["broker-a"].asked(RequestCode.SEND_MESSAGE_V2)
+        assert (request.is_oneway, request.body, request.fields["e"]) == (True, b"x", "1")
+
+
+async def test_a_batch_has_the_shortest_time_of_its_messages(jumping_clock: trio.testing.MockClock) -> None:
+    async with (
+        scripted_cluster(Store(holds_back=True)) as cluster,
+        batching(cluster.address, send_timeout=60) as producer,
+    ):
+        await producer.queues("T")
+        started = trio.current_time()
+        pending = [
+            await producer.send_soon(Message("T", b"x"), timeout=timeout) for timeout in (20.0, 5.0, 10.0)
+        ]
+        await producer.flush()
+        assert trio.current_time() - started == pytest.approx(5, abs=0.1)
+        assert {type(one.error) for one in pending} == {RequestTimeoutError}
+
+
 async def test_a_callback_gets_each_result() -> None:
     done: list[PendingSend] = []
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
@@ -482,7 +523,7 @@ async def test_the_producers_statistics_count_messages() -> None:
     async with scripted_cluster(Store()) as cluster, batching(cluster.address) as producer:
         await send_all(producer, b"a", b"b", b"c")
         await producer.flush()
-        assert producer.producer.statistics.sent == 3
+        assert producer.statistics.sent == 3
 
 
 @pytest.mark.parametrize(

@@ -468,3 +468,63 @@ async def test_a_timeout_may_be_infinite() -> None:
         pending = await producer.request_soon(MESSAGE, timeout=math.inf)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert pending.sent is not None
+
+
+# Places in flight
+
+
+async def test_what_fails_before_it_is_under_way_takes_no_place() -> None:
+    def broken(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        raise LookupError("no such shard")
+
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        await producer.queues("T")
+        for body in (b"x", b"x" * 10_000):  # the second is compressed first
+            with pytest.raises(LookupError):
+                await producer.send_soon(Message("T", body), queue=broken)
+            assert producer.in_flight == producer.statistics.in_flight_bytes == 0
+
+
+async def test_who_waits_for_a_route_may_be_cancelled(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
+        cluster.name_server.answer = ignore
+        with trio.move_on_after(0.5) as scope:
+            await producer.send_soon(MESSAGE)
+        assert scope.cancelled_caught
+        assert producer.in_flight == producer.statistics.in_flight_bytes == 0
+
+
+async def test_who_waits_for_a_place_when_it_is_closed_is_told(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(ignore) as cluster, trio.open_nursery() as nursery:
+        producer = Producer(cluster.address, send_timeout=60, max_in_flight=1)
+
+        async def send_one_too_many() -> None:
+            with pytest.raises(ClosedError, match="closed while the send waited for a place in flight"):
+                await producer.send_soon(MESSAGE)
+
+        async with producer:
+            await producer.queues("T")
+            await producer.send_soon(MESSAGE)
+            nursery.start_soon(send_one_too_many)
+            await trio.testing.wait_all_tasks_blocked()
+        assert producer.in_flight == producer.statistics.in_flight_bytes == 0
+
+
+async def test_an_answer_to_what_was_given_up_changes_nothing(jumping_clock: trio.testing.MockClock) -> None:
+    held: list[tuple[Connection, Command]] = []
+
+    def hold(connection: Connection, request: Command) -> None:
+        if request.code == V2:
+            held.append((connection, request))
+        else:
+            store(connection, request)
+
+    async with scripted_cluster(hold) as cluster, Client(cluster.address) as client:
+        async with client.producer("g", send_timeout=60, close_timeout=1.0) as producer:
+            pending = await producer.send_soon(MESSAGE)
+            await trio.sleep(1)
+        assert isinstance(pending.error, ClosedError)
+        store(*held[0])
+        await trio.sleep(1)
+        assert isinstance(pending.error, ClosedError)
+        assert (producer.statistics.sent, producer.statistics.failed) == (0, 1)

@@ -295,6 +295,7 @@ async def test_it_is_used_inside_its_async_with() -> None:
         ({"send_timeout": 0}, "send_timeout is 0; it must be above 0"),
         ({"retries": -1}, "retries is -1; it must be 0 or more"),
         ({"heartbeat_interval": -1.0}, "heartbeat_interval is -1.0; it must be above 0"),
+        ({"delay_relay": 5}, "delay_relay is 5; it must be a topic or None"),
         ({"group": ""}, "the group name is empty"),
         ({"group": "a b"}, "may hold only letters"),
     ],
@@ -302,3 +303,15 @@ async def test_it_is_used_inside_its_async_with() -> None:
 def test_wrong_options_fail_where_they_are_written(options: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Producer("127.0.0.1:1", **options)  # type: ignore[arg-type]  # that is the test
+
+
+async def test_a_name_server_that_is_slower_than_the_send_may_take(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster:
+        cluster.name_server.answer = ignore
+        async with producer_of(cluster.address, send_timeout=1.0) as producer:
+            for error in await send_both_ways(producer):
+                assert isinstance(error, RequestTimeoutError)
+                assert error.delivery is Delivery.NOT_SENT
+                assert f"{cluster.address} within 1 s" in str(error)

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py import Client
+from rocketmq_py import Client, RpcHook
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
@@ -16,8 +16,8 @@ from rocketmq_py.errors import (
     ReplyTimeoutError,
     RequestTimeoutError,
 )
-from rocketmq_py.message import Message, ReceivedMessage
-from rocketmq_py.producer import PendingReply, Producer
+from rocketmq_py.message import Message, MessageQueue, ReceivedMessage
+from rocketmq_py.producer import PendingReply, Producer, ProducerHook, SendContext
 from rocketmq_py.properties import decode_properties, encode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
@@ -254,3 +254,42 @@ async def test_what_is_no_request_cannot_be_replied_to() -> None:
             message = received({name: value for name, value in ASKED.items() if name != missing})
             with pytest.raises(InvalidMessageError, match=f"it has no {missing}"):
                 await producer.reply(message, b"answer")
+
+
+@pytest.mark.parametrize("hooks", ["none", "around sends", "around requests"])
+async def test_a_request_whose_first_try_fails_is_sent_again(hooks: str) -> None:
+    replier, answers = Replier(), [refuse(ResponseCode.SYSTEM_ERROR)]
+    question = Message("T", b"question" * 1000)  # it is compressed
+
+    def answer(connection: Connection, request: Command) -> None:
+        (answers.pop() if answers and request.code == SENDS else replier.answer)(connection, request)
+
+    def note(context: SendContext) -> None:
+        seen.append(context)
+
+    seen: list[SendContext] = []
+    async with scripted_cluster(answer) as cluster, Producer(cluster.address) as producer:
+        if hooks == "around sends":
+            hook = ProducerHook()
+            hook.after_send = note  # type: ignore[method-assign]  # the shortest hook
+            producer.add_hook(hook)
+        elif hooks == "around requests":
+            producer.client.add_rpc_hook(RpcHook())
+        for _ in range(2):  # before the brokers know this client, and after
+            reply = await producer.request(question)
+            assert zlib.decompress(reply.body.removeprefix(b"answer to ")) == question.body
+        assert producer.statistics.retried == 1
+        assert producer.in_flight == 0
+    assert [(context.error, len(context.results)) for context in seen] == [(None, 1)] * len(seen)
+    assert len(seen) == (2 if hooks == "around sends" else 0)
+
+
+async def test_a_request_whose_selector_raises_waits_for_no_reply() -> None:
+    def broken(queues: object, message: Message) -> MessageQueue:
+        raise LookupError("no such shard")
+
+    async with scripted_cluster(Replier().answer) as cluster, Producer(cluster.address) as producer:
+        await producer.request(MESSAGE)
+        with pytest.raises(LookupError, match="no such shard"):
+            await producer.request_soon(MESSAGE, queue=broken)
+        assert producer.in_flight == 0

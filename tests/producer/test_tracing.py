@@ -10,12 +10,13 @@ from rocketmq_py.client import tracing
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import Message
 from rocketmq_py.names import TRACE_TOPIC
-from rocketmq_py.producer import Producer
+from rocketmq_py.producer import Producer, TransactionProducer
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.trace import ConsumeStartTrace, read_records
 from rocketmq_py.remoting import Connection
 from tests.producer.test_ways_of_sending import store_batch
+from tests.producer.transacting import ASKS, ENDS, ROLLBACK, UNKNOWN, always, stored, working
 from tests.scripted import ScriptedCluster, scripted_cluster, store
 
 TOPICS = ["T", "TBW102", TRACE_TOPIC]
@@ -49,6 +50,35 @@ async def test_each_message_that_was_stored_has_a_record() -> None:
         (request,) = traces(cluster)
         keys = decode_properties(request.fields["i"])["KEYS"].split()
         assert {result.message_id, "k1", "k2", "k3"} <= set(keys)
+
+
+async def test_a_transaction_has_a_record_of_its_half_message_and_of_each_end() -> None:
+    def ask_of_what_is_unknown(connection: Connection, request: Command) -> None:
+        if request.code == ENDS and request.fields.get("fromTransactionCheck") != "true":
+            place = {"tranStateTableOffset": "7", "commitLogOffset": "70"}
+            connection.oneway_nowait(ASKS, place, stored("asked over"))
+        store(connection, request)
+
+    async with scripted_cluster(ask_of_what_is_unknown, topics=TOPICS) as cluster:
+        async with TransactionProducer(
+            cluster.address, group="g", check=always(ROLLBACK), trace=True
+        ) as producer:
+            sent = await producer.send_in_transaction(
+                Message("T", b"12345", tags="A", keys="k1"), working(UNKNOWN)
+            )
+            with trio.fail_after(10):
+                while not producer.transaction_statistics.checked:
+                    await trio.sleep(0.01)
+        half, *ends = records(cluster)
+    assert (half[0], half[5], half[11]) == ("Pub", sent.result.message_id, "1")
+    broker = cluster.brokers["broker-a"].address
+    assert [[record[0], *record[2:]] for record in ends] == [
+        ["EndTransaction", "DefaultRegion", "g", "T", message_id, tags, keys, broker, "2", of, *state]
+        for message_id, tags, keys, of, *state in (
+            (sent.result.message_id, "A", "k1", sent.result.message_id, "UNKNOW", "false"),
+            ("asked over", "", "", "", "ROLLBACK_MESSAGE", "true"),
+        )
+    ]
 
 
 async def test_a_broker_that_wants_no_traces_gets_none() -> None:

@@ -67,6 +67,18 @@ async def test_the_half_message_is_what_check_gets() -> None:
     assert "transactionId" not in end.fields, "it is the broker's"
 
 
+async def test_a_broker_that_is_in_no_route_any_more_is_answered_over_its_connection() -> None:
+    async with asked_by_broker(always(COMMIT)) as (producer, broker):
+        broker.server.address = broker.server.address.replace("127.0.0.1", "localhost")
+        for topic in producer.client.routes.topics():
+            await producer.client.routes.refresh(topic)
+        fields = {name: value for name, value in broker.fields().items() if name != "bname"}
+        broker.ask_with(fields, stored())
+        (end,) = await broker.ends(1)
+        assert end.fields["commitOrRollback"] == ON_WIRE[COMMIT]
+        assert not end.fields.get("bname")
+
+
 @pytest.mark.parametrize("group", ["another", "tenant%g", "", None])
 async def test_a_question_about_another_group_is_not_taken(group: str | None) -> None:
     async with asked_by_broker(always(COMMIT)) as (producer, broker):

@@ -58,6 +58,7 @@ async def test_hooks_see_the_half_message_and_the_end() -> None:
             calls.append(("after_end", context))
 
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        producer.add_hook(ProducerHook())  # what one does not override does nothing
         remove = producer.add_hook(Hook())
 
         async def work(message: Message, _: str) -> TransactionState:

@@ -16,6 +16,7 @@ from rocketmq_py.errors import (
     BatchError,
     BrokerError,
     ConfigurationError,
+    Delivery,
     InvalidMessageError,
     MessageTooLargeError,
     RequestTimeoutError,
@@ -23,6 +24,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer import BatchingProducer, Compression, Producer, ProducerOptions, SelectByHash
+from rocketmq_py.producer.delay_relay import wait_in
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import RecallMessageRequest
@@ -146,6 +148,20 @@ async def test_the_last_try_has_all_that_is_left(jumping_clock: trio.testing.Moc
         with pytest.raises(RequestTimeoutError):
             await producer.send(MESSAGE, timeout=2)
         assert trio.current_time() - start == pytest.approx(2, abs=0.1)
+
+
+async def test_one_try_of_a_batch_takes_no_longer_than_its_cap(jumping_clock: trio.testing.MockClock) -> None:
+    async with (
+        scripted_cluster(ignore, store_batch) as cluster,
+        Producer(cluster.address, rng=random.Random(1), try_timeout=0.5) as producer,
+    ):
+        start = trio.current_time()
+        for _ in range(4):
+            results = await producer.send_batch([MESSAGE, MESSAGE])
+            assert {result.queue.broker_name for result in results} == {"broker-b"}
+        tries = len(cluster.brokers["broker-a"].asked(RequestCode.SEND_BATCH_MESSAGE))
+        assert trio.current_time() - start == pytest.approx(0.5 * tries, abs=0.4)
+        assert tries > 0
 
 
 @pytest.mark.parametrize("way", ["awaited", "pipelined"])
@@ -369,6 +385,9 @@ async def test_waiting_for_space_counts_to_the_try(jumping_clock: trio.testing.M
             assert (await producer.send(MESSAGE)).queue.broker_name == "broker-b"
         assert trio.current_time() - start < 1
         assert list(producer.statistics.brokers) == ["broker-a"]
+        with pytest.raises(RequestTimeoutError, match=address) as caught:
+            await producer.send_oneway(MESSAGE, queue=MessageQueue("T", "broker-a", 0))
+        assert caught.value.delivery is Delivery.NOT_SENT
 
 
 async def test_sends_over_the_vip_channel_go_two_ports_below() -> None:
@@ -378,3 +397,43 @@ async def test_sends_over_the_vip_channel_go_two_ports_below() -> None:
         await producer.send(MESSAGE)
         await (await producer.send_soon(MESSAGE))
     assert len(sends_of(cluster)) == 2
+
+
+# A relay, where brokers are of 4.x
+
+
+async def test_a_relay_has_what_brokers_of_4_x_do_not_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)
+    async with scripted_cluster(store, topics=["T", "Relay"]) as cluster:
+        async with Producer(cluster.address, delay_relay="Relay") as producer:
+            now_ms = producer.client.now_ms()
+            for sending in (producer.send, await_pipelined(producer), producer.send_oneway):
+                await sending(Message("T", b"x", deliver_at_ms=now_ms + 5000))
+            await producer.send(Message("T", b"at once", delay_level=1))
+            for message, queue, reason in (
+                (Message("Relay", b"x", delay=1), None, "topic 'Relay' is the relay's own"),
+                (Message("T", b"x", delay=367 * 24 * 3600), None, "for 366 days at the most"),
+                (Message("T", b"x", delay=1, properties={"RELAY_DUE_MS": "1"}), None, "choose another name"),
+                (Message("T", b"x", delay=1), SelectByHash("k"), "a queue of the relay's choice"),
+            ):
+                with pytest.raises(InvalidMessageError, match=reason):
+                    await producer.send(message, queue=queue)
+        *relayed, at_once = sends_of(cluster)
+        for request in relayed:
+            properties = decode_properties(request.fields["i"])
+            assert request.fields["b"] == "Relay"
+            assert (properties["RELAY_TOPIC"], properties["RELAY_DUE_MS"]) == ("T", str(now_ms + 5000))
+        assert (len(relayed), at_once.fields["b"]) == (3, "T")
+    with pytest.raises(InvalidMessageError, match="a relay knows no delay levels"):
+        wait_in("Relay", Message("T", b"x", delay_level=1), now_ms)
+
+
+async def test_who_cannot_ask_whether_brokers_keep_times_says_so(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store) as cluster:
+        cluster.name_server.answer = ignore
+        async with Producer(cluster.address, delay_relay="Relay", send_timeout=1.0) as producer:
+            with pytest.raises(RequestTimeoutError, match=f"{cluster.address} within 1 s") as caught:
+                await producer.send(Message("T", b"x", delay=1))
+            assert caught.value.delivery is Delivery.NOT_SENT

@@ -70,6 +70,11 @@ def _namespace(_: object, __: attrs.Attribute[Any], value: str) -> None:
     check_namespace(value)
 
 
+def _instance_name(_: object, __: attrs.Attribute[Any], value: str | None) -> None:
+    if value is not None and not value.isprintable():
+        raise ConfigurationError(f"instance_name {value!r} may hold no control characters")
+
+
 def _unit_name(_: object, __: attrs.Attribute[Any], value: str) -> None:
     if not value.isprintable() or " " in value:
         raise ConfigurationError(f"unit_name {value!r} may hold neither blanks nor control characters")
@@ -106,7 +111,7 @@ class ClientConfig:
         max_buffered: bytes that may pile up for one connection before senders wait.
     """
 
-    instance_name: str | None = None
+    instance_name: str | None = attrs.field(default=None, validator=_instance_name)
     unit_name: str = attrs.field(default="", validator=_unit_name)
     unit_mode: bool = False
     namespace: str = attrs.field(default="", validator=_namespace)

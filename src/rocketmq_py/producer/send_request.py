@@ -234,12 +234,9 @@ class SendRequest(PendingRequest):
         template = self.template
         if template is None or credentials is not None or serialization:
             return super().frame(opaque, serialization, credentials)
-        try:
-            return template.frame(
-                opaque, self._born_time_ms, self._properties, self._flag, self._system_flag, self.body
-            )
-        except UnicodeEncodeError:
-            return super().frame(opaque, serialization, credentials)  # raises, and says which request it is
+        return template.frame(
+            opaque, self._born_time_ms, self._properties, self._flag, self._system_flag, self.body
+        )
 
     def answered(self, answer: Answer | SendAnswer) -> None:
         """Take what came of a try: for the task that waits for it, or for ``on_answer``."""

@@ -210,8 +210,6 @@ class Sender:
     async def _submit_when_routed(self, request: SendRequest) -> None:
         try:
             await self.lanes.find_route(request)
-        except (ClosedError, InvalidMessageError):
-            raise
         except RocketMQError as error:
             start_soon(self._nursery, self._try_again, request, error)
             return
