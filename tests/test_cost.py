@@ -160,9 +160,9 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
     ("work", "bound"),
     [
         (pipelined, 28.1),
-        (awaited, 57.2),
-        (in_lists, 2.6),
-        (batching, 10.4),
+        (awaited, 54.0),
+        (in_lists, 1.7),
+        (batching, 6.4),
         (consumed, 6.5),
         (consumed_in_lists, 4.4),
         (consumed_plainly, 17.5),

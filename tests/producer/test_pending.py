@@ -10,7 +10,7 @@ import trio.testing
 from rocketmq_py.errors import BatchError, ClosedError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.batch import BatchResults
-from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.pending import PendingSend, resolve_all
 
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 7)
 
@@ -102,7 +102,8 @@ async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
 async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
     results = BatchResults(attrs.evolve(RESULT, offset_message_id="x,y"), ["a", "b"])
     called: list[PendingSend] = []
-    pending = PendingSend()
+    another, pending = PendingSend(called.append), PendingSend()
+    pending.add_done_callback(called.append)
     pending.add_done_callback(called.append)
     async with trio.open_nursery() as nursery:
 
@@ -111,10 +112,11 @@ async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
 
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
-        pending.resolve_with(results, 1)
+        resolve_all([another, pending], results)
         assert pending.done
         assert pending.error is None
-    assert called == [pending]
+    assert called == [another, pending, pending]
+    assert another.result() == results[0]
     assert pending.result() == results[1]
     assert pending.result() is pending.result()
 
@@ -126,3 +128,18 @@ async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:
         scope.cancel()
         await pending
     assert scope.cancelled_caught
+
+
+async def test_a_fault_of_one_callback_is_not_that_of_others_of_a_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    called: list[PendingSend] = []
+
+    def broken(_: PendingSend) -> None:
+        raise ZeroDivisionError
+
+    one, other, quiet = PendingSend(broken), PendingSend(called.append), PendingSend()
+    resolve_all([one, other, quiet], BatchResults(RESULT, ["a", "b", "c"]))
+    assert called == [other]
+    assert quiet.result().message_id == "c"
+    assert "a callback of PendingSend raised" in caplog.text

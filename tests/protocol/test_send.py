@@ -15,7 +15,13 @@ from rocketmq_py.protocol.headers import (
     SendMessageRequestV2,
     stored_place,
 )
-from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch, encode_bare, encode_batched
+from rocketmq_py.protocol.send_body import (
+    BatchedMessage,
+    bare_size,
+    decode_batch,
+    encode_bare,
+    encode_batched,
+)
 from rocketmq_py.protocol.send_request import (
     SendForm,
     batch_properties,
@@ -244,12 +250,17 @@ def test_an_answer_to_a_send_says_where_it_is(name: str) -> None:
         stored_place(fields)
 
 
-@given(st.binary(min_size=1, max_size=300))
-def test_a_bare_message_of_a_batch_has_the_bytes_of_the_general_way(body: bytes) -> None:
-    # One argument that is equal to its default and not the same object: that is looked at, as others are.
-    bare, looked_at = Message("T", body), Message("T", body, delay=float("0"))
-    assert (bare.is_bare, looked_at.is_bare) == (True, False)
-    assert bare == looked_at
-    properties = encode_message_properties(looked_at, ID)
-    assert encode_message_properties(bare, ID) == properties
-    assert encode_bare(body, ID) == encode_batched(0, body, properties.encode())
+@given(st.lists(st.binary(min_size=1, max_size=300), min_size=1), st.sampled_from([32, 56, 300]))
+def test_bare_messages_of_a_batch_have_the_bytes_of_the_general_way(bodies: list[bytes], size: int) -> None:
+    unique_ids = [f"{place:0{size}X}" for place in range(len(bodies))]
+    general = []
+    for body, unique_id in zip(bodies, unique_ids, strict=True):
+        # One argument that is equal to its default and not the same object: that is looked at, as others are.
+        bare, looked_at = Message("T", body), Message("T", body, delay=float("0"))
+        assert (bare.is_bare, looked_at.is_bare) == (True, False)
+        assert bare == looked_at
+        properties = encode_message_properties(looked_at, unique_id)
+        assert encode_message_properties(bare, unique_id) == properties
+        general.append(encode_batched(0, body, properties.encode()))
+    assert encode_bare(bodies, unique_ids) == b"".join(general)
+    assert bare_size(bodies, unique_ids) == len(b"".join(general))

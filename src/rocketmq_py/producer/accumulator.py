@@ -84,9 +84,8 @@ class Accumulator:
         message: Message,
         pending: PendingSend,
         size: int,
-        queue: MessageQueue | None,
-        *,
-        alone: bool,
+        queue: MessageQueue | None = None,
+        alone: bool = False,
         timeout: float | None = None,
     ) -> None:
         """Take a message.
@@ -99,14 +98,16 @@ class Accumulator:
             alone: whether it cannot go together with others.
             timeout: seconds for sending it; None for the setting.
         """
-        key: Hashable = queue or (message.topic, message.wait_store_ok)
-        if alone and queue is None:
-            key = pending  # nothing else has this one, and nothing has to wait for its sake
+        key: Hashable = queue
+        if queue is None:
+            key = message.topic if message.wait_store_ok else (message.topic, False)
+            if alone:
+                key = pending  # nothing else has this one, and nothing has to wait for its sake
         batch = self._open.get(key)
         if batch is not None and (
             alone
             or batch.size + size > self._max_size
-            or (queue and batch.messages[0].wait_store_ok is not message.wait_store_ok)
+            or (queue is not None and batch.messages[0].wait_store_ok is not message.wait_store_ok)
         ):
             self._close(key)
             batch = None

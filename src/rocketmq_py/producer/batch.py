@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import overload
 
 import attrs
@@ -11,7 +12,7 @@ from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.properties import MAX_ENCODED_SIZE
-from rocketmq_py.protocol.send_body import encode_bare, encode_batched
+from rocketmq_py.protocol.send_body import bare_size, encode_bare, encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
 
 MAX_BATCHED_MESSAGES = 32_767
@@ -19,6 +20,8 @@ MAX_BATCHED_MESSAGES = 32_767
 MAX_BATCHED_PROPERTIES = MAX_ENCODED_SIZE - 1024
 """Bytes of the properties of a message in a batch. Brokers of 4.x append the batch's own and their cluster's
 name, and where that gets too long, they lose the message and others behind it."""
+
+_is_bare, _topic_of, _body_of = map(attrgetter, ("is_bare", "topic", "body"))
 
 
 @attrs.frozen(slots=False, eq=False)
@@ -72,6 +75,15 @@ def split_batch(
     if {*map(type, messages)} != {Message}:
         _check_all(messages)
     unique_ids = new_unique_ids(len(messages))
+    # What most lists are is encoded all at once: a step for each message would take three times as long.
+    if all(map(_is_bare, messages)) and len({*map(_topic_of, messages)}) == 1:
+        bodies = [*map(_body_of, messages)]
+        if (
+            bare_size(bodies, unique_ids) <= max_size
+            and len(bodies) <= MAX_BATCHED_MESSAGES
+            and not messages[0].topic.startswith(RETRY_PREFIX)
+        ):
+            return [EncodedBatch(tuple(messages), tuple(unique_ids), encode_bare(bodies, unique_ids))]
     encoded = _encode(messages, unique_ids, max_size)
     return [
         EncodedBatch(tuple(messages[start:end]), tuple(unique_ids[start:end]), b"".join(encoded[start:end]))
@@ -101,8 +113,7 @@ def _encode(messages: Sequence[Message], unique_ids: Sequence[str], max_size: in
                 raise InvalidMessageError(
                     f"its wait_store_ok is {message.wait_store_ok}, that of the first is {wait_store_ok}"
                 )
-            is_bare = message.is_bare  # nothing of it has to be looked at
-            one = encode_bare(message.body, unique_id) if is_bare else _encode_one(message, unique_id)
+            one = _encode_one(message, unique_id)
             if len(one) > max_size:
                 raise MessageTooLargeError(
                     f"it takes {len(one)} bytes, with its properties; max_message_size is {max_size}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 import trio
+from trio.lowlevel import checkpoint_if_cancelled
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
@@ -30,7 +31,7 @@ from rocketmq_py.producer.batch import BatchResults, must_go_alone
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import ProducerHook
-from rocketmq_py.producer.pending import FailureLog, PendingSend
+from rocketmq_py.producer.pending import FailureLog, PendingSend, resolve_all
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
 from rocketmq_py.producer.selectors import check_destination, select, select_by_sharding_key
@@ -103,6 +104,8 @@ class BatchingProducer(Lifespan):
             )
         compression = self.producer.config.compression
         self._compress_over = compression.over if compression else math.inf
+        # What is smaller goes with others, if it has nothing but a body.
+        self._small = min(self._max_batch_size, self._compress_over + _OVERHEAD - 1)
         self._admission = Admission(math.inf, self.config.max_buffered_bytes, self._relieve)
         self._failures = FailureLog()
         self._accumulator = Accumulator(
@@ -156,10 +159,12 @@ class BatchingProducer(Lifespan):
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
-        size, alone = self._measure(message)
+        size, alone = _OVERHEAD + len(message.body), False
+        if not message.is_bare or size > self._small or message.topic[0] == "%":
+            size, alone = self._measure(message)
+            if queue is None and message.sharding_key:
+                queue = select_by_sharding_key
         pending = PendingSend(on_done)
-        if queue is None and message.sharding_key:
-            queue = select_by_sharding_key
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)
@@ -169,13 +174,13 @@ class BatchingProducer(Lifespan):
                 pending.resolve(error, self._failures)
                 return pending
         admission = self._admission
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await checkpoint_if_cancelled()
         if not admission.enter_nowait(size):
             await admission.enter(size)
         if self._thread is None:  # it may have been closed meanwhile
             admission.leave(size)
             raise self._not_open()
-        self._accumulator.add(message, pending, size, queue, alone=alone, timeout=timeout)
+        self._accumulator.add(message, pending, size, queue, alone, timeout)
         if admission.is_wanted:
             self._relieve()
         return pending
@@ -281,7 +286,7 @@ class BatchingProducer(Lifespan):
                     f"the body has {body_size} bytes; max_message_size is {self._max_message_size}"
                 )
             return size, True
-        return size, (not message.is_bare or message.topic[0] == "%") and must_go_alone(message)
+        return size, must_go_alone(message)
 
     async def _choose(self, queue: Destination, message: Message) -> MessageQueue:
         check_destination(queue, message.topic)
@@ -344,8 +349,7 @@ class BatchingProducer(Lifespan):
 
     def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         if isinstance(outcomes, BatchResults):
-            for place, pending in enumerate(batch.pendings):
-                pending.resolve_with(outcomes, place)
+            resolve_all(batch.pendings, outcomes)
         else:
             for pending, outcome in zip(batch.pendings, outcomes, strict=True):
                 pending.resolve(outcome, self._failures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, Self, TypeVar
 
 import trio
@@ -19,6 +19,8 @@ logger = logging.getLogger("rocketmq_py.producer")
 
 REPORT_INTERVAL = 10.0
 """Seconds between two lines of a FailureLog."""
+
+_CALLBACK_RAISED = "a callback of %s raised"
 
 Result = TypeVar("Result")
 
@@ -80,8 +82,8 @@ class Pending(Generic[Result]):
     def __init__(self, on_done: Callable[[Self], None] | None = None) -> None:
         # None while it is under way; then the result, a _Failure, or several results of which one is its own.
         self._outcome: Any = None
-        # Tuples: of most there is one callback or none, and an empty tuple costs neither time nor memory.
-        self._callbacks: tuple[Callable[[Any], None], ...] = () if on_done is None else (on_done,)
+        # None, one, or a tuple of them. There is one Pending for every message: no object without need.
+        self._callbacks: Any = on_done
         self._waiting: tuple[trio.lowlevel.Task, ...] = ()
 
     @property
@@ -126,7 +128,11 @@ class Pending(Generic[Result]):
 
     def add_done_callback(self, callback: Callable[[Self], None]) -> None:
         """Call ``callback(self)`` when it is done; at once if it is. What it raises is logged."""
-        self._callbacks += (callback,)
+        callbacks = self._callbacks
+        if callbacks is None:
+            self._callbacks = callback
+        else:
+            self._callbacks = (*(callbacks if type(callbacks) is tuple else (callbacks,)), callback)
         if self.done:
             self._tell()
 
@@ -149,26 +155,30 @@ class Pending(Generic[Result]):
         """Set what became of it, in the form in which it is kept (the producer's affair)."""
         assert self._outcome is None, "it resolves once"
         self._outcome = outcome
-        if self._callbacks or self._waiting:
+        if self._callbacks is not None or self._waiting:
             self._tell()
 
     def _tell(self) -> None:
         """Wake those who wait, and call those who want to be called."""
         for task in self._waiting:
             trio.lowlevel.reschedule(task)
-        callbacks, self._callbacks, self._waiting = self._callbacks, (), ()
-        for callback in callbacks:
+        callbacks, self._callbacks, self._waiting = self._callbacks, None, ()
+        if callbacks is None:
+            return
+        for callback in callbacks if type(callbacks) is tuple else (callbacks,):
             # It runs between the answers of other sends; its fault must not become theirs.
             try:
                 callback(self)
             except Exception:
-                logger.exception("a callback of %s raised", type(self).__name__)
+                logger.exception(_CALLBACK_RAISED, type(self).__name__)
 
 
 class PendingSend(Pending[SendResult]):
     """A send that is under way; see :class:`Pending`. Its result is the SendResult."""
 
     __slots__ = ("_place",)
+
+    _place: int
 
     def result(self) -> SendResult:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
@@ -179,13 +189,25 @@ class PendingSend(Pending[SendResult]):
             self._outcome = send_result(outcome)
         return super().result()
 
-    def resolve_with(self, results: BatchResults, place: int) -> None:
-        """Set that its result is the one in this place, to be taken from there when it is asked for."""
-        assert self._outcome is None, "it resolves once"
-        self._outcome = results  # as settle does: there is one of these for every message of a batch
-        self._place = place
-        if self._callbacks or self._waiting:
-            self._tell()
+
+def resolve_all(pendings: Iterable[PendingSend], results: BatchResults) -> None:
+    """Set what became of the messages of a batch: each takes its result from there when it is asked for it.
+
+    As ``settle`` does, in one loop: of most there is a callback, or nothing that is to be told.
+    """
+    for place, pending in enumerate(pendings):
+        assert pending._outcome is None, "it resolves once"
+        pending._outcome = results
+        pending._place = place
+        callback = pending._callbacks
+        if pending._waiting or type(callback) is tuple:
+            pending._tell()
+        elif callback is not None:
+            pending._callbacks = None
+            try:
+                callback(pending)
+            except Exception:
+                logger.exception(_CALLBACK_RAISED, "PendingSend")
 
 
 class PendingReply(Pending[ReceivedMessage]):

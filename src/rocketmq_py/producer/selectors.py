@@ -7,6 +7,7 @@ import random
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 import attrs
@@ -89,7 +90,7 @@ def selector_of_list(messages: Sequence[Message]) -> QueueSelector | None:
 
     Raises InvalidMessageError if they have different ones, whose queues may differ.
     """
-    keys = {message.sharding_key for message in messages}
+    keys = {*map(attrgetter("sharding_key"), messages)}
     if len(keys) > 1:
         raise InvalidMessageError(
             f"the messages of the list have different sharding keys ({', '.join(sorted(keys))}), which may "

