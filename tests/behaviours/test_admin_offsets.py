@@ -152,6 +152,30 @@ async def test_a_group_that_runs_gets_everything_again(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_lite_pull_consumer_that_was_set_back_commits_again(
+    cluster: ClusterUnderTest, admin: Admin, full: str, unique: str
+) -> None:
+    group = f"group-{unique}"
+    async with (
+        Client(cluster.address) as own,
+        own.lite_pull_consumer(
+            group, consume_from=ConsumeFrom.FIRST, auto_commit_interval=0.5, pull_hold=1.0
+        ) as consumer,
+    ):
+        consumer.subscribe(full)
+        for _ in range(2):
+            messages: list[ReceivedMessage] = []
+            with trio.fail_after(PATIENCE):
+                while len(messages) < COUNT:
+                    messages += await consumer.poll()
+                while not (described := await admin.groups.describe(group)).topics or described.lag:
+                    await consumer.poll(timeout=0.1)
+            assert sorted(int(message.body) for message in messages) == list(range(COUNT))
+            if is_4(cluster):
+                break  # it asks its members to go back, and lite pull consumers, Java's too, do not
+            await admin.offsets.reset(group, full, ResetTo.earliest())
+
+
 async def test_who_is_not_there(cluster: ClusterUnderTest, admin: Admin, full: str, unique: str) -> None:
     group = f"group-{unique}"
     with pytest.raises(TopicNotFoundError):

@@ -168,6 +168,23 @@ async def test_at_the_end_everything_that_no_broker_has_confirmed_is_written_aga
         assert len(broker.commits) == 2
 
 
+async def test_offsets_are_written_every_minute_although_they_have_not_changed(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    """A broker that was killed has lost the last ones, and says nothing of it."""
+    broker = Offsets(committed=5)
+    async with offsets_of(broker) as (offsets, client, _):
+        await offsets.open()
+        await offsets.read(QUEUE)
+        offsets.update(QUEUE, 5)
+        for _ in range(25):
+            await offsets.write()
+            await offsets.confirm()
+            await trio.sleep(5)
+        await drained(client)
+        assert broker.commits == [("T", "1", 5, True)] * 2
+
+
 async def test_the_first_commits_of_a_group_are_made_one_after_the_other() -> None:
     """A broker that gets several at the same time keeps one."""
     broker = Offsets()

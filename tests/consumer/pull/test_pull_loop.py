@@ -94,6 +94,7 @@ class Looping:
         self.start_errors: list[RocketMQError] = []
         self.delivered: list[ProcessQueue] = []
         self.invalidated = 0
+        self.set_back = 0
         self.may_commit = True
         self.limits = FlowLimits(count=3, size=100, span=10)
         self.loop = PullLoop(
@@ -106,6 +107,7 @@ class Looping:
             invalidate_route=self.invalidate,
             failure_log=self.failure_log,
             lock=lock,
+            on_set_back=self.note_set_back,
         )
 
     async def look_up_start(self) -> int:
@@ -113,6 +115,9 @@ class Looping:
         if self.start_errors:
             raise self.start_errors.pop(0)
         return self.start
+
+    def note_set_back(self) -> None:
+        self.set_back += 1
 
     def invalidate(self) -> None:
         self.invalidated += 1
@@ -310,6 +315,7 @@ async def test_a_correction_forwards_keeps_what_is_being_handled(looping: Loopin
     await settled()
     assert looping.puller.offsets == [0, 2, 50]
     assert not looping.process_queue.dropped
+    assert not looping.set_back
     assert looping.process_queue.safe_offset == 0, "it is handled still"
     looping.process_queue.remove(received(0))
     looping.process_queue.remove(received(1))
@@ -326,6 +332,7 @@ async def test_a_correction_backwards_begins_anew(looping: Looping, status: Pull
     await settled()
     assert looping.puller.offsets == [100, 102, 7, 8]
     assert before.dropped
+    assert looping.set_back == 1, "what the broker was told of offsets holds no more"
     assert looping.process_queue is not before
     assert looping.process_queue.safe_offset == 7
     before.remove(received(100))

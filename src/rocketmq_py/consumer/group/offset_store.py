@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeAlias
@@ -16,6 +17,10 @@ from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 
 logger = logging.getLogger("rocketmq_py.consumer")
+
+REWRITE_SECONDS = 60.0
+"""After which offsets are written although they have not changed: a broker that was killed has lost those of
+its last five seconds, and a member that was long away may have overwritten them."""
 
 BrokerOffset: TypeAlias = tuple[str, int]
 """The address of a broker, and the offset that it was told, or said."""
@@ -57,8 +62,9 @@ class OffsetStore(Protocol):
 class RemoteOffsetStore:
     """The offsets of a group, written to the brokers now and then. Java: ``RemoteBrokerOffsetStore``.
 
-    An offset is written when it differs from what was last written. Most writes have no answer; one
-    that gets lost is made up for by the next, by the pulls, which carry the offset too, or at the end.
+    An offset is written when it differs from what was last written, and every minute. Most writes have no
+    answer; one that gets lost is made up for by the next, by the pulls, which carry the offset too, or at
+    the end.
 
     The very first commits of a group for a topic are made one after the other: a broker (4.9 and 5.5
     alike) that gets several of them at the same time makes an entry for each, and keeps one. So it is with
@@ -77,9 +83,11 @@ class RemoteOffsetStore:
         self._confirmed: dict[MessageQueue, BrokerOffset] = {}
         self._entries: set[tuple[str, str]] = set()  # address and topic
         self._first_commits: defaultdict[tuple[str, str], trio.Lock] = defaultdict(trio.Lock)
+        self._rewrite_at = math.inf
 
     async def open(self) -> None:
-        """Do nothing: brokers are asked queue by queue."""
+        """Begin to count the minutes; brokers are asked queue by queue."""
+        self._rewrite_at = trio.current_time() + REWRITE_SECONDS
 
     def close(self) -> None:
         """Do nothing."""
@@ -127,8 +135,9 @@ class RemoteOffsetStore:
         Failures are logged. When cancelled, what is not written counts as changed still.
         """
         changed: dict[str, list[MessageQueue]] = {}
+        rewrites = queues is None and self._is_time_to_rewrite()
         for queue in self._offsets if queues is None else queues:
-            if not self._is_in(self._written, queue):
+            if rewrites or not self._is_in(self._written, queue):
                 changed.setdefault(queue.broker_name, []).append(queue)
         for broker_name, broker_queues in changed.items():
             try:
@@ -150,7 +159,15 @@ class RemoteOffsetStore:
             return
         await self._client.brokers.commit_offset_oneway(self._group, queue, offset)
         self._written[queue] = address, offset
-        self._confirmed.pop(queue, None)  # it is no longer what the broker has
+        if not self._is_in(self._confirmed, queue):
+            self._confirmed.pop(queue, None)  # it is no longer what the broker has
+
+    def _is_time_to_rewrite(self) -> bool:
+        now = trio.current_time()
+        if now < self._rewrite_at:
+            return False
+        self._rewrite_at = now + REWRITE_SECONDS
+        return True
 
     async def confirm(
         self, queues: Iterable[MessageQueue] | None = None

@@ -144,6 +144,7 @@ class Assignment:
 
     async def commit_now_and_then(self) -> None:
         """Commit what is done with every ``auto_commit_interval`` seconds, until cancelled."""
+        await self._offsets.open()
         while True:
             await trio.sleep(self._config.auto_commit_interval)
             self._queues.note_offsets()

@@ -310,6 +310,7 @@ class AssignedQueues:
             failure_log=self._failure_logs[queue.broker_name],
             lock=lock,
             counts=self._statistics.of(queue.topic),
+            on_set_back=partial(self._offsets.forget, queue),
             on_dropped=self._on_dropped,
         )
         if lock is not None:

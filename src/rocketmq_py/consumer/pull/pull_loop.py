@@ -42,6 +42,7 @@ class PullLoop:
         failure_log: logs failures; shared by the loops of a broker.
         lock: the right to consume the queue in order; None where there is no order to keep.
         counts: counts what is pulled, and what becomes of it.
+        on_set_back: told when the broker has set the queue back: what it was told of offsets holds no more.
         on_dropped: told of a ProcessQueue that counts no more.
 
     Attributes:
@@ -67,6 +68,7 @@ class PullLoop:
         failure_log: FailureLog,
         lock: Lock | None = None,
         counts: TopicCounts | None = None,
+        on_set_back: Callable[[], None] = lambda: None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
     ) -> None:
         self.queue = puller.queue
@@ -75,6 +77,7 @@ class PullLoop:
         self.flow = Flow.STARTING
         self.end: int | None = None
         self.carried: int | None = None
+        self._on_set_back = on_set_back
         self._on_dropped = on_dropped
         self._puller = puller
         self._limits = limits
@@ -219,6 +222,7 @@ class PullLoop:
         asked = process_queue.next_offset
         offset, flow = self._retry.go_on(asked, self.asked_at, pulled)
         if offset < asked:
+            self._on_set_back()
             self._start_at(offset)  # the offsets that are here stand for other messages now
         elif pulled.messages and offset > asked:
             process_queue.put(self._as_sent(pulled.messages) if self._is_retry else pulled.messages, offset)
