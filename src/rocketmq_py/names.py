@@ -19,6 +19,12 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_TOPIC_LENGTH = 127
 MAX_RETRY_TOPIC_LENGTH = 255
 MAX_GROUP_LENGTH = 120
+MAX_QUEUES = 65_536
+"""How many queues a topic may have on all its brokers together. Java has no bound, and no cluster comes near.
+
+Clients and brokers make an object of each queue: a number that is a slip, or an attack, would take all
+memory and stop everything else meanwhile.
+"""
 
 SYSTEM_TOPICS = frozenset(
     {

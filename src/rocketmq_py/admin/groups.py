@@ -20,7 +20,7 @@ from rocketmq_py.admin.group_state import (
     subscriptions,
 )
 from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
-from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.part import Part, any_of, checked_count, master_of
 from rocketmq_py.client import Client
 from rocketmq_py.errors import (
     ConfigurationError,
@@ -177,8 +177,8 @@ class Groups(Part):
             consume_enable=consume_enable,
             consume_broadcast_enable=broadcast_enable,
             consume_message_orderly=orderly,
-            retry_max_times=_checked(retries, "retries", -1),
-            retry_queue_nums=_checked(retry_queues, "retry_queues", 0),
+            retry_max_times=checked_count(retries, "retries", -1),
+            retry_queue_nums=checked_count(retry_queues, "retry_queues", 0),
             attributes={f"+{name}": value for name, value in (attributes or {}).items()},
         )
         tables = await ask_each(chosen, lambda name: configs_at(client, any_of(chosen[name])))
@@ -220,8 +220,10 @@ class Groups(Part):
             "consume_enable": consume_enable,
             "consume_broadcast_enable": broadcast_enable,
             "consume_message_orderly": orderly,
-            "retry_max_times": None if retries is None else _checked(retries, "retries", -1),
-            "retry_queue_nums": None if retry_queues is None else _checked(retry_queues, "retry_queues", 0),
+            "retry_max_times": None if retries is None else checked_count(retries, "retries", -1),
+            "retry_queue_nums": None
+            if retry_queues is None
+            else checked_count(retry_queues, "retry_queues", 0),
         }
         changed = {name: value for name, value in changes.items() if value is not None}
 
@@ -326,9 +328,3 @@ def _summary(
 
 def _is_system(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_PREFIX)
-
-
-def _checked(number: int, name: str, lowest: int) -> int:
-    if not lowest <= number <= 65_536:
-        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to 65536")
-    return number

@@ -10,7 +10,7 @@ import msgspec
 from rocketmq_py.admin.asking import ask_each, complete, have_each_do
 from rocketmq_py.admin.calling import call, check_is_5, tell_name_servers
 from rocketmq_py.admin.order import correct_order, forget_order, keep_order
-from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.part import Part, any_of, checked_count, master_of
 from rocketmq_py.admin.topic_values import (
     TYPE_ATTRIBUTE,
     MessageType,
@@ -144,10 +144,12 @@ class Topics(Part):
         wanted = dict(attributes or {})
         if message_type is not MessageType.NORMAL:
             wanted[TYPE_ATTRIBUTE] = message_type
+        reads = queues if read_queues is None else read_queues
+        writes = queues if write_queues is None else write_queues
         config = TopicConfig(
             topic_name=topic,
-            read_queue_nums=_checked(queues if read_queues is None else read_queues, "read_queues"),
-            write_queue_nums=_checked(queues if write_queues is None else write_queues, "write_queues"),
+            read_queue_nums=checked_count(reads, "read_queues", 1),
+            write_queue_nums=checked_count(writes, "write_queues", 1),
             perm=permission.bits,
             order=order,
         )
@@ -211,9 +213,9 @@ class Topics(Part):
         write_queues = queues if write_queues is None else write_queues
         changed: dict[str, Any] = {}
         if read_queues is not None:
-            changed["read_queue_nums"] = _checked(read_queues, "read_queues")
+            changed["read_queue_nums"] = checked_count(read_queues, "read_queues", 1)
         if write_queues is not None:
-            changed["write_queue_nums"] = _checked(write_queues, "write_queues")
+            changed["write_queue_nums"] = checked_count(write_queues, "write_queues", 1)
         if order is not None:
             changed["order"] = order
 
@@ -335,12 +337,6 @@ def _check_name(topic: str) -> None:
     check_topic(topic)
     if is_system_topic(topic):
         raise ConfigurationError(f"topic {topic!r} is one of RocketMQ's own")
-
-
-def _checked(queues: int, name: str) -> int:
-    if not 0 < queues <= 65_536:
-        raise ConfigurationError(f"{name} is {queues}; it must be from 1 to 65536")
-    return queues
 
 
 def _changes_of(attributes: Mapping[str, str | None]) -> str | None:

@@ -18,8 +18,11 @@ from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicConfig, TopicTable, group_fault, topic_fault
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import MAX_QUEUES
 from rocketmq_py.protocol.bodies import (
-    MAX_QUEUES,
+    Connection as ConnectionBody,
+)
+from rocketmq_py.protocol.bodies import (
     ConsumerConnection,
     ConsumeStats,
     GroupOffset,
@@ -31,9 +34,6 @@ from rocketmq_py.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicOffset,
     TopicStats,
-)
-from rocketmq_py.protocol.bodies import (
-    Connection as ConnectionBody,
 )
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (

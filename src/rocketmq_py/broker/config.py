@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.names import check_topic
-from rocketmq_py.protocol.bodies import MAX_QUEUES, RequestMode
+from rocketmq_py.names import MAX_QUEUES, check_topic
+from rocketmq_py.protocol.bodies import RequestMode
 
 _SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

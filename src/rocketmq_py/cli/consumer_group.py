@@ -13,7 +13,7 @@ from rocketmq_py.cli.options import checked, complete_groups, complete_topics
 from rocketmq_py.cli.reset_place import Place, parse_place, read_offsets
 from rocketmq_py.cli.sheet import Column, Form, Sheet, show, takes_form, takes_watch
 from rocketmq_py.cli.topic import broker_option, yes_option
-from rocketmq_py.names import check_group, check_topic
+from rocketmq_py.names import MAX_QUEUES, check_group, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, GroupSummary, OffsetMove
     from rocketmq_py.errors import RocketMQError
 
-COUNT = click.IntRange(0, 65_536)
+COUNT = click.IntRange(0, MAX_QUEUES)
 Function = TypeVar("Function", bound=Callable[..., Any])
 group_argument = click.argument(
     "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups

@@ -11,11 +11,9 @@ import click
 from rocketmq_py.cli.access import read_secret
 from rocketmq_py.cli.options import checked, not_empty
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.names import check_topic
+from rocketmq_py.names import MAX_QUEUES, check_topic
 
 _FILE = click.Path(exists=True, dir_okay=False)
-MOST_QUEUES = 65_536
-"""Queues that a topic of the embedded broker may have."""
 _PORT = click.IntRange(0, 65535)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -97,8 +95,8 @@ def _topics(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
     topics = {}
     for value in values:
         name, colon, queues = value.partition(":")
-        if colon and not (queues.isascii() and queues.isdigit() and 1 <= int(queues) <= MOST_QUEUES):
-            raise click.BadParameter(f"{value!r}: after the colon is a number of queues, 1 to {MOST_QUEUES}")
+        if colon and not (queues.isascii() and queues.isdigit() and 1 <= int(queues) <= MAX_QUEUES):
+            raise click.BadParameter(f"{value!r}: after the colon is a number of queues, 1 to {MAX_QUEUES}")
         try:
             check_topic(name)
         except ConfigurationError as error:

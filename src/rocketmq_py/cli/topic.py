@@ -9,7 +9,7 @@ import click
 from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.options import checked, complete_topics, not_empty, parse_property
 from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
-from rocketmq_py.names import check_topic
+from rocketmq_py.names import MAX_QUEUES, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, TopicDescription, TopicSummary
     from rocketmq_py.errors import RocketMQError
 
-QUEUES = click.IntRange(1, 65_536)
+QUEUES = click.IntRange(1, MAX_QUEUES)
 PERMISSIONS = click.Choice(["RW", "R", "W", "-"])
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"])
 

@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.protocol.bodies.route import (
         MASTER_ID,
-        MAX_QUEUES,
         READABLE,
         WRITABLE,
         BrokerData,
@@ -160,7 +159,6 @@ else:
             ),
             "route": (
                 "MASTER_ID",
-                "MAX_QUEUES",
                 "READABLE",
                 "WRITABLE",
                 "BrokerData",
@@ -175,7 +173,6 @@ else:
 __all__ = [
     "ALL_QUEUES",
     "MASTER_ID",
-    "MAX_QUEUES",
     "READABLE",
     "WRITABLE",
     "AclInfo",

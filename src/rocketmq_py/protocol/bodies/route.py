@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from rocketmq_py.names import MAX_QUEUES
 from rocketmq_py.protocol.bodies.body import Body
 
 MASTER_ID = 0
@@ -14,13 +15,6 @@ MASTER_ID = 0
 READABLE = 4
 WRITABLE = 2
 """Bits of ``QueueData.perm``. Java: ``PermName``."""
-
-MAX_QUEUES = 65_536
-"""How many queues a topic may have on all its brokers together. Java has no bound, and no cluster comes near.
-
-Clients and brokers make an object of each queue: a number that is a slip, or an attack, would take all
-memory and stop everything else meanwhile.
-"""
 
 _ORDERED = re.compile(r"([^:;]*):([0-9]{1,9})", re.ASCII).fullmatch
 
