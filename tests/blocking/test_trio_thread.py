@@ -106,6 +106,39 @@ def test_a_call_that_takes_too_long() -> None:
     trio_thread().post(go_on.set)
 
 
+def test_a_call_has_its_callers_context_until_its_end() -> None:
+    seen, go_on = list[str](), trio.Event()
+
+    async def look() -> None:
+        seen.append(variable.get())
+        await trio.lowlevel.checkpoint()
+        seen.append(variable.get())
+        variable.set("its own")
+        await go_on.wait()
+        seen.append(variable.get())
+
+    async def let_go_on() -> None:
+        seen.append(variable.get())
+        go_on.set()
+
+    with ThreadPoolExecutor(1, initializer=variable.set, initargs=("caller's",)) as pool:
+        waiting = pool.submit(trio_thread().call, look)
+        while len(seen) < 2:
+            trio_thread().call(trio.lowlevel.checkpoint)
+        trio_thread().call(let_go_on)
+        waiting.result()
+    assert seen == ["caller's", "caller's", variable.get(), "its own"]
+
+
+def test_what_is_caught_in_a_call_that_waited() -> None:
+    async def wait() -> str:
+        with trio.move_on_after(0.01):
+            await trio.sleep_forever()
+        return "went on"
+
+    assert trio_thread().call(wait) == "went on"
+
+
 def test_the_thread_cannot_call_itself() -> None:
     thread = trio_thread()
 

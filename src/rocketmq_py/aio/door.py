@@ -81,9 +81,11 @@ class Door(door.Door[Behind], OnlyAsyncWith):
         super()._forget()
         self._bridge.deliver(self._bridge.open.pop, self, None)
 
-    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+    def _call(
+        self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any
+    ) -> Awaitable[Result]:
         here = bridge()
-        return await here.wait_for(LoopCall(here, self._beginning(function, args, kwargs)))
+        return here.wait_for(LoopCall(here, self._beginning(function, args, kwargs)))
 
     def _check_open(self) -> None:
         super()._check_open()

@@ -45,25 +45,23 @@ class LoopSend:
     def resolve(self, pending: PendingSend) -> None:
         """Set what became of it."""
         self._hand_over.leave(self)
-        if pending.error is not None:
-            self._hand_over.note_failure(self.message, pending.error)
-        self.message = None
-        self._bridge.deliver(self._settle, pending)
+        error = pending.error
+        if error is not None:
+            self.fail(error)
+        else:
+            self.message = None
+            self._bridge.deliver(self._set_result, pending)
 
     def fail(self, error: BaseException) -> None:
-        """Set that it failed before it was under way."""
+        """Set that it failed."""
         self._hand_over.note_failure(self.message, error)
         self.message = None
         self._bridge.deliver(self._set_error, error)
 
     # On the loop
 
-    def _settle(self, pending: PendingSend) -> None:
-        if self.future.done():
-            return
-        if pending.error is not None:
-            self.future.set_exception(pending.error)
-        else:
+    def _set_result(self, pending: PendingSend) -> None:
+        if not self.future.done():
             self.future.set_result(pending.result())
 
     def _set_error(self, error: BaseException) -> None:

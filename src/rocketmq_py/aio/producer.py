@@ -56,12 +56,19 @@ class _Sends(Sends[Behind, LoopHandOver], Door[Behind]):
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return what a selector may choose from."""
 
-    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+    def _call(
+        self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any
+    ) -> Awaitable[Result]:
         if callable(kwargs.get("queue")) and args:
-            first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
-            if first is not None:
-                kwargs["queue"] = await chosen(kwargs["queue"], first, self._queues)
-        return await super()._call(function, *args, **kwargs)
+            return self._call_with_chosen(function, *args, **kwargs)
+        return super()._call(function, *args, **kwargs)
+
+    async def _call_with_chosen(
+        self, function: Callable[..., Awaitable[Result]], *args: Any, queue: Destination, **kwargs: Any
+    ) -> Result:
+        first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
+        where = queue if first is None else await chosen(queue, first, self._queues)
+        return await super()._call(function, *args, queue=where, **kwargs)
 
 
 class Producer(_Sends[producer.Producer]):
@@ -139,7 +146,8 @@ class Producer(_Sends[producer.Producer]):
         When cancelled while it waits, the message is not sent.
         """
         self._check_open()
-        queue = await chosen(queue, message, self._queues)
+        if queue is not None:
+            queue = await chosen(queue, message, self._queues)
         return await self._hand_over.add(message, {"queue": queue, "timeout": timeout})
 
     async def request_soon(

@@ -11,12 +11,16 @@ import trio
 
 from rocketmq_py.crossing.hand_over import HandOver
 from rocketmq_py.crossing.trio_thread import TrioThread
-from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
+from rocketmq_py.errors import ClosedError, Delivery
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.pending import PendingSend
 
 WAKE_SECONDS = 0.001
 """How long threads that wait for space are left waiting until a quarter of it is free."""
+
+
+_THERE: Any = None
+"""The result that the future itself has: what there is of it is made when it is asked for."""
 
 
 class SendFuture(Future[SendResult]):
@@ -40,6 +44,7 @@ class SendFuture(Future[SendResult]):
         self.options = options
         self.size = size
         self._hand_over = hand_over
+        self._pending: PendingSend
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Return the result when it is there, or raise its error; TimeoutError after ``timeout`` seconds.
@@ -47,9 +52,8 @@ class SendFuture(Future[SendResult]):
         RuntimeError in a callback or hook if it is not there yet: they run where it would come from.
         """
         self._check(timeout)
-        pending: Any = super().result(timeout)
-        result: SendResult = pending.result()  # made when it is asked for
-        return result
+        super().result(timeout)
+        return self._pending.result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error when it is there, or None if it succeeded; TimeoutError after ``timeout``.
@@ -58,18 +62,16 @@ class SendFuture(Future[SendResult]):
         """
         self._check(timeout)
         error = super().exception(timeout)
-        if error is not None:
-            return error
-        pending: Any = super().result(timeout)
-        failure: RocketMQError | None = pending.error
-        return failure
+        return self._pending.error if error is None else error
 
     def resolve(self, pending: PendingSend) -> None:
         """Set what became of it."""
         self._hand_over.leave(self)
-        if pending.error is not None:
-            self._hand_over.note_failure(self.message, pending.error)
-        self.set_result(pending)  # type: ignore[arg-type]  # what `result` makes the result of
+        error = pending.error
+        if error is not None:
+            self._hand_over.note_failure(self.message, error)
+        self._pending = pending
+        self.set_result(_THERE)
         self.message = None
 
     def fail(self, error: BaseException) -> None:
@@ -79,8 +81,10 @@ class SendFuture(Future[SendResult]):
         self.message = None
 
     def _check(self, timeout: float | None) -> None:
+        if self.message is None:
+            return  # it is done
         thread = self._hand_over.thread
-        if self.message is not None and thread.is_left_behind:
+        if thread.is_left_behind:
             error = ClosedError("this was sent in the parent process, which has the result")
             error.delivery = Delivery.UNKNOWN
             raise error
@@ -102,7 +106,7 @@ class ThreadHandOver(HandOver[SendFuture]):
     ) -> None:
         super().__init__(thread, send_soon, name_servers=name_servers, most=most, most_bytes=most_bytes)
         self._space = threading.Condition(self._lock)
-        self._waiting = 0
+        self._waiting: int = 0
         self._is_waking = self._wakes_later = False
         self._few = most * 3 // 4
         self._few_bytes = most_bytes * 3 // 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -133,12 +132,16 @@ class ThreadCall(Call[Result]):
 
         It may be waited for again: an interruption may come when the waiting has just ended.
         """
-        until = time.monotonic() + timeout if timeout >= 0 else math.inf
+        # A signal that came just before the waiting is seen when it ends, so it must not be long.
+        if timeout < 0:
+            while not self._has_ended:
+                self._done.acquire(timeout=LONGEST_WAIT)
+            return True
+        until = time.monotonic() + timeout
         while not self._has_ended:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            # A signal that came just before the waiting is seen when it ends, so it must not be long.
             self._done.acquire(timeout=min(left, LONGEST_WAIT))
         return True
 

@@ -47,6 +47,7 @@ class Door(Generic[Behind]):
         self._closing = trio.Event()
         self._closed = trio.Event()
         self._was_opened = False
+        self._has_closed = False  # or is about to
         self._ends_with_error = False
         self._prepare()
 
@@ -65,8 +66,9 @@ class Door(Generic[Behind]):
 
     def _check_open(self) -> None:
         """Raise ClosedError where nothing can be called any more."""
-        self._thread.check()
-        if self._closing.is_set() or self._closed.is_set():
+        if not self._thread.is_usable:
+            self._thread.check()
+        if self._has_closed:
             raise ClosedError(f"this {type(self).__name__} is closed; open a new one")
 
     def _beginning(
@@ -129,6 +131,7 @@ class Door(Generic[Behind]):
             logger.exception("a %s has failed, and is closed", type(self).__name__)
         finally:
             self._forget()
+            self._has_closed = True
             self._closed.set()
 
     def _register(self) -> None:
@@ -153,6 +156,7 @@ class Door(Generic[Behind]):
             deadline = min(deadline, await self._finish(deadline))
             left = max(deadline - trio.current_time(), 0.0)
             self._behind.close_timeout = min(self._behind.close_timeout, left)
+            self._has_closed = True
             self._closing.set()
         await self._closed.wait()
 

@@ -89,6 +89,9 @@ class HandOver(ABC, Generic[Sent]):
         most: messages. most_bytes: bytes of their bodies, and what is added for each.
     """
 
+    _waiting: int | deque[Any]
+    """Those who wait for space."""
+
     def __init__(
         self,
         thread: TrioThread,
@@ -168,7 +171,11 @@ class HandOver(ABC, Generic[Sent]):
                     if isinstance(one, trio.Event):
                         one.set()
                     elif one.set_running_or_notify_cancel():
-                        await self._give(one)
+                        try:
+                            await self._send_soon(one.message, **one.options, on_done=one.resolve)
+                        except Exception as error:  # noqa: BLE001  # a selector may raise anything: it is told
+                            self.leave(one)
+                            one.fail(error)
                     else:
                         self.leave(one)
                 await self._asleep.park()
@@ -177,22 +184,16 @@ class HandOver(ABC, Generic[Sent]):
         """Give the producer nothing more."""
         self._scope.cancel()
 
-    async def _give(self, one: Sent) -> None:
-        try:
-            await self._send_soon(one.message, **one.options, on_done=one.resolve)
-        except Exception as error:  # noqa: BLE001  # a queue selector may raise anything: it is told
-            self.leave(one)
-            one.fail(error)
-
     def leave(self, one: Sent) -> None:
         """Have the space that one took."""
         self._under_way.pop(one, None)
-        if self._all_left and not self._under_way:
+        if not self._under_way and self._all_left:
             self._all_left.unpark_all()
         with self._lock:
             self._count -= 1
             self._bytes -= one.size
-            self._notify_space()
+            if self._waiting:
+                self._notify_space()
 
     async def all_given(self) -> None:
         """Return when all that was taken until now has been given to the producer."""

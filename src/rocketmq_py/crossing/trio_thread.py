@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import contextvars
 import logging
 import os
 import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from types import coroutine
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -30,6 +32,10 @@ MOST_IDLE = 64
 Result = TypeVar("Result")
 
 
+Work: TypeAlias = tuple[Call[Any], Rest[Any]]
+"""A call, and what is left of it."""
+
+
 class Opened(Protocol):
     """Something that lives in the thread until it is closed."""
 
@@ -44,29 +50,35 @@ class TrioThread:
     """A daemon thread that runs trio for all that is opened in a process through its doors.
 
     Calls cross in a queue: whoever finds it asleep wakes it, and all that has come until it is awake goes
-    over together.
+    over together. One task takes them over. A call that comes alone is begun by that task itself, which stays
+    with it if it has to wait, while another goes on taking over: most of what such a call costs otherwise is
+    another task's turn.
 
     Attributes:
+        is_usable: whether calls can cross.
         is_left_behind: whether this process is a child that was forked while the thread ran: it has neither
             the thread nor a right to the connections.
         open: what is open.
     """
 
     def __init__(self) -> None:
+        self.is_usable = True
         self.is_left_behind = False
         self.open: dict[Opened, None] = {}
         self._crossing: deque[Callable[[], object]] = deque()
         self._is_woken = False
         self._calls: set[Call[Any]] = set()
+        self._is_alone = False  # what is taken over
+        self._alone: Work | None = None  # a call that is, while it has to be awaited
         self._idle: list[trio.lowlevel.Task] = []
-        self._next: dict[trio.lowlevel.Task, tuple[Call[Any], Rest[Any]]] = {}
+        self._next: dict[trio.lowlevel.Task, Work | None] = {}
         self._nursery: trio.Nursery
         # A TrioToken would do as well, at the price of two system calls more for each waking.
         self._woken, self._waking = socket.socketpair()
         self._woken.setblocking(False)
         self._waking.setblocking(False)
         self._is_running = threading.Event()
-        self._has_ended = False
+        self._ident: int | None = None
         self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
 
     def start(self) -> None:
@@ -79,21 +91,17 @@ class TrioThread:
         self._thread.join()
 
     @property
-    def is_usable(self) -> bool:
-        """Whether calls can cross."""
-        return not (self.is_left_behind or self._has_ended)
-
-    @property
     def is_current(self) -> bool:
         """Whether the caller runs in it: a callback, a hook, or a finalizer."""
-        return threading.get_ident() == self._thread.ident
+        return threading.get_ident() == self._ident
 
     def check(self) -> None:
         """Raise ClosedError where calls cannot cross."""
+        if self.is_usable:
+            return
         if self.is_left_behind:
             raise ClosedError("this was opened in the parent process; open it again here")
-        if self._has_ended:
-            raise ClosedError("the thread that this lives in has ended; open it again")
+        raise ClosedError("the thread that this lives in has ended; open it again")
 
     def check_may_wait(self) -> None:
         """Raise ClosedError where calls cannot cross, RuntimeError in the thread itself: none could wake it.
@@ -101,7 +109,7 @@ class TrioThread:
         Whatever makes the caller wait for what happens in the thread begins with this.
         """
         self.check()
-        if self.is_current:
+        if threading.get_ident() == self._ident:
             raise RuntimeError(
                 "callbacks and hooks run in the thread that serves all calls and cannot wait for one: "
                 "use send_soon, or do it in another thread"
@@ -112,7 +120,8 @@ class TrioThread:
 
         Raises ClosedError where calls cannot cross.
         """
-        self.check()
+        if not self.is_usable:
+            self.check()
         self._crossing.append(function)
         if not self._is_woken:
             self._is_woken = True
@@ -195,52 +204,78 @@ class TrioThread:
     def go_on(self, call: Call[Any], rest: Rest[Any]) -> None:
         """Have what is left of a call done in a task (in the thread only)."""
         call.need_task()
+        self._have_done((call, rest), call.context)
+
+    def _have_done(self, work: Work | None, context: contextvars.Context) -> None:
+        """Have a task do what is left of a call, or take over."""
         if self._idle:
             task = self._idle.pop()
-            task.context = call.context
-            self._next[task] = call, rest
+            task.context = context
+            self._next[task] = work
             trio.lowlevel.reschedule(task)
         else:
-            call.context.run(self._nursery.start_soon, self._work, call, rest)
+            context.run(self._nursery.start_soon, self._work, work)
 
     def _start(self, call: Call[Any]) -> None:
         rest = call.begin()
-        if rest is not None:
+        if rest is None:
+            return
+        if self._is_alone:
+            call.need_task()
+            self._alone = call, rest
+        else:
             self.go_on(call, rest)
 
-    async def _work(self, call: Call[Any], rest: Rest[Any]) -> None:
-        """Do what is left of a call, and of others after it: a task for each costs more than most calls."""
+    async def _work(self, work: Work | None) -> None:
+        """Take over, or do what is left of calls: a task for each costs more than most calls."""
         while True:
-            await call.run(rest)
+            if work is None:
+                await self._take_over()
+            else:
+                call, rest = work
+                await call.run(rest)
             if len(self._idle) >= MOST_IDLE:
                 return
             task = trio.lowlevel.current_task()
             self._idle.append(task)
             await trio.lowlevel.wait_task_rescheduled(self._end_idle)
-            call, rest = self._next.pop(task)
+            work = self._next.pop(task)
 
     def _end_idle(self, _: object) -> trio.lowlevel.Abort:
         self._idle.clear()  # only when the thread ends
         return trio.lowlevel.Abort.SUCCEEDED
 
     async def _take_over(self) -> None:
+        """Take over what crosses, until a call that came alone has waited: another task has gone on then."""
+        crossing = self._crossing
         while True:
             await trio.lowlevel.wait_readable(self._woken)
             self._woken.recv(64)
             self._is_woken = False  # from here on, what comes wakes it again
-            for _ in range(len(self._crossing)):
+            several = len(crossing)
+            self._is_alone = several == 1
+            for _ in range(several):
                 try:
-                    self._crossing.popleft()()
+                    crossing.popleft()()
                 except Exception:
                     logger.exception("a call that crossed over has failed")
+            if self._alone is not None:
+                (call, rest), self._alone = self._alone, None
+                if await _awaited_here(call.run(rest), call.context, self._have_other_take_over):
+                    return
+
+    def _have_other_take_over(self, call_context: contextvars.Context) -> None:
+        trio.lowlevel.current_task().context = call_context
+        self._have_done(None, contextvars.Context())
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         try:
             trio.run(self._main)
         except BaseException:
             logger.exception("the thread that runs trio has failed")
         finally:
-            self._has_ended = True
+            self.is_usable = False
             self._close_sockets()
             self._is_running.set()
             for call in list(self._calls):
@@ -248,7 +283,7 @@ class TrioThread:
 
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._take_over)
+            self._have_done(None, contextvars.Context())
             self._is_running.set()
             await trio.sleep_forever()
 
@@ -278,9 +313,40 @@ class TrioThread:
     def leave_behind(self) -> None:
         """Note that this process is a child: it has not got the thread, and lets go of its sockets."""
         self.is_left_behind = True
+        self.is_usable = False
         self._close_sockets()
         for opened in list(self.open):
             opened.detach()
+
+
+@coroutine
+def _awaited_here(
+    work: Coroutine[Any, Any, None],
+    context: contextvars.Context,
+    on_wait: Callable[[contextvars.Context], None],
+) -> Generator[Any, Any, bool]:
+    """Await work in the task that runs, its first step in a context; return whether it had to wait.
+
+    ``on_wait`` is called with the context when it begins to: the task's is to be that one from then on.
+    """
+    try:
+        waits_for = context.run(work.send, None)
+    except StopIteration:
+        return False
+    on_wait(context)
+    while True:
+        try:
+            value = yield waits_for
+        except BaseException as error:  # noqa: BLE001  # raised in the work
+            resume = partial(work.throw, error)
+        else:
+            resume = partial(work.send, value)
+        try:
+            waits_for = resume()
+        except StopIteration:
+            return True
+        finally:
+            del resume
 
 
 _lock = threading.Lock()

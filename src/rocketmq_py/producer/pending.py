@@ -183,10 +183,11 @@ class PendingSend(Pending[SendResult]):
     def result(self) -> SendResult:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
         outcome = self._outcome
-        if isinstance(outcome, BatchResults):
+        if type(outcome) is tuple:
+            self._outcome = result = send_result(outcome)
+            return result
+        if type(outcome) is BatchResults:
             self._outcome = outcome[self._place]
-        elif type(outcome) is tuple:
-            self._outcome = send_result(outcome)
         return super().result()
 
 
