@@ -139,6 +139,90 @@ def test_what_is_caught_in_a_call_that_waited() -> None:
     assert trio_thread().call(wait) == "went on"
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_cancelled_call_ends_and_no_other(others: int) -> None:
+    thread = trio_thread()
+    waits, ended = threading.Event(), list[str]()
+
+    async def wait(name: str) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(name)
+
+    async def wait_in_nursery() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, "child")
+            waits.set()
+            await wait("call")
+
+    call = ThreadCall[None](lambda _: wait_in_nursery)
+    for _ in range(others):  # it comes alone, or with others
+        thread.begin(ThreadCall[None](lambda _: trio.lowlevel.checkpoint))
+    thread.begin(call)
+    waits.wait()
+    thread.post(call.cancel)
+    call.wait()
+    with pytest.raises(ClosedError, match="the call was cancelled"):
+        call.outcome()
+    assert sorted(ended) == ["call", "child"]
+    for _ in range(5):
+        thread.call(trio.lowlevel.checkpoint)
+
+
+def test_what_a_cancelled_call_raises_while_it_ends() -> None:
+    thread, waits = trio_thread(), threading.Event()
+
+    async def fail() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise LookupError("in the end")
+
+    async def fail_in_nursery() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.lowlevel.checkpoint()
+            waits.set()
+            await trio.sleep_forever()
+
+    call = ThreadCall[None](lambda _: fail_in_nursery)
+    thread.begin(call)
+    waits.wait()
+    thread.post(call.cancel)
+    call.wait()
+    with pytest.raises(ExceptionGroup) as caught:
+        call.outcome()
+    assert [str(error) for error in caught.value.exceptions] == ["in the end"]
+    thread.call(trio.lowlevel.checkpoint)
+
+
+def test_a_call_cancelled_before_it_has_its_task() -> None:
+    thread = trio_thread()
+    reached = list[str]()
+
+    async def note() -> None:
+        reached.append("its beginning")
+        await trio.lowlevel.checkpoint()
+        reached.append("its end")
+
+    call = ThreadCall[None](lambda _: note)
+    together = threading.Event()
+
+    def cross() -> None:  # in trio's thread: what is posted meanwhile comes in one bunch
+        thread.begin(call)
+        thread.post(call.cancel)
+        together.set()
+
+    thread.post(cross)
+    together.wait()
+    call.wait()
+    with pytest.raises(ClosedError, match="the call was cancelled"):
+        call.outcome()
+    assert reached == ["its beginning"]
+    thread.call(trio.lowlevel.checkpoint)
+
+
 def test_the_thread_cannot_call_itself() -> None:
     thread = trio_thread()
 

@@ -16,6 +16,9 @@ from rocketmq_py.errors import ClosedError
 LONGEST_WAIT = 1.0
 """Seconds after which a thread that waits looks whether it is to go on waiting."""
 
+CANCELLED = "the call was cancelled"
+ENDED = "the thread that this lives in has ended; open it again"
+
 Result = TypeVar("Result")
 
 Rest: TypeAlias = Callable[[], Awaitable[Result]]
@@ -42,7 +45,7 @@ class Call(ABC, Generic[Result]):
         self.context = contextvars.copy_context()
         self.withdraw: Callable[[], object] | None = None
         self._begin = begin
-        self._has_begun = False
+        self._has_begun = self._is_cancelled = False
         self._scope: trio.CancelScope | None = None
         self._result: Result
         self._error: BaseException | None = None
@@ -70,22 +73,24 @@ class Call(ABC, Generic[Result]):
     def need_task(self) -> None:
         """Note that a task is going to :meth:`run`."""
         self.withdraw = None
-        self._scope = trio.CancelScope()
 
-    async def run(self, rest: Rest[Result]) -> None:
-        """Do what is left of it."""
-        assert self._scope is not None
+    async def run(self, rest: Rest[Result], scope: trio.CancelScope) -> None:
+        """Do what is left of it in a scope, which is cancelled with it: then this raises Cancelled."""
+        if self._is_cancelled:
+            scope.cancel()  # it is begun all the same, and ends where it has to wait
+        self._scope = scope
         try:
-            with self._scope:
-                self._result = await rest()
-            if self._scope.cancelled_caught:
-                self._error = ClosedError("the call was cancelled")
-        except trio.Cancelled:
-            self._error = ClosedError("the thread that this lives in has ended; open it again")
-            raise
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
-            self._error = error
+            self._result = await rest()
+        except BaseException as error:  # noqa: BLE001
+            # Raised where it is waited for, but for what ends the scope.
+            cancelled, other = _split(error)
+            if cancelled is None:
+                self._error = error
+            else:
+                self._error = other or ClosedError(CANCELLED if scope.cancel_called else ENDED)
+                raise cancelled from None
         finally:
+            self._scope = None
             self._end()
 
     def end_with(self, result: Result) -> None:
@@ -107,7 +112,9 @@ class Call(ABC, Generic[Result]):
         elif self.withdraw is not None or not self._has_begun:
             if self.withdraw is not None:
                 self.withdraw()
-            self.abandon(ClosedError("the call was cancelled"))
+            self.abandon(ClosedError(CANCELLED))
+        else:
+            self._is_cancelled = True
 
     def abandon(self, error: ClosedError) -> None:
         """Have whoever waits go on: nobody will do it."""
@@ -116,6 +123,15 @@ class Call(ABC, Generic[Result]):
     @abstractmethod
     def _end(self) -> None:
         """Tell whoever waits; it may be told twice."""
+
+
+def _split(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
+    """Return what of an error is trio's cancelling, and what is not."""
+    if isinstance(error, trio.Cancelled):
+        return error, None
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)
+    return None, error
 
 
 class ThreadCall(Call[Result]):

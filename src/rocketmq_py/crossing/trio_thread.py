@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from rocketmq_py.crossing.call import Call, Rest, ThreadCall
+from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall
 from rocketmq_py.errors import ClosedError
 
 logger = logging.getLogger("rocketmq_py.crossing")
@@ -101,7 +101,7 @@ class TrioThread:
             return
         if self.is_left_behind:
             raise ClosedError("this was opened in the parent process; open it again here")
-        raise ClosedError("the thread that this lives in has ended; open it again")
+        raise ClosedError(ENDED)
 
     def check_may_wait(self) -> None:
         """Raise ClosedError where calls cannot cross, RuntimeError in the thread itself: none could wake it.
@@ -227,25 +227,34 @@ class TrioThread:
             self.go_on(call, rest)
 
     async def _work(self, work: Work | None) -> None:
-        """Take over, or do what is left of calls: a task for each costs more than most calls."""
+        """Take over, or do what is left of calls: a task and a scope for each cost more than most calls."""
+        task = trio.lowlevel.current_task()
         while True:
-            if work is None:
-                await self._take_over()
-            else:
-                call, rest = work
-                await call.run(rest)
+            with trio.CancelScope() as scope:
+                await self._do(work, scope)
+                while not scope.cancel_called and len(self._idle) < MOST_IDLE:
+                    await self._do(await self._next_work(task), scope)
             if len(self._idle) >= MOST_IDLE:
                 return
-            task = trio.lowlevel.current_task()
-            self._idle.append(task)
-            await trio.lowlevel.wait_task_rescheduled(self._end_idle)
-            work = self._next.pop(task)
+            work = await self._next_work(task)
+
+    async def _do(self, work: Work | None, scope: trio.CancelScope) -> None:
+        if work is None:
+            await self._take_over(scope)
+        else:
+            call, rest = work
+            await call.run(rest, scope)
+
+    async def _next_work(self, task: trio.lowlevel.Task) -> Work | None:
+        self._idle.append(task)
+        await trio.lowlevel.wait_task_rescheduled(self._end_idle)
+        return self._next.pop(task)
 
     def _end_idle(self, _: object) -> trio.lowlevel.Abort:
         self._idle.clear()  # only when the thread ends
         return trio.lowlevel.Abort.SUCCEEDED
 
-    async def _take_over(self) -> None:
+    async def _take_over(self, scope: trio.CancelScope) -> None:
         """Take over what crosses, until a call that came alone has waited: another task has gone on then."""
         crossing = self._crossing
         while True:
@@ -261,7 +270,7 @@ class TrioThread:
                     logger.exception("a call that crossed over has failed")
             if self._alone is not None:
                 (call, rest), self._alone = self._alone, None
-                if await _awaited_here(call.run(rest), call.context, self._have_other_take_over):
+                if await _awaited_here(call.run(rest, scope), call.context, self._have_other_take_over):
                     return
 
     def _have_other_take_over(self, call_context: contextvars.Context) -> None:
@@ -279,7 +288,7 @@ class TrioThread:
             self._close_sockets()
             self._is_running.set()
             for call in list(self._calls):
-                call.abandon(ClosedError("the thread that this lives in has ended; open it again"))
+                call.abandon(ClosedError(ENDED))
 
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:
