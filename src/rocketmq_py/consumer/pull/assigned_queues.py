@@ -245,7 +245,7 @@ class AssignedQueues:
 
     def _look_after(self, loop: PullLoop, *, limits_change: bool) -> None:
         if loop.has_stalled(self._config.pull_max_idle_time):
-            logger.error(
+            logger.warning(  # a user can mend nothing: this process was stopped, or its clock jumped
                 "%s has not been pulled from for %g s: it is pulled anew",
                 queue_name(loop.queue), self._config.pull_max_idle_time,
             )  # fmt: skip
