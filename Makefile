@@ -56,7 +56,7 @@ WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 unit: .venv/installed
 	$(BIN)/python -m pytest $(WITHOUT_SPARK) $(LONG:%=--ignore=%) tests
 
-COVERED = tests/protocol tests/client tests/producer tests/consumer tests/behaviours
+COVERED = tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
 
 coverage: .venv/installed  ## Which lines of protocol/, client/, producer/ and consumer/ no unit test reaches
 	@mkdir -p build

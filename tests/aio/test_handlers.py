@@ -147,7 +147,10 @@ def test_a_handler_whose_task_is_cancelled_has_failed_and_the_others_go_on(addre
     run(main())
 
 
-def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(address: str) -> None:
+@pytest.mark.parametrize("hooks", [[], [ConsumerHook()]])
+def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(
+    hooks: list[ConsumerHook], address: str
+) -> None:
     async def main() -> None:
         await send(address, NUMBERS[:20])
         seen: list[bytes] = []
@@ -166,6 +169,8 @@ def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(address: st
         async with PushConsumer(
             address, group="g", consume_from=FIRST, concurrency=1, consume_timeout=0.2
         ) as consumer:
+            for hook in hooks:
+                consumer.add_hook(hook)
             consumer.subscribe("T")
             await consumer.run(handle)
         assert sorted([*seen, *cancelled]) == sorted(NUMBERS[:20])

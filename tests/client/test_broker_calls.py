@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -83,6 +84,21 @@ async def test_without_a_vip_channel_all_go_to_the_broker_itself() -> None:
         assert client.brokers.channel(broker.address) == broker.address
         assert await client.brokers.max_offset(QUEUE) == 7
     assert not vip.requests
+
+
+async def test_the_clients_own_messages_go_to_the_next_broker_where_one_is_gone(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted_cluster(store, store) as cluster, Client(cluster.address) as client:
+        await client.routes.get("T")
+        cluster.brokers["broker-a"].stop()
+        queues = [MessageQueue("T", name, 0) for name in cluster.brokers]
+        asked = len(cluster.name_server.requests)
+        await client.brokers.send_to_first(queues, lambda queue: {"b": queue.topic, "e": "0"}, b"x")
+        (sent,) = cluster.brokers["broker-b"].asked(RequestCode.SEND_MESSAGE_V2)
+        assert sent.body == b"x"
+        await trio.sleep(1)
+        assert len(cluster.name_server.requests) == asked + 1, "where the topic is now is asked for"
 
 
 async def test_names_in_requests_are_those_on_the_wire() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import math
 import random
+import socket
 import typing
 from typing import Any
 
@@ -185,3 +187,21 @@ def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
 def test_what_an_option_of_a_producer_cannot_be(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Producer("a:1", **options)
+
+
+def test_a_client_is_an_address_or_a_client() -> None:
+    with pytest.raises(ConfigurationError, match=r"client is an address .*, not int of builtins"):
+        Client(9876)  # type: ignore[arg-type]  # the fault that is tested
+
+
+def test_what_a_client_has_is_set_on_the_client() -> None:
+    with pytest.raises(ConfigurationError, match="request_timeout: set this on the client that is shared"):
+        Producer(Client("a:1"), request_timeout=1.0)
+
+
+def test_a_machine_without_a_network_has_an_address_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(_: socket.socket, __: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    assert outgoing_address("10.0.0.1:9876") == "127.0.0.1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -138,7 +138,8 @@ async def test_nobody_there_is_a_clear_error() -> None:
 
 
 async def silent(stream: trio.SocketStream) -> None:
-    await trio.sleep_forever()
+    assert await stream.receive_some()
+    assert not await stream.receive_some()
 
 
 async def drip(stream: trio.SocketStream) -> None:
@@ -154,15 +155,21 @@ async def drip(stream: trio.SocketStream) -> None:
 
 @pytest.mark.parametrize("handler", [silent, drip])
 async def test_one_that_is_too_slow_is_not_waited_for(
-    handler: Callable[[trio.SocketStream], object],
+    handler: Callable[[trio.SocketStream], Awaitable[None]],
 ) -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        await handler(stream)
+        ended.set()
+
+    ended = trio.Event()
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(
-            lambda task_status: trio.serve_tcp(handler, 0, host="127.0.0.1", task_status=task_status)  # type: ignore[arg-type]
+            lambda task_status: trio.serve_tcp(serve, 0, host="127.0.0.1", task_status=task_status)
         )
         url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
         with pytest.raises(NameServerError, match=r"no answer within 0\.2 s|timed out"):
             await Discovery(url, timeout=0.2).fetch()
+        await ended.wait()  # the thread that asked gives up as well
         nursery.cancel_scope.cancel()
 
 

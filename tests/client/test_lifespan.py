@@ -197,3 +197,9 @@ async def test_another_run_in_another_thread_is_told_so_and_disturbs_nothing() -
     (error,) = errors
     assert "this Sample belongs to the trio.run that it was opened in" in error
     assert "rocketmq_py.blocking" in error
+
+
+async def test_a_plain_with_says_what_to_write() -> None:
+    text = r"use 'async with Sample\(\.\.\.\)'; for 'with' there is rocketmq_py\.blocking"
+    with pytest.raises(TypeError, match=text), Sample():  # type: ignore[attr-defined]  # the fault that is tested
+        pass

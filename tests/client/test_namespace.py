@@ -35,6 +35,7 @@ NAMES = st.text(st.sampled_from("abcXYZ019_-|"), min_size=1, max_size=30)
 )
 def test_topics_are_called_as_java_calls_them(topic: str, on_wire: str) -> None:
     assert Namespace("ns").wrap_topic(topic) == on_wire
+    assert repr(Namespace("ns")) == "Namespace('ns')"
 
 
 @pytest.mark.parametrize(

@@ -103,5 +103,5 @@ async def pop_brokers(count: int = 1) -> AsyncIterator[tuple[ScriptedCluster, li
         nursery.cancel_scope.cancel()
 
 
-def message(offset: int, **properties: str) -> bytes:
-    return stored(offset, body=b"%d" % offset, **properties)
+def message(offset: int, reconsume_times: int = 0, **properties: str) -> bytes:
+    return stored(offset, body=b"%d" % offset, reconsume_times=reconsume_times, **properties)

@@ -47,12 +47,14 @@ def several(offsets: Iterable[int]) -> list[ReceivedMessage]:
     return [received(offset) for offset in offsets]
 
 
-def stored(offset: int, *, body: bytes = b"body", **properties: str) -> bytes:
+def stored(offset: int, *, body: bytes = b"body", reconsume_times: int = 0, **properties: str) -> bytes:
     """Return what a broker answers a pull with."""
-    return stored_at(2, offset, body, **properties)
+    return stored_at(2, offset, body, reconsume_times, **properties)
 
 
-def stored_at(store_time_ms: int, offset: int, body: bytes = b"body", /, **properties: str) -> bytes:
+def stored_at(
+    store_time_ms: int, offset: int, body: bytes = b"body", reconsume_times: int = 0, /, **properties: str
+) -> bytes:
     """Return the same, stored at a time."""
     return encode_message(
         topic="T",
@@ -67,4 +69,5 @@ def stored_at(store_time_ms: int, offset: int, body: bytes = b"body", /, **prope
         born_address=ADDRESS,
         store_time_ms=store_time_ms,
         store_address=ADDRESS,
+        reconsume_times=reconsume_times,
     )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import zlib
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -21,6 +22,7 @@ from rocketmq_py.producer import PendingReply, Producer, ProducerHook, SendConte
 from rocketmq_py.properties import decode_properties, encode_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
+from rocketmq_py.protocol.reply import reply_message
 from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
 from tests.scripted import ignore, refuse, scripted_cluster, store
@@ -293,3 +295,10 @@ async def test_a_request_whose_selector_raises_waits_for_no_reply() -> None:
         with pytest.raises(LookupError, match="no such shard"):
             await producer.request_soon(MESSAGE, queue=broken)
         assert producer.in_flight == 0
+
+
+@pytest.mark.parametrize("host", ["", "broker-a:10911", "127.0.0.1:-1"])
+async def test_a_reply_from_what_is_no_address_is_a_reply_all_the_same(host: str) -> None:
+    header = push({}, b"")
+    reply = reply_message(msgspec.structs.replace(header, born_host=host), b"answer", 1)
+    assert (reply.body, reply.born_host, reply.store_host) == (b"answer", "0.0.0.0:0", "127.0.0.1:10911")

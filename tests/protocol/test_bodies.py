@@ -329,6 +329,11 @@ def test_offsets_to_go_on_from_come_in_several_forms(text: str) -> None:
     assert ResetOffsets.decode(text.encode()).offset_table == {QUEUE: 5}
 
 
+def test_offsets_to_go_on_from_as_tools_in_other_languages_read_them() -> None:
+    listed = '{"offsetTable":[{"brokerName":"b","queueId":3,"topic":"T","offset":5}]}'
+    assert json.loads(ResetOffsets({QUEUE: 5}).encode_as_list()) == json.loads(listed)
+
+
 def test_messages_that_are_acknowledged_together() -> None:
     acks = bodies.BatchAcks.decode(dict(STANDARD)[bodies.BatchAcks].encode()).acks[0]
     assert [offset for offset in range(30) if acks.holds(offset)] == [7, 8]

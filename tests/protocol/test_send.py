@@ -168,6 +168,8 @@ def test_properties_that_attributes_stand_for() -> None:
     message = Message("T", b"body", delay_level=3, wait_store_ok=False)
     encoded = encode_message_properties(message, ID)
     assert decode_properties(encoded) == {"UNIQ_KEY": ID, "WAIT": "false", "DELAY": "3"}
+    encoded = encode_message_properties(Message("T", b"body", priority=5), ID)
+    assert decode_properties(encoded) == {"UNIQ_KEY": ID, "WAIT": "true", "_SYS_MSG_PRIORITY_": "5"}
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\U0001f600"])

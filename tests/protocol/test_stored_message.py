@@ -168,6 +168,12 @@ def test_only_both_flags_make_an_inner_batch(flag: int) -> None:
     assert decode(stored(java.BATCH_BODY, system_flag=flag)).body == java.BATCH_BODY
 
 
+def test_an_inner_batch_that_does_not_decompress_is_one_corrupt_message() -> None:
+    (corrupt,) = decode_messages(stored(b"nothing", system_flag=0x40 | 0x80 | COMPRESSED_FLAG), "b")
+    assert corrupt.corruption is not None
+    assert corrupt.body == b"nothing"
+
+
 def test_inner_batch_that_is_none_is_one_corrupt_message() -> None:
     data = stored(b"nothing", system_flag=INNER_BATCH_FLAG | NEED_UNWRAP_FLAG) + java.PLAIN
     corrupt, sound = decode_messages(data, "b")

@@ -108,7 +108,7 @@ class UniqueIdGenerator:
 _all_generators: WeakSet[UniqueIdGenerator] = WeakSet()
 
 
-def _forked() -> None:
+def _forked() -> None:  # pragma: no cover - it runs in the process that a fork makes
     for generator in list(_all_generators):
         generator.forked()
 

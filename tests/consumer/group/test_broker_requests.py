@@ -81,14 +81,14 @@ class Operator:
         )
         return ConsumerRunningInfo.decode(await self.ask(header))
 
-    async def offsets(self, topic: str) -> dict[str, dict[MessageQueue, int]]:
-        header = GetConsumerStatusRequest(topic=topic, group="g")
+    async def offsets(self, topic: str, group: str = "g") -> dict[str, dict[MessageQueue, int]]:
+        header = GetConsumerStatusRequest(topic=topic, group=group)
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         answer = ConsumerOffsets.decode(await self.ask(header, code))
         return {client_id: dict(table) for client_id, table in answer.client_tables.items()}
 
-    async def reset(self, timestamp_ms: int) -> None:
-        header = ResetOffsetRequest(topic="T", group="g", timestamp=timestamp_ms, is_force=True)
+    async def reset(self, timestamp_ms: int, group: str = "g") -> None:
+        header = ResetOffsetRequest(topic="T", group=group, timestamp=timestamp_ms, is_force=True)
         await self.ask(header, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
     async def consume(self, consumer: AnyConsumer, message_id: str) -> DirectConsumption:
@@ -270,6 +270,22 @@ async def test_the_offsets_of_a_topic(
         }
 
 
+async def test_each_of_two_groups_of_a_client_has_offsets_of_its_own(
+    client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 3)
+    first, second = Kept(), Kept()
+    async with (
+        running(consumer_of(client), first),
+        running(consumer_of(client, group="another"), second),
+    ):
+        for group in ("g", "another"):
+            assert await operator.offsets("T", group) == {client.client_id: {QUEUE: 3}}
+            await operator.reset(0, group)
+        await first.until(6)
+        await second.until(6)
+
+
 @pytest.mark.parametrize("by_broker", [False, True], ids=["4.x", "5.x"])
 @pytest.mark.parametrize("orderly", [False, True])
 async def test_an_operator_sets_a_group_back(
@@ -445,6 +461,22 @@ async def test_the_operator_hears_of_a_failure(
     assert calls == 2, "that is no reason to deliver it again"
 
 
+async def test_a_message_of_the_retry_topic_is_handled_as_one_of_its_own(
+    address: str, client: Client, operator: Operator, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    await fill("T", 1)
+    seen = []
+
+    async def handle(message: ReceivedMessage) -> ConsumeLater | None:
+        seen.append(message)
+        return ConsumeLater(1) if len(seen) == 1 else None
+
+    async with running(consumer_of(address), handle) as consumer:
+        await trio.sleep(5)
+        await operator.consume(consumer, seen[1].offset_message_id)
+    assert [(message.topic, message.reconsume_times) for message in seen] == [("T", 0), ("T", 1), ("T", 1)]
+
+
 # Consumers without a handler
 
 
@@ -524,6 +556,16 @@ async def test_rates_are_those_of_the_last_minute_and_failures_those_of_the_last
     assert status.consume_rt == pytest.approx(500)
     assert status.consume_failed_msgs == pytest.approx(3600, abs=20)
     assert len(statistics._samples) < 400
+
+
+async def test_rates_after_the_last_sample_was_taken(autojump_clock: trio.testing.MockClock) -> None:
+    statistics = Statistics()
+    counts = statistics.of("T")
+    counts.done += 600
+    statistics.sample()
+    counts.done += 120
+    await trio.sleep(RATE_SECONDS * 2)  # a consumer that has ended samples no more
+    assert statistics.status("T").consume_ok_tps == pytest.approx(1)
 
 
 async def test_a_topic_that_nothing_is_known_of(autojump_clock: trio.testing.MockClock) -> None:

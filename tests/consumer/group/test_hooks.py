@@ -279,6 +279,17 @@ async def test_a_call_that_takes_too_long_ends_for_the_hooks_too(
         assert (context.returned, context.success) == (ConsumeReturn.TIME_OUT, False)
 
 
+async def test_a_call_that_is_cancelled_ends_for_the_hooks_too(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    hooks = hooks_of(hook := Notes())
+    with trio.move_on_after(1):
+        await hooks.call(lambda _: trio.sleep_forever(), QUEUE, message(0))
+    (context,) = hook.contexts
+    assert isinstance(context.error, trio.Cancelled)
+    assert (context.returned, context.success, context.seconds) == (ConsumeReturn.EXCEPTION, False, 1)
+
+
 async def test_hooks_come_and_go_while_a_consumer_runs(address: str, fill: Fill) -> None:
     await fill("T", 1)
     kept, hook = Kept(), Notes()

@@ -271,6 +271,14 @@ async def test_a_member_that_consumes_by_another_model_is_warned_about(
     assert "this one is BROADCASTING, another one CLUSTERING" in said, "the broker keeps what came first"
 
 
+async def test_where_no_topic_is_there_nobody_is_asked_what_is_subscribed(
+    address: str, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with member_of(PopConsumer, address, ("Missing", "*")):
+        await trio.sleep(200)
+    assert not warnings(caplog)
+
+
 async def test_a_broker_that_does_not_say_what_is_subscribed_is_left_alone(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

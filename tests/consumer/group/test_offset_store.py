@@ -305,6 +305,20 @@ async def test_a_queue_may_be_forgotten_while_others_are_written() -> None:
     assert broker.commits == [("T", "1", 5, False)]
 
 
+async def test_a_queue_may_be_forgotten_while_the_first_commit_of_another_is_confirmed() -> None:
+    broker = Offsets(hold_commits=True)
+    async with offsets_of(broker) as (offsets, _, _):
+        offsets.update(QUEUE, 5)
+        offsets.update(OTHER, 6)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(offsets.confirm)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            (first,) = broker.commits
+            offsets.forget(OTHER if first[1] == "1" else QUEUE)
+            broker.release()
+    assert broker.commits == [first]
+
+
 async def test_a_queue_that_was_forgotten_is_not_written_any_more() -> None:
     broker = Offsets()
     async with offsets_of(broker) as (offsets, _, _):

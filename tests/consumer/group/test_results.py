@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_py.consumer.group.results import ConsumeLater
+from rocketmq_py.consumer.group.results import ConsumeLater, Suspend
 from rocketmq_py.errors import ConfigurationError
 
 
@@ -17,6 +17,11 @@ from rocketmq_py.errors import ConfigurationError
 def test_a_result_that_cannot_be_is_refused_where_it_is_made(options: dict[str, int], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         ConsumeLater(**options)
+
+
+def test_a_queue_cannot_be_suspended_until_before_now() -> None:
+    with pytest.raises(ConfigurationError, match="seconds is -1; it must be 0 or more"):
+        Suspend(-1)
 
 
 def test_the_broker_chooses_unless_told_otherwise() -> None:

@@ -15,6 +15,7 @@ from rocketmq_py.consumer import PushConsumer
 from rocketmq_py.consumer.group.subscriptions import Subscriptions, check_sql_filter, subscription_of
 from rocketmq_py.errors import (
     ConfigurationError,
+    RequestTimeoutError,
     RetriableBrokerError,
     RocketMQError,
     SqlFilterRefusedError,
@@ -26,7 +27,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.consumer.conftest import Fill
 from tests.consumer.pushing import Kept, consumer_of, never
-from tests.scripted import Answering, scripted_cluster
+from tests.scripted import Answering, ignore, scripted_cluster
 
 NOT_ENABLED = "The broker does not support consumer to filter message by SQL92"
 
@@ -113,6 +114,15 @@ async def test_another_broker_is_asked_when_one_cannot_tell() -> None:
     assert len(other.checks) == 1
     assert isinstance(await check(Broker(ResponseCode.SYSTEM_BUSY, "busy")), RetriableBrokerError)
     assert isinstance(await check(Broker(), topic="another"), TopicNotFoundError)
+
+
+async def test_another_broker_is_asked_when_one_is_away(jumping_clock: trio.testing.MockClock) -> None:
+    condition = subscription_of("T", "*", "a > 5", version_ms=7)
+    async with scripted_cluster(ignore, Broker()) as cluster, Client(cluster.address) as client:
+        await check_sql_filter(client, "g", condition)
+        cluster.brokers["broker-b"].answer = ignore
+        with pytest.raises(RequestTimeoutError, match=cluster.brokers["broker-a"].address):
+            await check_sql_filter(client, "g", condition)
 
 
 @attrs.define(eq=False)

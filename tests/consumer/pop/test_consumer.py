@@ -205,6 +205,12 @@ async def test_a_broker_that_fails_does_not_keep_the_others_from_being_asked(
         brokers[1].code = ResponseCode.SYSTEM_ERROR
         with pytest.raises(RetriableBrokerError):
             await consumer.receive()
+        for broker in brokers:
+            broker.code = 0
+        caplog.set_level(logging.INFO, "rocketmq_py.consumer")
+        assert await consumer.receive(wait=3) == []
+        works = [record.message for record in caplog.records if record.message.endswith(": works again")]
+        assert sorted(works) == [f"group g, popping from broker-{name}: works again" for name in "ab"]
 
 
 async def test_a_refusal_for_good_is_raised_at_once() -> None:
@@ -326,6 +332,20 @@ async def test_a_cancelled_receive_leaves_its_poll_to_the_next(
         assert len(broker.pops) == 1
         broker.put(message(1))
         assert numbers(await consumer.receive(wait=30)) == [1]
+
+
+async def test_what_nobody_took_is_kept_for_who_asks_for_its_topic(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:
+        consumer.subscribe("U")
+        with trio.move_on_after(1):
+            await consumer.receive("T", wait=30)
+        broker.put(message(1), message(2))
+        await trio.sleep(1)
+        assert await consumer.receive("U", wait=1) == []
+        assert numbers(await consumer.receive("T", max_messages=1, wait=1)) == [1]
+        assert numbers(await consumer.receive("T", max_messages=1, wait=1)) == [2]
 
 
 async def test_a_message_that_nobody_took_in_time_is_not_handed_out(

@@ -235,6 +235,17 @@ async def test_what_failed_for_the_last_time_is_a_dead_letter(
         assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
 
 
+async def test_what_was_delivered_too_often_is_a_dead_letter_and_not_handed_out(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with popping(max_reconsume_times=2) as popped:
+        popped.broker.put(message(0, reconsume_times=3), message(1))
+        await until(lambda: popped.offered and "ACK_MESSAGE" in popped.broker.log)
+        assert popped.take().queue_offset == 1
+        assert popped.popped_queue.take() is None
+        assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
+
+
 async def test_what_cannot_be_given_back_is_left_to_the_broker(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

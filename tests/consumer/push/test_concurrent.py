@@ -153,19 +153,24 @@ async def test_what_cannot_be_given_back_is_handled_again_here_after_5_seconds(
     )
 
 
+@pytest.mark.parametrize("in_threads", [False, True])
 async def test_a_body_that_cannot_be_read_never_reaches_the_handler(
-    open_handling: Open, backs: Backs, caplog: pytest.LogCaptureFixture
+    in_threads: bool, open_handling: Open, backs: Backs, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[int] = []
 
-    async def handle(message: ReceivedMessage) -> None:
+    def plain(message: ReceivedMessage) -> None:
         seen.append(message.queue_offset)
+
+    async def handle(message: ReceivedMessage) -> None:
+        plain(message)
 
     process_queue = ProcessQueue(QUEUE, 0)
     process_queue.put([received(0), received(1, corruption="not zlib"), received(2)], 3)
-    open_handling(handle).offer(process_queue)
-    await settled()
-    assert seen == [0, 2]
+    open_handling(plain if in_threads else handle).offer(process_queue)
+    while len(process_queue):
+        await trio.sleep(0.001)
+    assert sorted(seen) == [0, 2]
     assert [message.queue_offset for message in backs.taken] == [1]
     assert process_queue.safe_offset == 3
     assert "its body cannot be read: not zlib" in caplog.text
@@ -326,8 +331,9 @@ async def test_an_exit_ends_it(backs: Backs) -> None:
     assert process_queue.safe_offset == 0
 
 
+@pytest.mark.parametrize("in_threads", [False, True])
 async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
-    backs: Backs, caplog: pytest.LogCaptureFixture
+    in_threads: bool, backs: Backs, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail_when_cancelled() -> None:
         try:
@@ -339,11 +345,14 @@ async def test_a_failure_in_the_course_of_a_cancellation_is_logged(
         async with trio.open_nursery() as inner:
             inner.start_soon(trio.sleep_forever)
             inner.start_soon(fail_when_cancelled)
+            begun.set()
 
     caplog.set_level(logging.ERROR)
-    process_queue = holding(1)
+    process_queue, begun = holding(1), trio.Event()
+    handler = (lambda message: handle(message)) if in_threads else handle
     async with trio.open_nursery() as nursery:
-        handling_in(nursery, handle, 1, backs=backs).offer(process_queue)
+        handling_in(nursery, handler, 1, backs=backs).offer(process_queue)
+        await begun.wait()
         await settled()
         nursery.cancel_scope.cancel()
     assert "handling message" in caplog.text

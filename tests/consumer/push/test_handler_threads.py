@@ -12,7 +12,12 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.handler_threads import THREAD_NAME, HandlerThreads
+from rocketmq_py.message import ReceivedMessage
+from tests.consumer.handing import Backs, handling_in, holding, settled
+from tests.consumer.received import QUEUE, several
 
 PATIENCE = 60
 """Seconds after which a test that still waits has failed."""
@@ -197,3 +202,72 @@ async def test_where_the_system_has_no_thread_to_give_the_call_fails(
             with pytest.raises(RuntimeError, match="new thread"):
                 await threads.call(0)
         assert not threads
+
+
+# Handed over ahead of their time: a thread that is done has the next message at once.
+
+
+@asynccontextmanager
+async def stuck_on_the_second(
+    process_queue: ProcessQueue,
+) -> AsyncIterator[tuple[ConcurrentDispatch, Held, list[int]]]:
+    """Handle a queue's messages in one thread, which holds the second: as many wait for it as may."""
+    held, seen = Held(), []
+
+    def handle(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+        if message.queue_offset == 1:
+            held(message)
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            handling = handling_in(nursery, handle, 1, backs=Backs())
+            handling.offer(process_queue)
+            await held.until_begun(1)
+            yield handling, held, seen
+            held.go.set()
+            handling.close()
+            while handling.handling:
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_was_handed_over_and_is_anothers_now_is_not_handled() -> None:
+    process_queue = holding(5)
+    async with stuck_on_the_second(process_queue) as (handling, held, seen):
+        assert handling.handling > 1
+        process_queue.dropped = True
+        held.go.set()
+        while handling.handling:
+            await trio.sleep(0.001)
+        assert seen == [0, 1]
+
+
+async def test_what_may_not_wait_is_not_handed_over_before_there_is_space() -> None:
+    class Popped(ProcessQueue):
+        may_wait = False
+
+    process_queue = Popped(QUEUE, 0)
+    process_queue.put(several(range(3)), 3)
+    async with stuck_on_the_second(process_queue) as (handling, held, seen):
+        process_queue.put(several([3]), 4)
+        handling.offer(process_queue)
+        assert handling.handling == 1
+        held.go.set()
+        while len(process_queue):
+            await trio.sleep(0.001)
+        assert seen == [0, 1, 2, 3]
+
+
+async def test_what_no_thread_has_begun_is_taken_back_at_once() -> None:
+    handled: list[ReceivedMessage] = []
+    process_queue = holding(5)
+    async with trio.open_nursery() as nursery:
+        handling = handling_in(nursery, handled.append, 3, backs=Backs())
+        handling.offer(process_queue)
+        assert handling.handling > 0
+        handling.close()
+        assert handling.handling == 0
+        await settled()
+        nursery.cancel_scope.cancel()
+    assert (handled, process_queue.safe_offset) == ([], 0)

@@ -58,6 +58,7 @@ class Handles:
         (functools.partial(functools.partial(two), more=1), True),
         ([].append, False),
         (print, False),
+        (type, False),  # it does not tell what it takes
         (lambda _: None, False),
     ],
 )

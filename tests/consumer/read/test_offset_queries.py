@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.broker import EmbeddedBroker
@@ -14,6 +15,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.consumer.conftest import Fill
+from tests.consumer.read.test_reader import ScriptedQueue, body_of
 from tests.scripted import scripted_cluster
 
 
@@ -132,3 +134,42 @@ async def test_a_broker_that_creates_no_groups() -> None:
     async with scripted_cluster(broker) as cluster, Reader(cluster.address) as reader:
         with pytest.raises(BrokerError, match="SUBSCRIPTION_GROUP_NOT_EXIST"):
             await reader.commit("g", {MessageQueue("T", "broker-a", 0): 1})
+
+
+class ShrunkBroker(ScriptedQueue):
+    """Says a minimum whose message is gone, as after a file was deleted: it has no time for it."""
+
+    def __call__(self, connection: Connection, request: Command) -> None:
+        if request.code == RequestCode.GET_EARLIEST_MSG_STORETIME:
+            connection.respond(request, ResponseCode.SUCCESS, {"timestamp": "-1"})
+        else:
+            super().__call__(connection, request)
+
+
+@pytest.mark.parametrize(
+    ("answers", "first"),
+    [
+        ([(ResponseCode.PULL_OFFSET_MOVED, 7, b"")] * 2 + [(ResponseCode.SUCCESS, 8, body_of([7]))], 7),
+        ([(ResponseCode.PULL_OFFSET_MOVED, 10, b"")] * 2, 10),
+    ],
+)
+async def test_the_first_message_that_is_present(
+    answers: list[tuple[int, int, bytes]], first: int, jumping_clock: trio.testing.MockClock
+) -> None:
+    async with (
+        scripted_cluster(ShrunkBroker(10, *answers), queues=1) as cluster,
+        Reader(cluster.address) as reader,
+    ):
+        queue = MessageQueue("T", "broker-a", 0)
+        assert await reader.offsets_of(["T"]) == {"T": {queue: (0, 10)}}
+        assert await reader.offsets_of(["T"], present=True) == {"T": {queue: (first, 10)}}
+
+
+async def test_a_commit_that_is_refused_for_another_reason() -> None:
+    def refuse(connection: Connection, request: Command) -> None:
+        connection.respond(request, ResponseCode.NO_PERMISSION, remark="scripted")
+
+    async with scripted_cluster(refuse) as cluster, Reader(cluster.address) as reader:
+        with pytest.raises(BrokerError, match="NO_PERMISSION"):
+            await reader.commit("g", {MessageQueue("T", "broker-a", 0): 1})
+        assert len(cluster.brokers["broker-a"].requests) == 1

@@ -19,6 +19,7 @@ from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
     ConnectError,
+    NameServerError,
     NoQueueError,
     SqlFilterRefusedError,
     SubscriptionError,
@@ -31,7 +32,7 @@ from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
 from tests.consumer.conftest import Fill
 from tests.consumer.received import stored
-from tests.scripted import ScriptedCluster, scripted_cluster
+from tests.scripted import ScriptedCluster, ignore, scripted_cluster
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 FOUND = ResponseCode.SUCCESS
@@ -325,6 +326,22 @@ async def test_what_cannot_be_mended_is_raised_after_what_came_before() -> None:
             await anext(chunks)
 
 
+async def test_a_failure_waits_until_what_came_before_it_was_taken() -> None:
+    broker = Broker((FOUND, 4, 0, 9, messages(2, 3)), (ResponseCode.SUBSCRIPTION_PARSE_FAILED, 0, 0, 0, b""))
+    async with (
+        scripted_cluster(broker, queues=1) as cluster,
+        Reader(cluster.address) as reader,
+        reader.pull([Span(QUEUE, 2, 8)], parallel=1) as chunks,
+    ):
+        while broker.answers:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        (chunk,) = await chunks.some()
+        assert chunk.next == 4
+        with pytest.raises(SubscriptionError):
+            await chunks.some()
+
+
 async def test_a_broker_that_stays_away_is_an_error_after_a_while(jumping_clock: object) -> None:
     broker = Broker((FOUND, 4, 0, 9, messages(2, 3)))
     async with (
@@ -371,7 +388,12 @@ async def away(cluster: ScriptedCluster) -> None:
     cluster.name_server.answer = knows(cluster)
 
 
-@pytest.mark.parametrize(("what", "is_lost"), [(gone, True), (away, False)])
+async def silent(cluster: ScriptedCluster) -> None:
+    """Neither is known: no name server answers."""
+    cluster.name_server.answer = ignore
+
+
+@pytest.mark.parametrize(("what", "is_lost"), [(gone, True), (away, False), (silent, False)])
 async def test_a_queue_without_a_route(
     what: Callable[[ScriptedCluster], Awaitable[None]], is_lost: bool, jumping_clock: object
 ) -> None:
@@ -381,7 +403,7 @@ async def test_a_queue_without_a_route(
             (chunk,) = await pulled(reader, Span(QUEUE, 2, 8))
             assert chunk.lost == (2, 8)
         else:
-            with pytest.raises(NoQueueError, match="no address is known"):
+            with pytest.raises((NoQueueError, NameServerError)):
                 await pulled(reader, Span(QUEUE, 2, 8))
 
 

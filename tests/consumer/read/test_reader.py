@@ -438,6 +438,24 @@ async def test_a_refusal_that_no_retry_mends_is_raised() -> None:
             await anext(messages)
 
 
+async def test_a_live_reading_raises_a_refusal_too_and_reads_no_other_topic() -> None:
+    queue = ScriptedQueue(10, (FOUND, 1, body_of([0])))
+    async with (
+        scripted_cluster(queue, queues=1) as cluster,
+        Client(cluster.address) as client,
+        Reader(client) as reader,
+        reader.open("T", start=Start.BEGINNING) as messages,
+    ):
+        assert await some_of(messages, 1) == [0]
+        cluster.topics["Another"] = (4, 4, 6)
+        await client.routes.get("Another")
+        queue.answers.append((ResponseCode.SUBSCRIPTION_PARSE_FAILED, 1, b""))
+        client.connections.close(cluster.brokers["broker-a"].address)  # with the pull that it holds
+        with pytest.raises(BrokerError, match="SUBSCRIPTION_PARSE_FAILED"):
+            await anext(messages)
+    assert set(queue.pulled) == {0, 1}
+
+
 async def test_what_a_retry_mends_is_tried_again(
     jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -155,7 +155,7 @@ class RemoteOffsetStore:
             return  # forgotten while the others were written
         address = self._client.brokers.offsets_address(queue)
         if (address, queue.topic) not in self._entries:
-            await self._commit(queue, offset)
+            await self._commit(queue)
             return
         await self._client.brokers.commit_offset_oneway(self._group, queue, offset)
         self._written[queue] = address, offset
@@ -184,30 +184,28 @@ class RemoteOffsetStore:
         return failures
 
     async def _confirm_one(self, queue: MessageQueue, failures: dict[MessageQueue, RocketMQError]) -> None:
-        offset = self._offsets.get(queue)
-        if offset is None:
-            return  # forgotten while the others were written
         try:
-            await self._commit(queue, offset)
+            await self._commit(queue)
         except RocketMQError as error:
             failures[queue] = error
             logger.warning(
-                "group %s: offset %d of %s not committed: %s",
-                self._group, offset, queue_name(queue), error,
+                "group %s: offset %s of %s not committed: %s",
+                self._group, self._offsets.get(queue), queue_name(queue), error,
             )  # fmt: skip
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+    async def _commit(self, queue: MessageQueue) -> None:
         entry = self._client.brokers.offsets_address(queue), queue.topic
         if entry not in self._entries:
             async with self._first_commits[entry]:  # whoever else writes: brokers keep one of several
                 if entry not in self._entries:
-                    await self._tell(queue, offset)
+                    await self._tell(queue)
                     return
-        await self._tell(queue, offset)
+        await self._tell(queue)
 
-    async def _tell(self, queue: MessageQueue, offset: int) -> None:
-        if queue not in self._offsets:
-            return  # forgotten meanwhile
+    async def _tell(self, queue: MessageQueue) -> None:
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return  # forgotten while others were told
         address = self._client.brokers.offsets_address(queue)
         try:
             await self._client.brokers.commit_offset(self._group, queue, offset)

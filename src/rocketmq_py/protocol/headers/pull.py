@@ -91,14 +91,8 @@ def pulled_place(fields: Mapping[str, str]) -> tuple[int, int, int, int, int]:
         place = broker_id, following, first, end, delta
         if max(place) <= _MOST and min(place) >= -_MOST - 1:
             return place
-    answer = PullMessageAnswer.from_fields(fields)  # which says what is wrong, if anything is
-    return (
-        answer.suggest_which_broker_id,
-        answer.next_begin_offset,
-        answer.min_offset,
-        answer.max_offset,
-        answer.offset_delta or 0,
-    )
+    PullMessageAnswer.from_fields(fields)  # says what is wrong
+    raise AssertionError("the other way has read it")
 
 
 class QueryConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
