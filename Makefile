@@ -70,7 +70,7 @@ check-long: .venv/installed  ## The tests without Spark that make check leaves o
 
 SEEDS ?= 1000
 
-simulate: .venv/installed  ## Random workloads on simulated clusters: SEEDS=1000 of them, a second each
+simulate: .venv/installed  ## Random workloads on simulated clusters, on all cores: SEEDS=1000 of them, a second each
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 check-spark: java  ## The tests of the format rocketmq of Spark, on the embedded broker

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from unittest import mock
@@ -106,15 +107,18 @@ def test_a_story_is_shrunk() -> None:
     assert (least.faults, least.producers, least.brokers, least.messages) == ((), ("single",), 1, 1)
 
 
-def test_a_failing_seed_says_how_to_run_it_again_and_shows_less() -> None:
-    program = """
+BROKEN = """
 from unittest import mock
 from tests.simulation import __main__ as simulation, shrinking
 with mock.patch.object(simulation, "run", side_effect=ValueError("broken")):
     with mock.patch.object(shrinking, "run", side_effect=ValueError("broken")):
         raise SystemExit(simulation.main())
 """
-    command = [sys.executable, "-c", program, "--first", "7", "--seeds", "1"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_failing_seed_says_how_to_run_it_again_and_shows_less(jobs: str) -> None:
+    command = [sys.executable, "-c", BROKEN, "--first", "7", "--seeds", "2", "--jobs", jobs]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
     first, second, third, *story, last = ran.stdout.splitlines()
@@ -126,5 +130,27 @@ with mock.patch.object(simulation, "run", side_effect=ValueError("broken")):
         "  producers of 1 messages each: none",
         "  groups: none",
     ]
+    assert "seed 8; again: python -m tests.simulation --seed 8 --trace" in story
     assert story[-1] == "  ValueError: broken"
+    assert last.startswith("2 seeds, 2 failed, ")
+
+
+def test_with_a_defect_it_ends_at_the_first_seed_that_finds_it() -> None:
+    command = [sys.executable, "-c", BROKEN, "--plant", FOUND_SOON[0], "--tries", "0", "--jobs", "2"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ran.returncode == 1, ran.stderr
+    first, _, last = ran.stdout.splitlines()
+    assert first.endswith(f"--seed 0 --trace --plant {FOUND_SOON[0]}")
     assert last.startswith("1 seeds, 1 failed, ")
+
+
+def test_interrupted_it_says_what_it_has_seen() -> None:
+    command = [sys.executable, "-c", BROKEN, "--seeds", "3000", "--tries", "0", "--jobs", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert "--seed 0" in running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        rest, errors = running.communicate()
+    assert running.returncode == 130
+    assert not errors
+    assert " seeds, " in rest.splitlines()[-1]
