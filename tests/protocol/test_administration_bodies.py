@@ -10,6 +10,7 @@ from rocketmq_py.protocol.bodies import (
     ProducerTable,
     SubscriptionGroupTable,
     TopicConfigTable,
+    UserInfo,
     read_properties,
     write_properties,
 )
@@ -47,6 +48,11 @@ def test_the_groups_of_5_5_0() -> None:
     group = body.subscription_group_table["G"]
     assert (group.retry_max_times, group.consume_message_orderly) == (3, True)
     assert not group.consume_broadcast_enable
+
+
+def test_a_user_shows_no_password() -> None:
+    shown = repr(UserInfo(username="alice", password="secret-1", user_type="Super"))
+    assert shown == "UserInfo(username='alice', user_type='Super')"
 
 
 def test_a_table_of_texts_and_one_of_producers() -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
@@ -87,7 +87,7 @@ def _planting(planted: str | None) -> AbstractContextManager[object]:
     return PLANTED[planted]() if planted else nullcontext()
 
 
-def _all_seen(seeds: range, planted: str | None, tries: int, jobs: int) -> Iterator[Seen]:
+def _all_seen(seeds: range, planted: str | None, tries: int, jobs: int) -> Generator[Seen, None, None]:
     """Run them in so many processes, and tell of them in their order."""
     if jobs == 1:
         yield from (_look_at(seed, planted, tries) for seed in seeds)

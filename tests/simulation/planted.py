@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest import mock
 
 import trio
 
 from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
+from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.draft import Draft
 from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.store import StoredMessage
+from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
+from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import Pulled
@@ -30,6 +34,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.testing import cluster
 from rocketmq_py.testing.faults import Handle, Strike
+from tests.simulation.plan import Plan
 
 Defect = Callable[[], AbstractContextManager[Any]]
 
@@ -192,6 +197,40 @@ def transaction_at_a_lost_place() -> AbstractContextManager[Any]:
     return mock.patch.object(Transactions, "_keep", keep)
 
 
+def change_that_a_name_server_missed() -> AbstractContextManager[Any]:
+    """A name server that has been away is told of new topics, not of new queues of those that it knows."""
+
+    def register(
+        server: NameServer, config: BrokerConfig, address: str, topics: Iterable[TopicConfig]
+    ) -> None:
+        broker = server._brokers.get(config.broker_name)
+        known = {} if broker is None else broker.queues
+        server.register(config, address, [topic for topic in topics if topic.topic_name not in known])
+
+    return mock.patch.object(NameServer, "register_missing", register)
+
+
+def offset_that_is_not_told_anew() -> AbstractContextManager[Any]:
+    """What a broker was told once counts as what it has, although it has set the queue back since."""
+    begin = PullLoop.__init__
+
+    def deaf(loop: PullLoop, *arguments: Any, on_set_back: object = None, **options: Any) -> None:
+        begin(loop, *arguments, **options)
+
+    planted = ExitStack()
+    planted.enter_context(mock.patch.object(PullLoop, "__init__", deaf))
+    planted.enter_context(mock.patch.object(RemoteOffsetStore, "_is_time_to_rewrite", return_value=False))
+    return planted
+
+
+def requester_counted_on() -> AbstractContextManager[Any]:
+    """Replies are expected where brokers, as Java's, have forgotten who asks: the simulation's own defect.
+
+    They forget a client when an old connection of its ends that they heard of after the new one.
+    """
+    return mock.patch.object(Plan, "knows_requesters", property(lambda _: True))
+
+
 PLANTED: Mapping[str, Defect] = {
     defect.__name__: defect
     for defect in (
@@ -209,5 +248,8 @@ PLANTED: Mapping[str, Defect] = {
         gap_in_a_reading,
         request_of_a_dead_connection,
         transaction_at_a_lost_place,
+        change_that_a_name_server_missed,
+        offset_that_is_not_told_anew,
+        requester_counted_on,
     )
 }

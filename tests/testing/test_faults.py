@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
+import trio
 
-from rocketmq_py import Message, blocking
+from rocketmq_py import Message, MessageQueue, Producer, blocking
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import (
     BrokerError,
@@ -16,7 +18,7 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
-from rocketmq_py.testing import TestCluster, run_broker, run_cluster
+from rocketmq_py.testing import TestCluster, World, run_broker, run_cluster, simulate
 
 pytestmark = pytest.mark.sockets
 
@@ -180,6 +182,51 @@ def test_slow_and_sliced_networks_change_nothing_but_time() -> None:
             sender.send(Message("T", b"y" * 1000))
         assert time.monotonic() - began > 0.1  # over 100 pieces, a millisecond each
         assert bodies(broker) == [b"x" * 1000, b"y" * 1000]
+
+
+@pytest.mark.parametrize("by", ["client", "server"])
+def test_networks_fail_for_one_client_or_one_broker(by: str) -> None:
+    """In virtual time: what is slow takes as long as it was said."""
+
+    async def program(world: World) -> None:
+        address = world.name_server_address
+        async with (
+            Producer(address, instance_name="one") as one,
+            Producer(address, instance_name="other") as other,
+        ):
+            pairs = [
+                (one, MessageQueue("T", "broker-a", 0)),
+                (other, MessageQueue("T", "broker-a" if by == "client" else "broker-b", 0)),
+            ]
+
+            async def seconds() -> list[int]:
+                taken: list[int] = []
+                for producer, queue in pairs:
+                    began = trio.current_time()
+                    with contextlib.suppress(RequestTimeoutError):
+                        await producer.send(Message("T", b"x"), queue=queue, timeout=20)
+                    taken.append(round(trio.current_time() - began))
+                return taken
+
+            client, server = ("one", None) if by == "client" else (None, "broker-a")
+            assert await seconds() == [0, 0]
+            with world.slow(latency=5, client=client, server=server):
+                assert await seconds() == [10, 0], "there and back"
+            with (
+                world.slice(100, client=client, server=server),
+                world.slow(bytes_per_second=100, client=client, server=server),
+            ):
+                slow, fast = await seconds()
+                assert slow > 1
+                assert fast == 0
+            with world.freeze(client=client, server=server):
+                assert await seconds() == [20, 0]
+            connections = {one.client for one in world.requests("SEND_MESSAGE")}
+            world.cut(client=client, server=server)
+            assert await seconds() == [0, 0]
+            assert len({one.client for one in world.requests("SEND_MESSAGE")} - connections) == 1
+
+    simulate(program, seed=1, brokers=2, topics={"T": 1})
 
 
 def test_what_a_crash_keeps() -> None:

@@ -272,11 +272,18 @@ async def test_a_member_that_consumes_by_another_model_is_warned_about(
 
 
 async def test_where_no_topic_is_there_nobody_is_asked_what_is_subscribed(
-    address: str, jumping_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    jumping_clock: trio.testing.MockClock,
 ) -> None:
-    async with member_of(PopConsumer, address, ("Missing", "*")):
-        await trio.sleep(200)
-    assert not warnings(caplog)
+    async with scripted_cluster(Broker(), queues=1) as cluster, Client(cluster.address) as client:
+        await client.routes.get("T")
+        (server,) = cluster.brokers.values()
+        async with PopConsumer(client, group="g") as consumer:
+            consumer.subscribe("Missing")
+            await client.heartbeats.send()
+            notice = NotifyConsumerIdsChangedRequest(consumer_group="g")
+            server.connections[0].oneway_nowait(notice.code, notice.to_fields())
+            await trio.sleep(60)
+    assert not server.asked(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 
 
 async def test_a_broker_that_does_not_say_what_is_subscribed_is_left_alone(

@@ -132,7 +132,7 @@ class Subscribed:
     subscriptions: Subscriptions
     broker: Broker
     topics: dict[str, tuple[int, int, int]]
-    changed: list[str] = attrs.field(factory=list)
+    changed: list[str]
 
     def put(self, *subscriptions: object) -> None:
         for subscription in subscriptions:
@@ -151,8 +151,9 @@ async def subscribed(nursery: trio.Nursery) -> Subscribed:
             scripted_cluster(broker, topics=["T", "U"]) as cluster,
             Client(cluster.address, route_refresh_interval=1e6) as client,
         ):
-            result = Subscribed(Subscriptions(client, "g"), broker, cluster.topics)
-            result.subscriptions.on_change = result.changed.append
+            changed: list[str] = []
+            subscriptions = Subscriptions(client, "g", changed.append)
+            result = Subscribed(subscriptions, broker, cluster.topics, changed)
             task_status.started(result)
             await trio.sleep_forever()
 

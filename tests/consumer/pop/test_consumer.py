@@ -277,6 +277,18 @@ async def test_a_topic_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> 
             await consumer.receive("New")
 
 
+async def test_a_condition_that_no_broker_has_accepted_yet() -> None:
+    async with pop_brokers() as (cluster, [broker]), PopConsumer(cluster.address, group="g") as consumer:
+        consumer.subscribe("T", sql="a > 5")
+        broker.refused.add(RequestCode.CHECK_CLIENT_CONFIG)
+        broker.put(message(1))
+        with pytest.raises(RetriableBrokerError, match="SYSTEM_ERROR"):
+            await consumer.receive()
+        broker.refused.clear()
+        assert numbers(await consumer.receive()) == [1]
+    assert broker.log[:3] == ["CHECK_CLIENT_CONFIG", "CHECK_CLIENT_CONFIG", "POP_MESSAGE"]
+
+
 async def test_brokers_of_4_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketmq_py.protocol.command.VERSION", 407)  # what answers say, too: 4.9.7
     async with pop_brokers() as (cluster, [broker]), consumer_of(cluster.address) as consumer:

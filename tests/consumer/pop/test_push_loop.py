@@ -243,7 +243,8 @@ async def test_what_was_delivered_too_often_is_a_dead_letter_and_not_handed_out(
         await until(lambda: popped.offered and "ACK_MESSAGE" in popped.broker.log)
         assert popped.take().queue_offset == 1
         assert popped.popped_queue.take() is None
-        assert popped.broker.log[-2:] == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
+        told = [name for name in popped.broker.log if name != "POP_MESSAGE"]
+        assert told == ["CONSUMER_SEND_MSG_BACK", "ACK_MESSAGE"]
 
 
 async def test_what_cannot_be_given_back_is_left_to_the_broker(

@@ -74,8 +74,7 @@ class GroupConsumer(Member):
         self.close_timeout = config.close_timeout
         self._now_ms = now_ms
         self._group = group = config.group
-        self._subscriptions = Subscriptions(client, group)
-        self._subscriptions.on_change = self._subscription_changed
+        self._subscriptions = Subscriptions(client, group, self._subscription_changed)
         timeout = getattr(config, "consume_timeout", math.inf)
         self._hooks = ConsumerHooks(group, client.client_id, client.now_ms, timeout=timeout)
         self._statistics = Statistics()

@@ -103,14 +103,14 @@ class Subscriptions(Mapping[str, SubscriptionData]):
     Args:
         client: how brokers are asked.
         group: the consumer's group.
+        on_change: called with a topic of which something else is wanted now.
 
     Attributes:
-        on_change: called with a topic of which something else is wanted now.
         refused: why SQL filters were refused, by topic.
     """
 
-    def __init__(self, client: Client, group: str) -> None:
-        self.on_change: Callable[[str], None] = _ignore
+    def __init__(self, client: Client, group: str, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
         self.refused: dict[str, SqlFilterRefusedError] = {}
         self._client = client
         self._group = group
@@ -154,7 +154,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         was_unchecked = self._unchecked.pop(topic, None) is not None
         was_accepted = self._accepted.pop(topic, None) is not None
         if was_accepted:
-            self.on_change(topic)
+            self._on_change(topic)
         return was_unchecked or was_accepted
 
     def replace(self, subscriptions: Collection[SubscriptionData]) -> None:
@@ -218,8 +218,4 @@ class Subscriptions(Mapping[str, SubscriptionData]):
 
     def _accept(self, subscription: SubscriptionData) -> None:
         self._accepted[subscription.topic] = subscription
-        self.on_change(subscription.topic)
-
-
-def _ignore(_: str) -> None:
-    pass
+        self._on_change(subscription.topic)

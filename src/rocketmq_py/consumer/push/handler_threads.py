@@ -133,7 +133,7 @@ class HandlerThreads(FarSide):
             # if the next call takes longer.
             if not (line and idle):
                 self._tell()
-            elif not self._is_waking:
+            elif not self._is_waking:  # pragma: no cover - one of two steps of another thread is between
                 self._wake()
 
     def _tell(self) -> None:
