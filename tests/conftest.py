@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 
 import hypothesis
@@ -11,9 +12,11 @@ import trio.testing
 
 from tests import virtual_time
 
-# The same examples every time; and how long one takes says how busy the machine is, nothing about the code.
+# The same examples every time, and EXAMPLES in a hundred of them. How long one takes says how busy
+# the machine is, nothing about the code.
 hypothesis.settings.register_profile(
     "rocketmq-py",
+    max_examples=int(os.environ.get("EXAMPLES", "100")),
     deadline=None,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],

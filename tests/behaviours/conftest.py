@@ -39,14 +39,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     alone = inspect.iscoroutinefunction(metafunc.function) and not any(
         metafunc.definition.iter_markers("sockets")
     )
-    virtual = [pytest.mark.trio(run=virtual_time.run)] if alone else []
+    marks = {TRIO: [pytest.mark.trio(run=virtual_time.run)] if alone else []}
     arguments = [name for name in ("cluster_name", "door") if name in metafunc.fixturenames]
     metafunc.parametrize(
         arguments,
         [
             pytest.param(
                 *(name, door)[: len(arguments)],
-                marks=virtual if (name, door) == ("embedded", TRIO) else [],
+                marks=marks.get(door, [pytest.mark.other_door]) if name == "embedded" else [],
                 id=name if door == TRIO else f"{name}-{door}",
             )
             for name in names

@@ -93,7 +93,7 @@ def damaged(draw: st.DrawFn, whole: list[bytes]) -> bytes:
 
 
 @given(st.sampled_from(sorted(ALL_BYTES)), st.binary(max_size=300) | damaged(BYTES))
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 def test_bytes_are_read_or_are_a_protocol_error(name: str, data: bytes) -> None:
     with only_protocol_errors():
         ALL_BYTES[name](data)
@@ -105,7 +105,7 @@ def test_bytes_are_read_or_are_a_protocol_error(name: str, data: bytes) -> None:
     st.sampled_from([*HOSTILE_TEXTS, *TEXTS]),
     st.integers(0, 40),
 )
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 def test_texts_are_read_or_are_a_protocol_error(name: str, text: str, piece: str, place: int) -> None:
     for whole in (text, text[:place] + piece + text[place + 1 :], " ".join([piece] * 8)):
         with only_protocol_errors():
@@ -116,7 +116,7 @@ def test_texts_are_read_or_are_a_protocol_error(name: str, text: str, piece: str
     st.sampled_from(HEADERS),
     st.data(),
 )
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_headers_are_read_or_are_a_protocol_error(cls: type[Header], data: st.DataObject) -> None:
     values = st.sampled_from(HOSTILE_TEXTS + TEXTS + ["0", "1", "true"]) | st.text(max_size=5)
     fields = {name: data.draw(values) for _, name, _, _ in cls._reading}
@@ -163,7 +163,7 @@ def test_bodies_with_hostile_members_are_read_or_are_a_protocol_error() -> None:
     st.sampled_from(KINDS),
     st.binary(max_size=60) | damaged([text.encode() for _, text in STANDARD + DIALECT]),
 )
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @example(TopicRoute, b'{"x":' * 500 + b"1" + b"}" * 500)
 @example(ResetOffsets, b'{"offsetTable":' * 950 + b"1" + b"}" * 950)
 def test_bodies_are_read_or_are_a_protocol_error(kind: type[AnyBody], data: bytes) -> None:
