@@ -19,6 +19,7 @@ class Leftovers:
     """What there was before, to compare with."""
 
     def __init__(self) -> None:
+        gc.collect()
         self.before = self._count()
 
     def until_none(self) -> Iterator[None]:
@@ -27,9 +28,9 @@ class Leftovers:
         while more := self._more():
             assert time.monotonic() < deadline, more
             yield
+            gc.collect()
 
     def _count(self) -> tuple[int, int, int]:
-        gc.collect()
         thread = trio_thread()
 
         def tasks() -> int:

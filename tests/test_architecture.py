@@ -88,10 +88,13 @@ def consumer_room(name: str) -> str | None:
     return parts[1] if name.startswith("rocketmq_py.consumer.") and parts[1] in CONSUMER_ROOMS else None
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(module: Path) -> None:
-    room = room_of(module)
-    assert imported_rooms(module) - {room} <= ALLOWED[room]
+def test_imports_point_one_way() -> None:
+    wrong = {
+        str(module.relative_to(PACKAGE)): more
+        for module in MODULES
+        if (more := imported_rooms(module) - {room_of(module)} - ALLOWED[room_of(module)])
+    }
+    assert not wrong
 
 
 @pytest.mark.parametrize("room", CONSUMER_ROOMS)

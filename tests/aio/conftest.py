@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 
@@ -35,7 +36,9 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
         assert told == []
         return result
 
-    return asyncio.run(watched(), debug=True)
+    # Debug mode keeps a stack with each callback: no test reads more of it than where it comes from.
+    with mock.patch("asyncio.constants.DEBUG_STACK_DEPTH", 1):
+        return asyncio.run(watched(), debug=True)
 
 
 @pytest.fixture

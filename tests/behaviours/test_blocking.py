@@ -20,8 +20,6 @@ from tests.behaviours.test_reading import fill_with_a_pause
 
 Result = TypeVar("Result")
 
-pytestmark = pytest.mark.sockets
-
 
 async def in_thread(function: Callable[..., Result], *args: object) -> Result:
     return await trio.to_thread.run_sync(partial(function, *args))
@@ -36,6 +34,7 @@ def bodies_of(chunks: list[PulledChunk]) -> list[bytes]:
     ]
 
 
+@pytest.mark.sockets
 async def test_everything_that_threads_send_is_read_once(
     cluster: ClusterUnderTest, client: Client, topic: str
 ) -> None:
@@ -83,6 +82,7 @@ async def test_everything_that_threads_send_is_read_once(
     assert all(chunk.lost is None for chunk in chunks)
 
 
+@pytest.mark.sockets
 async def test_pulls_with_filters(client: Client, topic: str, cluster: ClusterUnderTest) -> None:
     async with client.batching_producer("g") as producer:
         await producer.send_all(

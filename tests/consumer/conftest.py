@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -45,9 +44,10 @@ async def fill(broker: EmbeddedBroker, client: Client) -> Fill:
         if route is None:
             await client.brokers.create_topic(broker.broker_address, topic, queues=queues)
             route = await client.routes.get(topic)
-        turn = itertools.cycle(route.write_queues)
+        messages = [Message(topic, b"%d" % number, tags=tags) for number in range(first, first + count)]
+        step = len(route.write_queues)
         async with Producer(client, group="p") as producer:
-            for number in range(first, first + count):
-                await producer.send(Message(topic, b"%d" % number, tags=tags), queue=next(turn))
+            for number, queue in enumerate(route.write_queues[:count]):
+                await producer.send_batch(messages[number::step], queue=queue)
 
     return fill

@@ -89,7 +89,7 @@ async def test_the_error_of_the_last_try_is_raised(
         assert len(cluster.brokers["broker-a"].asked(SENDS)) == 2 * (1 + retries)
 
 
-async def test_what_is_cancelled_is_not_heard_of() -> None:
+async def test_what_is_cancelled_is_not_heard_of(jumping_clock: trio.testing.MockClock) -> None:
     async with scripted_cluster(ignore) as cluster, producer_of(cluster.address) as producer:
         await producer.queues(MESSAGE.topic)
         for broker in cluster.brokers.values():
