@@ -111,6 +111,13 @@ def test_it_measures_java_and_this_project(
     assert {each.workload for each in results.runs} == all_peers()["ours-rocketmq"].workloads
 
 
+@pytest.mark.parametrize("client", ["ours-blocking", "ours-aio"])
+def test_it_measures_the_doors(cluster: Cluster, client: str) -> None:
+    results = run(cluster, parse([*QUICK, "--clients", client]))
+    assert not results.failures
+    assert {each.workload for each in results.runs} == all_peers()[client].workloads
+
+
 def test_the_floor_is_a_row(cluster: Cluster) -> None:
     results = run(cluster, parse([*QUICK, "--clients", "floor"]))
     assert not results.failures

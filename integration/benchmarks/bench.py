@@ -101,6 +101,8 @@ class Run:
                 return self.rate
             case Figure.P50:
                 return self.p50_us
+            case Figure.P99:
+                return self.p99_us
             case Figure.PEAK:
                 return None if self.peak_bytes is None else self.peak_bytes / 2**20
 

@@ -34,6 +34,9 @@ workloads
   consume         a push consumer whose handler counts the messages of a backlog, one a call
   lists           the same with up to 32 a call
   latency         send a message to its handler in the same process, then the next; compared by the median
+  lag             20,000 sends a second, pipelined; the latencies are those of a timer of the program's own,
+                  1 ms on its loop (in a thread, at the door for threads): how late it comes; compared by the
+                  99th percentile
   memory          a consumer of 1,000 topics of 8 queues, until a message of each queue has come; compared by
                   the most memory that it had. Java's heap may have 512 MiB to 1 GiB
 All topics but those have 4 queues. Bodies are all "x". Every client makes a new message for each send. Of

@@ -25,6 +25,7 @@ class Figure(enum.Enum):
 
     RATE = "messages/s"
     P50 = "p50 µs"
+    P99 = "p99 µs"
     PEAK = "peak MiB"
 
     @property
@@ -93,6 +94,13 @@ WORKLOADS = {
             count=2_000,
             source=Source.FRESH,
             figure=Figure.P50,
+        ),
+        Workload(
+            name="lag",
+            title="a timer beside 20,000 sends/s",
+            mode="lag",
+            count=100_000,
+            figure=Figure.P99,
         ),
         Workload(
             name="memory",

@@ -25,7 +25,7 @@ from integration.benchmarks.peers.peer import (
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Serialization
 
-_OF_DOORS = SENDING | {"batches", "consume", "lists"}
+_OF_DOORS = SENDING | {"batches", "consume", "lists", "lag"}
 """What is measured of the doors."""
 
 
@@ -40,7 +40,7 @@ def ours(serialization: Serialization, profiles: Path | None) -> Peer:
     return Peer(
         key=key,
         label=f"rocketmq-py, {serialization.name} headers",
-        workloads=SENDING | CONSUMING | {"batches", "lists"},
+        workloads=SENDING | CONSUMING | {"batches", "lists", "lag"},
         open=partial(_opened, key, serialization, profiles, None),
     )
 

@@ -13,7 +13,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from integration.benchmarks.programs.consuming import Countdown
-from integration.benchmarks.programs.measuring import Stopwatch, options, report
+from integration.benchmarks.programs.measuring import (
+    TIMER_SECONDS,
+    Stopwatch,
+    due_bunches,
+    options,
+    report,
+)
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
 from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, SendResult, Serialization
 from rocketmq_py.aio import Producer, PushConsumer
@@ -64,6 +70,27 @@ async def pipelined(producer: Producer, message: NewMessage, count: int) -> list
     return latencies
 
 
+async def lag(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send at a rate, pipelined; return how late a timer of the program's own was meanwhile, each time."""
+    late: list[float] = []
+
+    async def sleep_again_and_again() -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(TIMER_SECONDS)
+            late.append(time.perf_counter() - began - TIMER_SECONDS)
+
+    timer = asyncio.create_task(sleep_again_and_again())
+    for size, seconds in due_bunches(count):
+        await asyncio.sleep(seconds)
+        for _ in range(size):
+            await producer.send_soon(message())
+    await producer.flush()
+    timer.cancel()
+    assert not producer.statistics.failed
+    return late
+
+
 async def batches(producer: Producer, message: NewMessage, size: int, count: int) -> list[float]:
     """Send lists of ``size`` messages, one list after the other; the latencies are those of lists."""
     latencies = []
@@ -89,6 +116,7 @@ async def send(chosen: argparse.Namespace) -> None:
             "callers": partial(callers, producer, message, chosen.callers),
             "pipelined": partial(pipelined, producer, message),
             "batches": partial(batches, producer, message, chosen.batch),
+            "lag": partial(lag, producer, message),
         }
         sends = ways[chosen.mode]
         if chosen.warm_up:
@@ -127,6 +155,7 @@ MODES: dict[str, Callable[[argparse.Namespace], Awaitable[None]]] = {
     "callers": send,
     "pipelined": send,
     "batches": send,
+    "lag": send,
     "consume": consume,
 }
 

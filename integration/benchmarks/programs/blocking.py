@@ -14,7 +14,13 @@ from functools import partial
 from typing import TypeAlias
 
 from integration.benchmarks.programs.consuming import Countdown
-from integration.benchmarks.programs.measuring import Stopwatch, options, report
+from integration.benchmarks.programs.measuring import (
+    TIMER_SECONDS,
+    Stopwatch,
+    due_bunches,
+    options,
+    report,
+)
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
 from rocketmq_py import ConsumeFrom, Message, SendResult, Serialization
 from rocketmq_py.blocking import Producer, PushConsumer
@@ -76,6 +82,30 @@ def pipelined(producer: Producer, message: NewMessage, count: int) -> list[float
     return latencies
 
 
+def lag(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send at a rate, pipelined; return how late a timer in another thread was meanwhile, each time."""
+    late: list[float] = []
+    is_over = threading.Event()
+
+    def sleep_again_and_again() -> None:
+        while not is_over.is_set():
+            began = time.perf_counter()
+            time.sleep(TIMER_SECONDS)
+            late.append(time.perf_counter() - began - TIMER_SECONDS)
+
+    timer = threading.Thread(target=sleep_again_and_again)
+    timer.start()
+    for size, seconds in due_bunches(count):
+        time.sleep(seconds)
+        for _ in range(size):
+            producer.send_soon(message())
+    producer.flush()
+    is_over.set()
+    timer.join()
+    assert not producer.statistics.failed
+    return late
+
+
 def batches(producer: Producer, message: NewMessage, size: int, count: int) -> list[float]:
     """Send lists of ``size`` messages, one list after the other; the latencies are those of lists."""
     latencies = []
@@ -117,6 +147,7 @@ def send(chosen: argparse.Namespace) -> None:
             "callers": partial(callers, producer, message, chosen.callers),
             "pipelined": partial(pipelined, producer, message),
             "batches": partial(batches, producer, message, chosen.batch),
+            "lag": partial(lag, producer, message),
         }
         sends = ways[chosen.mode]
         if chosen.warm_up:
@@ -132,6 +163,7 @@ MODES: dict[str, Callable[[argparse.Namespace], None]] = {
     "callers": send,
     "pipelined": send,
     "batches": send,
+    "lag": send,
     "consume": consume,
 }
 

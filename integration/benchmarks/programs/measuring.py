@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 
@@ -28,6 +28,21 @@ def options(description: str | None, address: str, modes: Iterable[str]) -> argp
     parser.add_argument("--list", type=int, required=True, help="mode consume: messages a handler takes")
     parser.add_argument("--topics", type=int, required=True, help="mode memory: how many")
     return parser
+
+
+OFFERED = 20_000
+"""Mode lag: messages a second."""
+BUNCH_SECONDS = 0.005
+"""How often some of them are due."""
+TIMER_SECONDS = 0.001
+"""For how long the program's own timer sleeps, again and again."""
+
+
+def due_bunches(count: int) -> Iterator[tuple[int, float]]:
+    """Yield how many of ``count`` messages are due next, and the seconds until then."""
+    size, began = round(OFFERED * BUNCH_SECONDS), time.perf_counter()
+    for sent in range(0, count, size):
+        yield min(size, count - sent), max(began + sent / OFFERED - time.perf_counter(), 0.0)
 
 
 class Stopwatch:

@@ -24,6 +24,7 @@ MODES: dict[str, Mode] = {
     "callers": send,
     "pipelined": send,
     "batches": send,
+    "lag": send,
     "batching": send_batching,
     "consume": consume,
     "plain": consume_plainly,

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import trio
 
-from integration.benchmarks.programs.measuring import Stopwatch, report
+from integration.benchmarks.programs.measuring import TIMER_SECONDS, Stopwatch, due_bunches, report
 from rocketmq_py import BatchingProducer, Message, PendingSend, Producer, Serialization
 
 SEND_TIMEOUT = 30.0
@@ -71,6 +71,28 @@ async def pipelined(producer: Producer | BatchingProducer, message: NewMessage, 
     return latencies
 
 
+async def lag(producer: Producer, message: NewMessage, count: int) -> list[float]:
+    """Send at a rate, pipelined; return how late a timer of the program's own was meanwhile, each time."""
+    late: list[float] = []
+
+    async def sleep_again_and_again() -> None:
+        while True:
+            began = time.perf_counter()
+            await trio.sleep(TIMER_SECONDS)
+            late.append(time.perf_counter() - began - TIMER_SECONDS)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sleep_again_and_again)
+        for size, seconds in due_bunches(count):
+            await trio.sleep(seconds)
+            for _ in range(size):
+                await producer.send_soon(message())
+        await producer.flush()
+        nursery.cancel_scope.cancel()
+    assert not producer.statistics.failed
+    return late
+
+
 async def batches(producer: Producer, message: NewMessage, size: int, count: int) -> list[float]:
     """Send lists of ``size`` messages, one list after the other; the latencies are those of lists."""
     latencies = []
@@ -96,6 +118,7 @@ async def send(options: argparse.Namespace) -> None:
             "callers": partial(callers, producer, message, options.callers),
             "pipelined": partial(pipelined, producer, message),
             "batches": partial(batches, producer, message, options.batch),
+            "lag": partial(lag, producer, message),
         }
         await _measure(options, ways[options.mode])
 
