@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rocketmq_py.codes import ResponseCode, response_name
 
@@ -74,7 +74,7 @@ class BatchError(RocketMQError):
 
     def __init__(self, results: Sequence[SendResult], total: int, error: RocketMQError) -> None:
         super().__init__(f"{len(results)} of {total} messages were stored, then: {error}")
-        self.results = tuple(results)
+        self.results: Final = tuple(results)
         self.delivery = error.delivery
 
 
@@ -181,7 +181,7 @@ class NameServerError(RocketMQError):
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(f"no name server answered ({'; '.join(reasons.values())})")
-        self.reasons = dict(reasons)
+        self.reasons: dict[str, str] = dict(reasons)
 
 
 class TopicNotFoundError(RocketMQError):
@@ -204,7 +204,7 @@ class TopicExistsError(RocketMQError):
     def __init__(self, topic: str, brokers: Sequence[str]) -> None:
         super().__init__(f"topic {topic!r} exists already on {', '.join(brokers)}")
         self.topic = topic
-        self.brokers = tuple(brokers)
+        self.brokers: tuple[str, ...] = tuple(brokers)
 
 
 class GroupExistsError(RocketMQError):
@@ -218,7 +218,7 @@ class GroupExistsError(RocketMQError):
     def __init__(self, group: str, brokers: Sequence[str]) -> None:
         super().__init__(f"group {group!r} exists already on {', '.join(brokers)}")
         self.group = group
-        self.brokers = tuple(brokers)
+        self.brokers: tuple[str, ...] = tuple(brokers)
 
 
 class GroupNotFoundError(RocketMQError):
@@ -245,8 +245,8 @@ class SomeBrokersFailedError(RocketMQError):
         others = f"; it is done on {', '.join(done)}" if done else ""
         super().__init__(f"{what} failed on {len(failures)} of {len(failures) + len(done)}: {said}{others}")
         self.done = done
-        self.answers = dict(answers)
-        self.failures = dict(failures)
+        self.answers: dict[str, Any] = dict(answers)
+        self.failures: dict[str, RocketMQError] = dict(failures)
 
 
 class NoQueueError(RocketMQError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketmq_py import admin
 from rocketmq_py import client as core
@@ -26,86 +26,86 @@ class _Part:
 class Topics(_Part):
     """``admin.topics``."""
 
-    list = coroutine(admin.Topics.list)
-    describe = coroutine(admin.Topics.describe)
-    create = coroutine(admin.Topics.create)
-    alter = coroutine(admin.Topics.alter)
-    delete = coroutine(admin.Topics.delete)
+    list: Final = coroutine(admin.Topics.list)
+    describe: Final = coroutine(admin.Topics.describe)
+    create: Final = coroutine(admin.Topics.create)
+    alter: Final = coroutine(admin.Topics.alter)
+    delete: Final = coroutine(admin.Topics.delete)
 
 
 class Groups(_Part):
     """``admin.groups``."""
 
-    list = coroutine(admin.Groups.list)
-    describe = coroutine(admin.Groups.describe)
-    create = coroutine(admin.Groups.create)
-    alter = coroutine(admin.Groups.alter)
-    delete = coroutine(admin.Groups.delete)
+    list: Final = coroutine(admin.Groups.list)
+    describe: Final = coroutine(admin.Groups.describe)
+    create: Final = coroutine(admin.Groups.create)
+    alter: Final = coroutine(admin.Groups.alter)
+    delete: Final = coroutine(admin.Groups.delete)
 
 
 class Offsets(_Part):
     """``admin.offsets``."""
 
-    topics = coroutine(admin.Offsets.topics)
-    reset = coroutine(admin.Offsets.reset)
-    skip = coroutine(admin.Offsets.skip)
-    clone = coroutine(admin.Offsets.clone)
+    topics: Final = coroutine(admin.Offsets.topics)
+    reset: Final = coroutine(admin.Offsets.reset)
+    skip: Final = coroutine(admin.Offsets.skip)
+    clone: Final = coroutine(admin.Offsets.clone)
 
 
 class Messages(_Part):
     """``admin.messages``."""
 
-    get = coroutine(admin.Messages.get)
-    find = coroutine(admin.Messages.find)
-    at = coroutine(admin.Messages.at)
-    tracks = coroutine(admin.Messages.tracks)
-    trace = coroutine(admin.Messages.trace)
-    consume_directly = coroutine(admin.Messages.consume_directly)
+    get: Final = coroutine(admin.Messages.get)
+    find: Final = coroutine(admin.Messages.find)
+    at: Final = coroutine(admin.Messages.at)
+    tracks: Final = coroutine(admin.Messages.tracks)
+    trace: Final = coroutine(admin.Messages.trace)
+    consume_directly: Final = coroutine(admin.Messages.consume_directly)
 
 
 class DeadLetterQueues(_Part):
     """``admin.dead_letters``."""
 
-    list = coroutine(admin.DeadLetterQueues.list)
-    resend = coroutine(admin.DeadLetterQueues.resend)
+    list: Final = coroutine(admin.DeadLetterQueues.list)
+    resend: Final = coroutine(admin.DeadLetterQueues.resend)
 
 
 class Clients(_Part):
     """``admin.clients``."""
 
-    list = coroutine(admin.Clients.list)
-    describe = coroutine(admin.Clients.describe)
+    list: Final = coroutine(admin.Clients.list)
+    describe: Final = coroutine(admin.Clients.describe)
 
 
 class Brokers(_Part):
     """``admin.brokers``."""
 
-    list = coroutine(admin.Brokers.list)
-    describe = coroutine(admin.Brokers.describe)
-    settings = coroutine(admin.Brokers.settings)
-    alter = coroutine(admin.Brokers.alter)
-    wipe_write_permission = coroutine(admin.Brokers.wipe_write_permission)
-    add_write_permission = coroutine(admin.Brokers.add_write_permission)
+    list: Final = coroutine(admin.Brokers.list)
+    describe: Final = coroutine(admin.Brokers.describe)
+    settings: Final = coroutine(admin.Brokers.settings)
+    alter: Final = coroutine(admin.Brokers.alter)
+    wipe_write_permission: Final = coroutine(admin.Brokers.wipe_write_permission)
+    add_write_permission: Final = coroutine(admin.Brokers.add_write_permission)
 
 
 class NameServers(_Part):
     """``admin.name_servers``."""
 
-    settings = coroutine(admin.NameServers.settings)
-    alter = coroutine(admin.NameServers.alter)
+    settings: Final = coroutine(admin.NameServers.settings)
+    alter: Final = coroutine(admin.NameServers.alter)
 
 
 class Access(_Part):
     """``admin.access``."""
 
-    users = coroutine(admin.Access.users)
-    create_user = coroutine(admin.Access.create_user)
-    alter_user = coroutine(admin.Access.alter_user)
-    delete_user = coroutine(admin.Access.delete_user)
-    rules = coroutine(admin.Access.rules)
-    put_rule = coroutine(admin.Access.put_rule)
-    delete_rules = coroutine(admin.Access.delete_rules)
-    accounts_versions = coroutine(admin.Access.accounts_versions)
+    users: Final = coroutine(admin.Access.users)
+    create_user: Final = coroutine(admin.Access.create_user)
+    alter_user: Final = coroutine(admin.Access.alter_user)
+    delete_user: Final = coroutine(admin.Access.delete_user)
+    rules: Final = coroutine(admin.Access.rules)
+    put_rule: Final = coroutine(admin.Access.put_rule)
+    delete_rules: Final = coroutine(admin.Access.delete_rules)
+    accounts_versions: Final = coroutine(admin.Access.accounts_versions)
 
 
 class Admin(Door[admin.Admin]):
@@ -124,15 +124,15 @@ class Admin(Door[admin.Admin]):
         shared, within = shared_client(client)
         behind = admin.Admin(shared, **options)
         super().__init__(behind, within)
-        self.topics = Topics(behind.topics, self._call)
-        self.groups = Groups(behind.groups, self._call)
-        self.offsets = Offsets(behind.offsets, self._call)
-        self.messages = Messages(behind.messages, self._call)
-        self.dead_letters = DeadLetterQueues(behind.dead_letters, self._call)
-        self.clients = Clients(behind.clients, self._call)
-        self.brokers = Brokers(behind.brokers, self._call)
-        self.name_servers = NameServers(behind.name_servers, self._call)
-        self.access = Access(behind.access, self._call)
+        self.topics: Topics = Topics(behind.topics, self._call)
+        self.groups: Groups = Groups(behind.groups, self._call)
+        self.offsets: Offsets = Offsets(behind.offsets, self._call)
+        self.messages: Messages = Messages(behind.messages, self._call)
+        self.dead_letters: DeadLetterQueues = DeadLetterQueues(behind.dead_letters, self._call)
+        self.clients: Clients = Clients(behind.clients, self._call)
+        self.brokers: Brokers = Brokers(behind.brokers, self._call)
+        self.name_servers: NameServers = NameServers(behind.name_servers, self._call)
+        self.access: Access = Access(behind.access, self._call)
 
     @property
     def _client(self) -> core.Client:

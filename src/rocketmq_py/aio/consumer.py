@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import consumer
@@ -117,17 +117,17 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         """Its settings."""
         return self._behind.config
 
-    subscribe = plain(consumer.PushConsumer.subscribe)
-    unsubscribe = plain(consumer.PushConsumer.unsubscribe)
-    stop = plain(consumer.PushConsumer.stop)
-    pause = plain(consumer.PushConsumer.pause)
-    resume = plain(consumer.PushConsumer.resume)
-    committed = coroutine(consumer.PushConsumer.committed)
-    seek = coroutine(consumer.PushConsumer.seek)
-    begin_offsets = coroutine(consumer.PushConsumer.begin_offsets)
-    end_offsets = coroutine(consumer.PushConsumer.end_offsets)
-    lag = coroutine(consumer.PushConsumer.lag)
-    check_sql = coroutine(consumer.PushConsumer.check_sql)
+    subscribe: Final = plain(consumer.PushConsumer.subscribe)
+    unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
+    stop: Final = plain(consumer.PushConsumer.stop)
+    pause: Final = plain(consumer.PushConsumer.pause)
+    resume: Final = plain(consumer.PushConsumer.resume)
+    committed: Final = coroutine(consumer.PushConsumer.committed)
+    seek: Final = coroutine(consumer.PushConsumer.seek)
+    begin_offsets: Final = coroutine(consumer.PushConsumer.begin_offsets)
+    end_offsets: Final = coroutine(consumer.PushConsumer.end_offsets)
+    lag: Final = coroutine(consumer.PushConsumer.lag)
+    check_sql: Final = coroutine(consumer.PushConsumer.check_sql)
 
     async def run(self, handle: Handler) -> None:
         """Join the group and hand its messages to ``handle``, until :meth:`stop` or until cancelled.
@@ -157,7 +157,7 @@ def _seek(
     method: Callable[Concatenate[Any, P], Awaitable[None]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, None]]:
     """Return the coroutine method for one that seeks: what came for a cancelled poll counts no more."""
-    seek = coroutine(method)
+    seek: Final = coroutine(method)
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -216,24 +216,24 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         """Its settings."""
         return self._behind.config
 
-    subscribe = plain(consumer.LitePullConsumer.subscribe)
-    unsubscribe = plain(consumer.LitePullConsumer.unsubscribe)
-    pause = plain(consumer.LitePullConsumer.pause)
-    resume = plain(consumer.LitePullConsumer.resume)
-    assign = coroutine(consumer.LitePullConsumer.assign)
-    seek = _seek(consumer.LitePullConsumer.seek)
-    seek_to_begin = _seek(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end = _seek(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time = _seek(consumer.LitePullConsumer.seek_to_time)
-    queues = coroutine(consumer.LitePullConsumer.queues)
-    offset_at = coroutine(consumer.LitePullConsumer.offset_at)
-    commit = coroutine(consumer.LitePullConsumer.commit)
-    committed = coroutine(consumer.LitePullConsumer.committed)
-    position = coroutine(consumer.LitePullConsumer.position)
-    begin_offsets = coroutine(consumer.LitePullConsumer.begin_offsets)
-    end_offsets = coroutine(consumer.LitePullConsumer.end_offsets)
-    lag = coroutine(consumer.LitePullConsumer.lag)
-    check_sql = coroutine(consumer.LitePullConsumer.check_sql)
+    subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
+    unsubscribe: Final = plain(consumer.LitePullConsumer.unsubscribe)
+    pause: Final = plain(consumer.LitePullConsumer.pause)
+    resume: Final = plain(consumer.LitePullConsumer.resume)
+    assign: Final = coroutine(consumer.LitePullConsumer.assign)
+    seek: Final = _seek(consumer.LitePullConsumer.seek)
+    seek_to_begin: Final = _seek(consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end: Final = _seek(consumer.LitePullConsumer.seek_to_end)
+    seek_to_time: Final = _seek(consumer.LitePullConsumer.seek_to_time)
+    queues: Final = coroutine(consumer.LitePullConsumer.queues)
+    offset_at: Final = coroutine(consumer.LitePullConsumer.offset_at)
+    commit: Final = coroutine(consumer.LitePullConsumer.commit)
+    committed: Final = coroutine(consumer.LitePullConsumer.committed)
+    position: Final = coroutine(consumer.LitePullConsumer.position)
+    begin_offsets: Final = coroutine(consumer.LitePullConsumer.begin_offsets)
+    end_offsets: Final = coroutine(consumer.LitePullConsumer.end_offsets)
+    lag: Final = coroutine(consumer.LitePullConsumer.lag)
+    check_sql: Final = coroutine(consumer.LitePullConsumer.check_sql)
 
     async def poll(
         self,
@@ -314,14 +314,14 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         """Its settings."""
         return self._behind.config
 
-    subscribe = plain(consumer.PopConsumer.subscribe)
-    unsubscribe = plain(consumer.PopConsumer.unsubscribe)
-    ack = coroutine(consumer.PopConsumer.ack)
-    change_invisible = coroutine(consumer.PopConsumer.change_invisible)
-    begin_offsets = coroutine(consumer.PopConsumer.begin_offsets)
-    end_offsets = coroutine(consumer.PopConsumer.end_offsets)
-    lag = coroutine(consumer.PopConsumer.lag)
-    check_sql = coroutine(consumer.PopConsumer.check_sql)
+    subscribe: Final = plain(consumer.PopConsumer.subscribe)
+    unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
+    ack: Final = coroutine(consumer.PopConsumer.ack)
+    change_invisible: Final = coroutine(consumer.PopConsumer.change_invisible)
+    begin_offsets: Final = coroutine(consumer.PopConsumer.begin_offsets)
+    end_offsets: Final = coroutine(consumer.PopConsumer.end_offsets)
+    lag: Final = coroutine(consumer.PopConsumer.lag)
+    check_sql: Final = coroutine(consumer.PopConsumer.check_sql)
 
     async def receive(
         self,

@@ -26,8 +26,8 @@ class LoopSend:
         self, hand_over: LoopHandOver, here: Bridge, message: Message, options: Mapping[str, Any], size: int
     ) -> None:
         self.message: Message | None = message
-        self.options = options
-        self.size = size
+        self.options: Mapping[str, Any] = options
+        self.size: int = size
         self.future: asyncio.Future[SendResult] = here.loop.create_future()
         self._bridge = here
         self._hand_over = hand_over

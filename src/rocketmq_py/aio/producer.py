@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import producer
@@ -117,13 +117,13 @@ class Producer(_Sends[producer.Producer]):
         """Its settings."""
         return self._behind.config
 
-    send = coroutine(producer.Producer.send)
-    send_oneway = coroutine(producer.Producer.send_oneway)
-    send_batch = coroutine(producer.Producer.send_batch)
-    request = coroutine(producer.Producer.request)
-    reply = coroutine(producer.Producer.reply)
-    recall = coroutine(producer.Producer.recall)
-    queues = coroutine(producer.Producer.queues)
+    send: Final = coroutine(producer.Producer.send)
+    send_oneway: Final = coroutine(producer.Producer.send_oneway)
+    send_batch: Final = coroutine(producer.Producer.send_batch)
+    request: Final = coroutine(producer.Producer.request)
+    reply: Final = coroutine(producer.Producer.reply)
+    recall: Final = coroutine(producer.Producer.recall)
+    queues: Final = coroutine(producer.Producer.queues)
 
     async def flush(self) -> None:
         """Wait until every message that was given to :meth:`send_soon` until now has its outcome."""
@@ -236,9 +236,9 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
         return await self._call(self._behind.queues, topic)
 
-    send = coroutine(producer.BatchingProducer.send)
-    send_oneway = coroutine(producer.BatchingProducer.send_oneway)
-    queues = coroutine(producer.BatchingProducer.queues)
+    send: Final = coroutine(producer.BatchingProducer.send)
+    send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
+    queues: Final = coroutine(producer.BatchingProducer.queues)
 
     async def send_soon(
         self, message: Message, *, queue: Destination | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import consumer
@@ -45,15 +45,15 @@ class Reader(Door[consumer.Reader]):
     def _client(self) -> core.Client:
         return self._behind.client
 
-    message = coroutine(consumer.Reader.message)
-    find_message = coroutine(consumer.Reader.find_message)
-    find = coroutine(consumer.Reader.find)
-    topics = coroutine(consumer.Reader.topics)
-    offsets = coroutine(consumer.Reader.offsets)
-    offsets_of = coroutine(consumer.Reader.offsets_of)
-    offsets_at = coroutine(consumer.Reader.offsets_at)
-    committed = coroutine(consumer.Reader.committed)
-    commit = coroutine(consumer.Reader.commit)
+    message: Final = coroutine(consumer.Reader.message)
+    find_message: Final = coroutine(consumer.Reader.find_message)
+    find: Final = coroutine(consumer.Reader.find)
+    topics: Final = coroutine(consumer.Reader.topics)
+    offsets: Final = coroutine(consumer.Reader.offsets)
+    offsets_of: Final = coroutine(consumer.Reader.offsets_of)
+    offsets_at: Final = coroutine(consumer.Reader.offsets_at)
+    committed: Final = coroutine(consumer.Reader.committed)
+    commit: Final = coroutine(consumer.Reader.commit)
 
     def open(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketmq_py import admin
 from rocketmq_py import client as core
@@ -26,86 +26,86 @@ class _Part:
 class Topics(_Part):
     """``admin.topics``."""
 
-    list = blocking(admin.Topics.list)
-    describe = blocking(admin.Topics.describe)
-    create = blocking(admin.Topics.create)
-    alter = blocking(admin.Topics.alter)
-    delete = blocking(admin.Topics.delete)
+    list: Final = blocking(admin.Topics.list)
+    describe: Final = blocking(admin.Topics.describe)
+    create: Final = blocking(admin.Topics.create)
+    alter: Final = blocking(admin.Topics.alter)
+    delete: Final = blocking(admin.Topics.delete)
 
 
 class Groups(_Part):
     """``admin.groups``."""
 
-    list = blocking(admin.Groups.list)
-    describe = blocking(admin.Groups.describe)
-    create = blocking(admin.Groups.create)
-    alter = blocking(admin.Groups.alter)
-    delete = blocking(admin.Groups.delete)
+    list: Final = blocking(admin.Groups.list)
+    describe: Final = blocking(admin.Groups.describe)
+    create: Final = blocking(admin.Groups.create)
+    alter: Final = blocking(admin.Groups.alter)
+    delete: Final = blocking(admin.Groups.delete)
 
 
 class Offsets(_Part):
     """``admin.offsets``."""
 
-    topics = blocking(admin.Offsets.topics)
-    reset = blocking(admin.Offsets.reset)
-    skip = blocking(admin.Offsets.skip)
-    clone = blocking(admin.Offsets.clone)
+    topics: Final = blocking(admin.Offsets.topics)
+    reset: Final = blocking(admin.Offsets.reset)
+    skip: Final = blocking(admin.Offsets.skip)
+    clone: Final = blocking(admin.Offsets.clone)
 
 
 class Messages(_Part):
     """``admin.messages``."""
 
-    get = blocking(admin.Messages.get)
-    find = blocking(admin.Messages.find)
-    at = blocking(admin.Messages.at)
-    tracks = blocking(admin.Messages.tracks)
-    trace = blocking(admin.Messages.trace)
-    consume_directly = blocking(admin.Messages.consume_directly)
+    get: Final = blocking(admin.Messages.get)
+    find: Final = blocking(admin.Messages.find)
+    at: Final = blocking(admin.Messages.at)
+    tracks: Final = blocking(admin.Messages.tracks)
+    trace: Final = blocking(admin.Messages.trace)
+    consume_directly: Final = blocking(admin.Messages.consume_directly)
 
 
 class DeadLetterQueues(_Part):
     """``admin.dead_letters``."""
 
-    list = blocking(admin.DeadLetterQueues.list)
-    resend = blocking(admin.DeadLetterQueues.resend)
+    list: Final = blocking(admin.DeadLetterQueues.list)
+    resend: Final = blocking(admin.DeadLetterQueues.resend)
 
 
 class Clients(_Part):
     """``admin.clients``."""
 
-    list = blocking(admin.Clients.list)
-    describe = blocking(admin.Clients.describe)
+    list: Final = blocking(admin.Clients.list)
+    describe: Final = blocking(admin.Clients.describe)
 
 
 class Brokers(_Part):
     """``admin.brokers``."""
 
-    list = blocking(admin.Brokers.list)
-    describe = blocking(admin.Brokers.describe)
-    settings = blocking(admin.Brokers.settings)
-    alter = blocking(admin.Brokers.alter)
-    wipe_write_permission = blocking(admin.Brokers.wipe_write_permission)
-    add_write_permission = blocking(admin.Brokers.add_write_permission)
+    list: Final = blocking(admin.Brokers.list)
+    describe: Final = blocking(admin.Brokers.describe)
+    settings: Final = blocking(admin.Brokers.settings)
+    alter: Final = blocking(admin.Brokers.alter)
+    wipe_write_permission: Final = blocking(admin.Brokers.wipe_write_permission)
+    add_write_permission: Final = blocking(admin.Brokers.add_write_permission)
 
 
 class NameServers(_Part):
     """``admin.name_servers``."""
 
-    settings = blocking(admin.NameServers.settings)
-    alter = blocking(admin.NameServers.alter)
+    settings: Final = blocking(admin.NameServers.settings)
+    alter: Final = blocking(admin.NameServers.alter)
 
 
 class Access(_Part):
     """``admin.access``."""
 
-    users = blocking(admin.Access.users)
-    create_user = blocking(admin.Access.create_user)
-    alter_user = blocking(admin.Access.alter_user)
-    delete_user = blocking(admin.Access.delete_user)
-    rules = blocking(admin.Access.rules)
-    put_rule = blocking(admin.Access.put_rule)
-    delete_rules = blocking(admin.Access.delete_rules)
-    accounts_versions = blocking(admin.Access.accounts_versions)
+    users: Final = blocking(admin.Access.users)
+    create_user: Final = blocking(admin.Access.create_user)
+    alter_user: Final = blocking(admin.Access.alter_user)
+    delete_user: Final = blocking(admin.Access.delete_user)
+    rules: Final = blocking(admin.Access.rules)
+    put_rule: Final = blocking(admin.Access.put_rule)
+    delete_rules: Final = blocking(admin.Access.delete_rules)
+    accounts_versions: Final = blocking(admin.Access.accounts_versions)
 
 
 class Admin(Door[admin.Admin]):
@@ -125,15 +125,15 @@ class Admin(Door[admin.Admin]):
         shared, within = shared_client(client)
         behind = admin.Admin(shared, **options)
         super().__init__(behind, within)
-        self.topics = Topics(behind.topics, self._call)
-        self.groups = Groups(behind.groups, self._call)
-        self.offsets = Offsets(behind.offsets, self._call)
-        self.messages = Messages(behind.messages, self._call)
-        self.dead_letters = DeadLetterQueues(behind.dead_letters, self._call)
-        self.clients = Clients(behind.clients, self._call)
-        self.brokers = Brokers(behind.brokers, self._call)
-        self.name_servers = NameServers(behind.name_servers, self._call)
-        self.access = Access(behind.access, self._call)
+        self.topics: Topics = Topics(behind.topics, self._call)
+        self.groups: Groups = Groups(behind.groups, self._call)
+        self.offsets: Offsets = Offsets(behind.offsets, self._call)
+        self.messages: Messages = Messages(behind.messages, self._call)
+        self.dead_letters: DeadLetterQueues = DeadLetterQueues(behind.dead_letters, self._call)
+        self.clients: Clients = Clients(behind.clients, self._call)
+        self.brokers: Brokers = Brokers(behind.brokers, self._call)
+        self.name_servers: NameServers = NameServers(behind.name_servers, self._call)
+        self.access: Access = Access(behind.access, self._call)
 
     @property
     def _client(self) -> core.Client:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import consumer
@@ -42,7 +42,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage
 if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
-logger = logging.getLogger("rocketmq_py.blocking")
+logger: Final = logging.getLogger("rocketmq_py.blocking")
 
 
 P = ParamSpec("P")
@@ -125,17 +125,17 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         """Its settings."""
         return self._behind.config
 
-    subscribe = plain(consumer.PushConsumer.subscribe)
-    unsubscribe = plain(consumer.PushConsumer.unsubscribe)
-    stop = plain(consumer.PushConsumer.stop)
-    pause = plain(consumer.PushConsumer.pause)
-    resume = plain(consumer.PushConsumer.resume)
-    committed = blocking(consumer.PushConsumer.committed)
-    seek = blocking(consumer.PushConsumer.seek)
-    begin_offsets = blocking(consumer.PushConsumer.begin_offsets)
-    end_offsets = blocking(consumer.PushConsumer.end_offsets)
-    lag = blocking(consumer.PushConsumer.lag)
-    check_sql = blocking(consumer.PushConsumer.check_sql)
+    subscribe: Final = plain(consumer.PushConsumer.subscribe)
+    unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
+    stop: Final = plain(consumer.PushConsumer.stop)
+    pause: Final = plain(consumer.PushConsumer.pause)
+    resume: Final = plain(consumer.PushConsumer.resume)
+    committed: Final = blocking(consumer.PushConsumer.committed)
+    seek: Final = blocking(consumer.PushConsumer.seek)
+    begin_offsets: Final = blocking(consumer.PushConsumer.begin_offsets)
+    end_offsets: Final = blocking(consumer.PushConsumer.end_offsets)
+    lag: Final = blocking(consumer.PushConsumer.lag)
+    check_sql: Final = blocking(consumer.PushConsumer.check_sql)
 
     def run(self, handle: Handler) -> None:
         """Join the group and hand its messages to ``handle``, until :meth:`stop`.
@@ -201,7 +201,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
 def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Concatenate[Any, P], None]:
     """Return the method for one that seeks: what came for an interrupted poll counts no more."""
-    seek = blocking(method)
+    seek: Final = blocking(method)
 
     @wraps(seek)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -261,24 +261,24 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         """Its settings."""
         return self._behind.config
 
-    subscribe = plain(consumer.LitePullConsumer.subscribe)
-    unsubscribe = plain(consumer.LitePullConsumer.unsubscribe)
-    pause = plain(consumer.LitePullConsumer.pause)
-    resume = plain(consumer.LitePullConsumer.resume)
-    assign = blocking(consumer.LitePullConsumer.assign)
-    seek = _seek(consumer.LitePullConsumer.seek)
-    seek_to_begin = _seek(consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end = _seek(consumer.LitePullConsumer.seek_to_end)
-    seek_to_time = _seek(consumer.LitePullConsumer.seek_to_time)
-    queues = blocking(consumer.LitePullConsumer.queues)
-    offset_at = blocking(consumer.LitePullConsumer.offset_at)
-    commit = blocking(consumer.LitePullConsumer.commit)
-    committed = blocking(consumer.LitePullConsumer.committed)
-    position = blocking(consumer.LitePullConsumer.position)
-    begin_offsets = blocking(consumer.LitePullConsumer.begin_offsets)
-    end_offsets = blocking(consumer.LitePullConsumer.end_offsets)
-    lag = blocking(consumer.LitePullConsumer.lag)
-    check_sql = blocking(consumer.LitePullConsumer.check_sql)
+    subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
+    unsubscribe: Final = plain(consumer.LitePullConsumer.unsubscribe)
+    pause: Final = plain(consumer.LitePullConsumer.pause)
+    resume: Final = plain(consumer.LitePullConsumer.resume)
+    assign: Final = blocking(consumer.LitePullConsumer.assign)
+    seek: Final = _seek(consumer.LitePullConsumer.seek)
+    seek_to_begin: Final = _seek(consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end: Final = _seek(consumer.LitePullConsumer.seek_to_end)
+    seek_to_time: Final = _seek(consumer.LitePullConsumer.seek_to_time)
+    queues: Final = blocking(consumer.LitePullConsumer.queues)
+    offset_at: Final = blocking(consumer.LitePullConsumer.offset_at)
+    commit: Final = blocking(consumer.LitePullConsumer.commit)
+    committed: Final = blocking(consumer.LitePullConsumer.committed)
+    position: Final = blocking(consumer.LitePullConsumer.position)
+    begin_offsets: Final = blocking(consumer.LitePullConsumer.begin_offsets)
+    end_offsets: Final = blocking(consumer.LitePullConsumer.end_offsets)
+    lag: Final = blocking(consumer.LitePullConsumer.lag)
+    check_sql: Final = blocking(consumer.LitePullConsumer.check_sql)
 
     def poll(
         self,
@@ -359,14 +359,14 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         """Its settings."""
         return self._behind.config
 
-    subscribe = plain(consumer.PopConsumer.subscribe)
-    unsubscribe = plain(consumer.PopConsumer.unsubscribe)
-    ack = blocking(consumer.PopConsumer.ack)
-    change_invisible = blocking(consumer.PopConsumer.change_invisible)
-    begin_offsets = blocking(consumer.PopConsumer.begin_offsets)
-    end_offsets = blocking(consumer.PopConsumer.end_offsets)
-    lag = blocking(consumer.PopConsumer.lag)
-    check_sql = blocking(consumer.PopConsumer.check_sql)
+    subscribe: Final = plain(consumer.PopConsumer.subscribe)
+    unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
+    ack: Final = blocking(consumer.PopConsumer.ack)
+    change_invisible: Final = blocking(consumer.PopConsumer.change_invisible)
+    begin_offsets: Final = blocking(consumer.PopConsumer.begin_offsets)
+    end_offsets: Final = blocking(consumer.PopConsumer.end_offsets)
+    lag: Final = blocking(consumer.PopConsumer.lag)
+    check_sql: Final = blocking(consumer.PopConsumer.check_sql)
 
     def receive(
         self,

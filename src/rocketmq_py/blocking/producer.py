@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import producer
@@ -91,7 +91,7 @@ class Producer(_Sends[producer.Producer]):
         """Its settings."""
         return self._behind.config
 
-    send = blocking(producer.Producer.send)
+    send: Final = blocking(producer.Producer.send)
 
     def send_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -107,15 +107,15 @@ class Producer(_Sends[producer.Producer]):
         """
         return self._hand_over.add(message, {"queue": queue, "timeout": timeout})
 
-    send_oneway = blocking(producer.Producer.send_oneway)
+    send_oneway: Final = blocking(producer.Producer.send_oneway)
 
-    send_batch = blocking(producer.Producer.send_batch)
+    send_batch: Final = blocking(producer.Producer.send_batch)
 
-    request = blocking(producer.Producer.request)
+    request: Final = blocking(producer.Producer.request)
 
-    reply = blocking(producer.Producer.reply)
+    reply: Final = blocking(producer.Producer.reply)
 
-    recall = blocking(producer.Producer.recall)
+    recall: Final = blocking(producer.Producer.recall)
 
     def request_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -136,7 +136,7 @@ class Producer(_Sends[producer.Producer]):
         self._check_open()
         self._hand_over.flush()
 
-    queues = blocking(producer.Producer.queues)
+    queues: Final = blocking(producer.Producer.queues)
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around sends from now on; returns what removes it."""
@@ -199,9 +199,9 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         """Its settings."""
         return self._behind.config
 
-    send = blocking(producer.BatchingProducer.send)
-    send_oneway = blocking(producer.BatchingProducer.send_oneway)
-    queues = blocking(producer.BatchingProducer.queues)
+    send: Final = blocking(producer.BatchingProducer.send)
+    send_oneway: Final = blocking(producer.BatchingProducer.send_oneway)
+    queues: Final = blocking(producer.BatchingProducer.queues)
 
     def send_soon(self, message: Message, *, queue: Destination | None = None) -> Future[SendResult]:
         """Accept a message, to be sent with others: waits only while ``max_buffered_bytes`` are exhausted.
@@ -279,7 +279,7 @@ class TransactionProducer(Producer):
         """Its settings for transactions."""
         return self._behind.transaction_config
 
-    send_in_transaction = blocking(producer.TransactionProducer.send_in_transaction)
+    send_in_transaction: Final = blocking(producer.TransactionProducer.send_in_transaction)
 
     @contextmanager
     def transaction(

@@ -104,7 +104,7 @@ class Admission:
         self._topics = topics
         self._rng = rng
         self._broker_ip = broker_ip
-        self.marks = {
+        self.marks: dict[str, str] = {
             names.MESSAGE_REGION: config.region_id,
             names.TRACE_SWITCH: "true" if config.trace_on else "false",
         }

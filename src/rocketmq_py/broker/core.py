@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import attrs
 import trio
@@ -83,7 +84,8 @@ class Broker:
         now_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
-        self.config = config = attrs.evolve(config)  # its own: operators may change it
+        config = attrs.evolve(config)  # its own: operators may change it
+        self.config: BrokerConfig = config
         self._name_servers = name_servers
         self._address = ""
         self._now_ms = now_ms
@@ -92,8 +94,8 @@ class Broker:
         self._on_closed: list[Callable[[Connection], None]] = []
         self._on_jump: list[Callable[[float], None]] = []
         accounts = Accounts(config.access_keys)
-        self.check = Authentication(accounts).check if config.access_keys else None
-        self.dispatch = Dispatch(self.check)
+        self.check: Final = Authentication(accounts).check if config.access_keys else None
+        self.dispatch: Dispatch = Dispatch(self.check)
         self.dispatch.add(accounts.handlers())
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 

@@ -76,7 +76,7 @@ class EmbeddedBroker:
         rng: random.Random | None = None,
         **settings: Any,
     ) -> None:
-        self.config = attrs.evolve(config or BrokerConfig(), **settings)
+        self.config: BrokerConfig = attrs.evolve(config or BrokerConfig(), **settings)
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
         self._tls = tls
         self._on_request = on_request

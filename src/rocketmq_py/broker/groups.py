@@ -6,6 +6,7 @@ Java: ``ClientManageProcessor``, ``ConsumerManager``, ``ConsumerGroupInfo``, ``P
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 import trio
@@ -92,7 +93,7 @@ class ConsumerGroups:
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
-        self.get = self._groups.get
+        self.get: Final = self._groups.get
         """Returns a group, None if it has no member."""
 
     def beat(
@@ -166,7 +167,7 @@ class ProducerGroups:
         self._groups: dict[str, dict[Connection, Member]] = {}
         self._clients: dict[str, Connection] = {}
         self._turn = 0
-        self.find = self._clients.get
+        self.find: Final = self._clients.get
         """Returns a client's connection by its id, None if no such client has joined a group.
 
         As on a real broker a client that leaves one of its groups is not found either, until it joins

@@ -54,14 +54,14 @@ class HeldPull:
         expires_at: float,
         on_ready: Callable[[HeldPull], None],
     ) -> None:
-        self.connection = connection
-        self.request = request
-        self.header = header
-        self.queue = queue
-        self.wanted = wanted
-        self.seen = queue.end
-        self.expires_at = expires_at
-        self.tick = 0
+        self.connection: Connection = connection
+        self.request: Command = request
+        self.header: PullMessageRequest = header
+        self.queue: ConsumeQueue = queue
+        self.wanted: Wanted = wanted
+        self.seen: int = queue.end
+        self.expires_at: float = expires_at
+        self.tick: int = 0
         self._on_ready = on_ready
 
     def expire(self) -> None:

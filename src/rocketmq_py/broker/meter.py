@@ -21,7 +21,7 @@ class Meter:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._seconds: deque[list[int]] = deque()  # each with the count of that second
-        self.total = 0
+        self.total: int = 0
 
     def add(self, count: int = 1) -> None:
         """Note that there were so many now."""

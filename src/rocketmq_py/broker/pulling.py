@@ -127,7 +127,7 @@ class Pulling:
         self._groups = groups
         self._subscription_groups = subscription_groups
         self._conditions = conditions
-        self.held = HeldPulls(self._answer_held)
+        self.held: HeldPulls = HeldPulls(self._answer_held)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""

@@ -102,7 +102,7 @@ class Replica:
         ):
             handlers.update(part.handlers())
         handlers.update(_REFUSED)
-        self.dispatch = Dispatch(master.check)
+        self.dispatch: Dispatch = Dispatch(master.check)
         self.dispatch.add(handlers)
         self.tasks: list[Callable[[], Awaitable[None]]] = [
             self._pulling.held.run,

@@ -54,8 +54,8 @@ class Window(Generic[_T]):
     def __init__(self) -> None:
         self._items: list[Any] = []  # of _T, and None where one is forgotten
         self._forgotten = 0
-        self.start = 0
-        self.end = 0
+        self.start: int = 0
+        self.end: int = 0
 
     def append(self, item: _T) -> None:
         """Add ``item`` at the place ``end``."""
@@ -95,8 +95,8 @@ class ConsumeQueue(Window[StoredMessage]):
 
     def __init__(self, topic: str, queue_id: int) -> None:
         super().__init__()
-        self.topic = topic
-        self.queue_id = queue_id
+        self.topic: str = topic
+        self.queue_id: int = queue_id
         self.watchers: list[Callable[[StoredMessage], None]] = []
         """Called for each message that is stored here."""
 
@@ -152,14 +152,14 @@ class MessageStore:
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         self.log: Window[StoredMessage] = Window()
         """All messages, in the order in which they were stored."""
-        self.end_offset = 0
+        self.end_offset: int = 0
         """The commit-log offset of the next message."""
-        self.truncations = 0
+        self.truncations: int = 0
         """How often its end was lost."""
         self._held_bytes = 0
-        self.stored = Meter(now_ms)
+        self.stored: Meter = Meter(now_ms)
         """How many messages were stored."""
-        self.handed_out = Meter(now_ms)
+        self.handed_out: Meter = Meter(now_ms)
         """How many messages were given to consumers."""
         self._stored_in: dict[str, MinuteRate] = {}
         self._handed_to: dict[tuple[str, str], MinuteRate] = {}  # topic and group

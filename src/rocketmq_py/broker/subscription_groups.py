@@ -24,7 +24,7 @@ class SubscriptionGroupTable:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in _OWN_GROUPS}
-        self.changes = 0
+        self.changes: int = 0
 
     def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
         return iter(self._groups.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import attrs
 
@@ -113,9 +114,9 @@ class TopicTable:
     def __init__(self, config: BrokerConfig, on_change: Callable[[TopicConfig], None]) -> None:
         self._config = config
         self._on_change = on_change
-        self.changes = 0
+        self.changes: int = 0
         self._topics: dict[str, TopicConfig] = {}
-        self.get = self._topics.get
+        self.get: Final = self._topics.get
         """Returns a topic's settings, None for one that is not known."""
         self._own_names: set[str] = set()
         for topic in self._first_topics():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Final
 
 import attrs
 import trio
@@ -28,7 +29,7 @@ from rocketmq_py.protocol.headers import CheckTransactionStateRequest, EndTransa
 from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, encode_message
 from rocketmq_py.remoting import Connection
 
-logger = logging.getLogger("rocketmq_py.broker")
+logger: Final = logging.getLogger("rocketmq_py.broker")
 
 RESERVED_MS = 72 * 3600 * 1000
 """A half message that was sent before this is given up unasked (fileReservedTime)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 ACTIONS = click.Choice(
     ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All"], case_sensitive=False
 )
-user_argument = click.argument("user", metavar="USER", callback=checked(not_empty))
-resource_argument = click.argument("resource", metavar="RESOURCE", callback=checked(not_empty))
-actions_argument = click.argument("actions", metavar="ACTION...", nargs=-1, required=True, type=ACTIONS)
-source_option = click.option(
+user_argument: Final = click.argument("user", metavar="USER", callback=checked(not_empty))
+resource_argument: Final = click.argument("resource", metavar="RESOURCE", callback=checked(not_empty))
+actions_argument: Final = click.argument(
+    "actions", metavar="ACTION...", nargs=-1, required=True, type=ACTIONS
+)
+source_option: Final = click.option(
     "--from", "source_ips", metavar="ADDRESS", multiple=True, callback=checked(not_empty),
     help="Only from this address or network; may be repeated.",
 )  # fmt: skip
-password_option = click.option(
+password_option: Final = click.option(
     "--password", metavar="SECRET", callback=checked(read_secret),
     help="Its secret key, or @FILE: others see command lines. On a terminal it is asked for.",
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rocketmq_py.cli.benching import Measured
 
 WAYS = click.Choice(["pipelined", "batched", "awaited"])
-count_option = click.option(
+count_option: Final = click.option(
     "-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages."
 )
-duration_option = click.option(
+duration_option: Final = click.option(
     "--duration", metavar="TIME", callback=checked(parse_duration), help="Stop after so long: 30s, 5m."
 )
 

@@ -59,9 +59,9 @@ class Measured:
     """
 
     def __init__(self) -> None:
-        self.tally = Tally()
-        self.latencies = Latencies()
-        self.size = 0
+        self.tally: Tally = Tally()
+        self.latencies: Latencies = Latencies()
+        self.size: int = 0
         self._began: float | None = None
         self._ended = 0.0
 

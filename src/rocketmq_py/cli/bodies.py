@@ -71,8 +71,8 @@ class Lines:
     def __init__(
         self, read: Callable[[], bytes], *, count: int | None = None, size: int | None = None
     ) -> None:
-        self.empty = 0
-        self.too_long = 0
+        self.empty: int = 0
+        self.too_long: int = 0
         self._read = read
         self._count = count
         self._left = count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, BrokerStatus
     from rocketmq_py.errors import RocketMQError
 
-broker_argument = click.argument("name", metavar="BROKER", callback=checked(not_empty))
+broker_argument: Final = click.argument("name", metavar="BROKER", callback=checked(not_empty))
 
 
 @click.group(invoke_without_command=True)

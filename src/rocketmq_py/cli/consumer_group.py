@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(0, MAX_QUEUES)
 Function = TypeVar("Function", bound=Callable[..., Any])
-group_argument = click.argument(
+group_argument: Final = click.argument(
     "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups
 )
-topic_option = click.option(
+topic_option: Final = click.option(
     "--topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="Only this topic. Without it: all that the group consumes.",
 )  # fmt: skip
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 
 
 @click.group("group")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_py.admin import Admin, DeadLetter, DeadLetters
     from rocketmq_py.errors import RocketMQError
 
-count_option = click.option(
+count_option: Final = click.option(
     "-c", "count", metavar="COUNT", type=click.IntRange(1, 10_000), default=100, show_default=True,
     help="The newest COUNT at the most.",
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rocketmq_py.errors import RocketMQError
     from rocketmq_py.message import ReceivedMessage
 
-id_argument = click.argument("message_id", metavar="ID", callback=checked(not_empty))
-topic_option = click.option(
+id_argument: Final = click.argument("message_id", metavar="ID", callback=checked(not_empty))
+topic_option: Final = click.option(
     "-t", "--topic", "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics,
     help="The topic; needed for the id that the sender gave.",
 )  # fmt: skip

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -174,7 +174,7 @@ def _topics_on_wire(context: click.Context) -> list[str]:
     return topics
 
 
-topic_option = click.option(
+topic_option: Final = click.option(
     "-t",
     "topic",
     metavar="TOPIC",
@@ -183,15 +183,15 @@ topic_option = click.option(
     help="The topic.",
     shell_complete=complete_topics,
 )
-group_option = click.option(
+group_option: Final = click.option(
     "-G", "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups,
     help="Join this consumer group: its members share the messages, and offsets are committed.",
 )  # fmt: skip
-since_option = click.option(
+since_option: Final = click.option(
     "--since", "begin_ms", metavar="TIME", callback=checked(parse_moment),
     help="Only what was stored since then: 10m ago, or @MS.",
 )  # fmt: skip
-until_option = click.option(
+until_option: Final = click.option(
     "--until", "end_ms", metavar="TIME", callback=checked(parse_moment),
     help="Only what was stored until then: 10m ago, or @MS.",
 )  # fmt: skip

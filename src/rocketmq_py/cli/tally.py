@@ -26,8 +26,8 @@ class Tally:
     """
 
     def __init__(self, *, verbose: bool = False, stream: TextIO | None = None) -> None:
-        self.sent = 0
-        self.failed = 0
+        self.sent: int = 0
+        self.failed: int = 0
         self._verbose = verbose
         self._stream = stream or sys.stderr
         self._statuses: Counter[SendStatus] = Counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,14 +21,14 @@ QUEUES = click.IntRange(1, MAX_QUEUES)
 PERMISSIONS = click.Choice(["RW", "R", "W", "-"])
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"])
 
-topic_argument = click.argument(
+topic_argument: Final = click.argument(
     "topic", metavar="TOPIC", callback=checked(check_topic), shell_complete=complete_topics
 )
-broker_option = click.option(
+broker_option: Final = click.option(
     "--broker", "brokers", metavar="NAME", multiple=True, callback=checked(not_empty),
     help="Only on this broker; may be repeated. Without it: on all.",
 )  # fmt: skip
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group

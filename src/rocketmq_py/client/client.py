@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import TypeAlias, Unpack
+from typing import Final, TypeAlias, Unpack
 
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options
@@ -80,16 +80,18 @@ class Client(Lifespan):
                 "client is an address (host:port;host:port) or an open rocketmq_py.Client, "
                 f"not {kind.__name__} of {kind.__module__}"
             )
-        self.config = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
-        self.namespace = Namespace(self.config.namespace)
+        self.config: ClientConfig = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
+        self.namespace: Namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
-        self.rng = rng or random.Random()
-        self.host = outgoing_address(addresses.server if isinstance(addresses, Discovery) else addresses[0])
-        self.client_id = new_client_id(
+        self.rng: Final = rng or random.Random()
+        self.host: str = outgoing_address(
+            addresses.server if isinstance(addresses, Discovery) else addresses[0]
+        )
+        self.client_id: str = new_client_id(
             self.host, self.config.instance_name, self.rng, unit_name=self.config.unit_name
         )
         self.now_ms = now_ms
-        self.unique_ids = UniqueIdGenerator(
+        self.unique_ids: UniqueIdGenerator = UniqueIdGenerator(
             ipaddress.ip_address(self.host).packed, process_id=os.getpid, now_ms=now_ms, random=self.rng
         )
         self._rpc_hooks = RpcHooks()

@@ -60,11 +60,11 @@ class Discovery:
         # Sockets know no infinite time-out, nor one of centuries.
         self._socket_timeout = timeout if timeout < TIMEOUT_MAX else None
         self._context = tls.context() if tls is not None else None
-        self.server = format_address((parts.hostname, parts.port or _PORTS[parts.scheme]))
+        self.server: str = format_address((parts.hostname, parts.port or _PORTS[parts.scheme]))
         if unit_name:
             query = f"{parts.query}&nofix=1" if parts.query else "nofix=1"
             parts = parts._replace(path=f"{parts.path}-{urllib.parse.quote(unit_name, safe='')}", query=query)
-        self.url = parts.geturl()
+        self.url: str = parts.geturl()
 
     async def fetch(self) -> tuple[str, ...]:
         """Return the addresses that the URL names now.

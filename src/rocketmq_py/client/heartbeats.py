@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -19,7 +20,7 @@ from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.remoting import Connection, Connections
 
-logger = logging.getLogger("rocketmq_py.client")
+logger: Final = logging.getLogger("rocketmq_py.client")
 
 FORGOTTEN_ROUNDS = 20
 """A broker that has had no heartbeat for so many rounds is one that went away for good."""

@@ -30,7 +30,7 @@ class Member(Lifespan):
                 raise ConfigurationError(
                     f"{names}: set this on the client that is shared, not on its members"
                 )
-            self.client = client
+            self.client: Client = client
             self._owns_client = False
         else:
             self.client = Client(client, rng=rng, **options)

@@ -6,6 +6,7 @@ import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import trio
 
@@ -18,7 +19,7 @@ from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connections
 
-logger = logging.getLogger("rocketmq_py.client")
+logger: Final = logging.getLogger("rocketmq_py.client")
 
 DISCOVERY_BACK_OFF = 0.1
 """Seconds after a question to the URL that failed: many ask for their first route at the same time."""

@@ -50,7 +50,7 @@ class Namespace:
     __slots__ = ("_kept_by_clusters", "_prefix", "name")
 
     def __init__(self, name: str = "") -> None:
-        self.name = check_namespace(name)
+        self.name: str = check_namespace(name)
         self._prefix = f"{name}{_SEPARATOR}" if name else ""
         self._kept_by_clusters: set[str] = set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 from weakref import WeakValueDictionary
 
 import attrs
@@ -15,7 +16,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol.bodies import MASTER_ID, READABLE, WRITABLE, TopicRoute
 
-logger = logging.getLogger("rocketmq_py.client")
+logger: Final = logging.getLogger("rocketmq_py.client")
 
 INVALIDATED_PAUSE = 0.05
 """Seconds between an error that invalidates a route and the question: many sends fail at the same time."""
@@ -115,7 +116,7 @@ class Routes:
         self._asking: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
         self._some_outdated = trio.Event()
-        self.changes = 0
+        self.changes: int = 0
 
     def get_nowait(self, topic: str) -> Route | None:
         """Return the route of a topic if it is known, else None."""

@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections import deque
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -16,7 +17,7 @@ from rocketmq_py.names import TRACE_TOPIC
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.trace import TraceRecord, encode_record, keys_of
 
-logger = logging.getLogger("rocketmq_py.trace")
+logger: Final = logging.getLogger("rocketmq_py.trace")
 
 MOST_BUFFERED = 2048
 """Records that wait to be sent; further ones are dropped and counted (as Java does)."""
@@ -51,7 +52,7 @@ class TraceDispatcher:
         self._turn = itertools.count(client.rng.randrange(1024))
         self._enough = trio.Event()
         self.topic = topic
-        self.dropped = 0
+        self.dropped: int = 0
 
     def append(self, record: TraceRecord) -> None:
         """Have a record sent soon."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import trio
 
@@ -19,7 +19,7 @@ from rocketmq_py.crossing.call import Begin, Call
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
 
-logger = logging.getLogger("rocketmq_py.crossing")
+logger: Final = logging.getLogger("rocketmq_py.crossing")
 
 AT_ONCE = 32
 """What is handed to a loop in one go: its other callbacks run in between."""

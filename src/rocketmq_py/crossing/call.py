@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import trio
 
@@ -42,7 +42,7 @@ class Call(ABC, Generic[Result]):
     """
 
     def __init__(self, begin: Begin[Result]) -> None:
-        self.context = contextvars.copy_context()
+        self.context: Final = contextvars.copy_context()
         self.withdraw: Callable[[], object] | None = None
         self._begin = begin
         self._has_begun = self._is_cancelled = False

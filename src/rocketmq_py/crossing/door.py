@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import trio
 
@@ -16,7 +16,7 @@ from rocketmq_py.crossing.call import Begin
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.errors import ClosedError, ConfigurationError
 
-logger = logging.getLogger("rocketmq_py.crossing")
+logger: Final = logging.getLogger("rocketmq_py.crossing")
 
 Behind = TypeVar("Behind", bound=Lifespan, covariant=True)
 Result = TypeVar("Result")

@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
@@ -16,7 +16,7 @@ from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, Rocke
 from rocketmq_py.message import Message
 from rocketmq_py.producer.pending import PendingSend
 
-logger = logging.getLogger("rocketmq_py.crossing")
+logger: Final = logging.getLogger("rocketmq_py.crossing")
 
 OVERHEAD = 112
 """Bytes that a message counts for beside its body."""

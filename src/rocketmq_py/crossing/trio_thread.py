@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from types import coroutine
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import trio
 
 from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall
 from rocketmq_py.errors import ClosedError
 
-logger = logging.getLogger("rocketmq_py.crossing")
+logger: Final = logging.getLogger("rocketmq_py.crossing")
 
 EXIT_SECONDS = 15.0
 """How long the end of a process waits, at the most, until everything that is open is closed."""

@@ -6,7 +6,7 @@ The fields are written in the order in which Java writes them: its parser is fas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Header(msgspec.Struct, rename={"fields": "extFields"}):
 
 
 _to_json = msgspec.json.Encoder().encode
-decode_strictly = msgspec.json.Decoder(Header).decode
+decode_strictly: Final = msgspec.json.Decoder(Header).decode
 """Returns a header that is as all but some clients write it; one call, as this runs for every answer. What it
 raises for others is the affair of :func:`decode_loosely`."""
 

@@ -6,7 +6,7 @@ is read the same there; whatever else comes is refused here, and left to that wa
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -65,7 +65,7 @@ class SendAnswer(msgspec.Struct, rename={"stored": "extFields"}, gc=False):
         return Command(self.code, self.opaque, self.flag, fields, b"", self.remark, language, self.version)
 
 
-decode_send_answer = msgspec.json.Decoder(SendAnswer).decode
+decode_send_answer: Final = msgspec.json.Decoder(SendAnswer).decode
 """Returns what a header says that is such an answer's. For others it raises one of NO_SEND_ANSWER."""
 NO_SEND_ANSWER = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

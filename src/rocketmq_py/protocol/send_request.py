@@ -106,7 +106,7 @@ class SendForm:
         unit_mode: bool = False,
     ) -> None:
         self.code = code
-        self.is_batch = code == RequestCode.SEND_BATCH_MESSAGE
+        self.is_batch: bool = code == RequestCode.SEND_BATCH_MESSAGE
         self._fields = {
             "a": producer_group,
             "b": topic,

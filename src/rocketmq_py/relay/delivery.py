@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import trio
 
@@ -15,7 +16,7 @@ from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.entries import Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Stored
 
-logger = logging.getLogger("rocketmq_py.relay")
+logger: Final = logging.getLogger("rocketmq_py.relay")
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the clock at the most: it may be set, while trio's goes on evenly."""

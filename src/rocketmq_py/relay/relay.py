@@ -7,7 +7,7 @@ import random
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Final, Unpack
 
 import trio
 
@@ -24,7 +24,7 @@ from rocketmq_py.relay.entries import Entry, Progress, cancel_in, progress_in, r
 from rocketmq_py.relay.retention import Retention, retention_of
 from rocketmq_py.relay.store import QueueStore, Store, StoreError
 
-logger = logging.getLogger("rocketmq_py.relay")
+logger: Final = logging.getLogger("rocketmq_py.relay")
 
 READ_AT_ONCE = 1024
 """Messages of the buffer topic that are written to the store together, at the most."""
@@ -95,7 +95,7 @@ class Relay(Member):
         own, shared = split_options(
             {**options, "topic": topic, "store": Path(store)}, RelayConfig, ClientConfig
         )
-        self.config = RelayConfig(**own)
+        self.config: RelayConfig = RelayConfig(**own)
         super().__init__(client, rng, shared)
         self.close_timeout = self.config.close_timeout
         self._store: Store | None = None

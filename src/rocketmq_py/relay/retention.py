@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
@@ -12,7 +13,7 @@ from rocketmq_py.protocol.bodies import read_properties
 from rocketmq_py.protocol.headers import GetBrokerConfigRequest
 from rocketmq_py.relay.entries import Entry, Waiting
 
-logger = logging.getLogger("rocketmq_py.relay")
+logger: Final = logging.getLogger("rocketmq_py.relay")
 
 HOUR_MS = 3_600_000
 SETTING = "fileReservedTime"

@@ -61,7 +61,7 @@ class Store:
     """
 
     def __init__(self, folder: Path | str, *, read_only: bool = False) -> None:
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
         self._database = _open(self.folder, read_only=read_only)
         self._moving = Lock()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -29,8 +29,8 @@ class SpansPartition(InputPartition):
 
     def __init__(self, spans: Sequence[Span], reports: Mapping[MessageQueue, int] | None = None) -> None:
         super().__init__(None)
-        self.spans = tuple(spans)
-        self.reports = dict(reports or {})
+        self.spans: Final = tuple(spans)
+        self.reports: dict[MessageQueue, int] = dict(reports or {})
 
 
 def partitions_of(spans: Sequence[Span], options: SourceOptions) -> list[SpansPartition]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from rocketmq_py.errors import RocketMQError
 
-logger = logging.getLogger("rocketmq_py.spark")
+logger: Final = logging.getLogger("rocketmq_py.spark")
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

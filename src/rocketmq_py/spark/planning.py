@@ -6,6 +6,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import attrs
 
@@ -15,7 +16,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.offsets import Offsets, StreamOffset
 from rocketmq_py.spark.positions import Ranges
 
-logger = logging.getLogger("rocketmq_py.spark")
+logger: Final = logging.getLogger("rocketmq_py.spark")
 
 TASK_ROWS = 10_000
 """Where there are many queues and no ``minPartitions``, queues share a task up to so many offsets."""

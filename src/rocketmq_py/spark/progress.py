@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
@@ -12,7 +12,7 @@ from rocketmq_py.spark.offsets import VERSION, Offsets, StreamOffset, nested
 from rocketmq_py.spark.planning import Backlog
 from rocketmq_py.spark.survey import Cluster
 
-logger = logging.getLogger("rocketmq_py.spark")
+logger: Final = logging.getLogger("rocketmq_py.spark")
 
 
 class GroupProgress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,7 +24,7 @@ BATCH_ROWS = 4096
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of stored messages that become one Arrow batch, with their bodies opened."""
 
-logger = logging.getLogger("rocketmq_py.spark")
+logger: Final = logging.getLogger("rocketmq_py.spark")
 
 
 def read_spans(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -20,7 +21,7 @@ from rocketmq_py.spark.sink_options import SinkOptions
 from rocketmq_py.spark.stamps import task_origin
 from rocketmq_py.spark.writing import RowWriter, Written
 
-logger = logging.getLogger("rocketmq_py.spark")
+logger: Final = logging.getLogger("rocketmq_py.spark")
 
 
 class TaskWritten(WriterCommitMessage):

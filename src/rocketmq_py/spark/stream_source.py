@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,7 +28,7 @@ from rocketmq_py.spark.survey import Absences, Cluster, Survey, check_named
 if TYPE_CHECKING:
     import pyarrow
 
-logger = logging.getLogger("rocketmq_py.spark")
+logger: Final = logging.getLogger("rocketmq_py.spark")
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
@@ -15,7 +15,7 @@ from rocketmq_py.spark.planning import Loss
 from rocketmq_py.spark.positions import Positions, Ranges
 from rocketmq_py.spark.source_options import SourceOptions
 
-logger = logging.getLogger("rocketmq_py.spark")
+logger: Final = logging.getLogger("rocketmq_py.spark")
 
 ABSENCE_SECONDS = 300.0
 """So long a broker may be away, with messages that a stream has not read, before they count as lost."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -44,7 +44,7 @@ class WriteError(RocketMQError):
     def __init__(self, text: str, acknowledged: int, rows: Sequence[int]) -> None:
         super().__init__(text)
         self.acknowledged = acknowledged
-        self.rows = tuple(rows)
+        self.rows: Final = tuple(rows)
 
     def __reduce__(self) -> tuple[type[WriteError], tuple[str, int, Sequence[int]]]:
         return type(self), (str(self), self.acknowledged, self.rows)

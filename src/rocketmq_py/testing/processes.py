@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -63,9 +64,9 @@ class Process(ABC):
     def __init__(self, host: str, port: int, around: Surroundings) -> None:
         self.host = host
         self.port = port
-        self.now_ms = around.now_ms
+        self.now_ms: Final = around.now_ms
         self.requests: deque[Request] = deque(maxlen=MOST_REQUESTS)
-        self.faults = around.faults
+        self.faults: Faults = around.faults
         self._tls = around.tls
         self._on_change = around.on_change
         self._connections: dict[Connection, None] = {}
@@ -187,7 +188,7 @@ class NameServerProcess(Process):
 
     def wipe(self) -> None:
         """Forget all brokers and values."""
-        self.name_server = NameServer()
+        self.name_server: NameServer = NameServer()
         self._dispatch = Dispatch()
         self._dispatch.add(self.name_server.handlers())
         self.requests.clear()
@@ -270,7 +271,7 @@ class BrokerProcess(RegisteredProcess):
 
     def wipe(self) -> None:
         """Forget all messages, topics, offsets and groups."""
-        self.broker = Broker(self.config, self._name_servers, self.now_ms, self._rng)
+        self.broker: Broker = Broker(self.config, self._name_servers, self.now_ms, self._rng)
         self._is_open = False
         self._flushed_to = 0
         self._flushed_offsets: Mapping[tuple[str, str], Mapping[int, int]] = {}

@@ -7,7 +7,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -72,7 +72,7 @@ class Servers(ABC):
             ReplicaProcess(next(host), ports[1], around, master=broker, name_servers=self._name_servers)
             for broker in (self._brokers if replicas else [])
         ]
-        self.broker_names = tuple([broker.config.broker_name for broker in self._brokers])
+        self.broker_names: Final = tuple([broker.config.broker_name for broker in self._brokers])
 
     @abstractmethod
     def _call(self, function: Callable[[], _Result]) -> _Result:

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from unittest import mock
 
 import attrs
@@ -66,8 +66,8 @@ class World(Cluster):
             rng=random.Random(f"brokers {seed}"),
             replicas=replicas,
         )
-        self.rng = random.Random(f"program {seed}")
-        self.trace = trace.note
+        self.rng: Final = random.Random(f"program {seed}")
+        self.trace: Final = trace.note
         self._own_nursery = nursery
 
     async def crash(self, server: str | None = None, *, keep: Keep = "all") -> None:
@@ -121,7 +121,7 @@ class Trace:
     """What happens in a simulation, as a digest, and as lines if they are wanted."""
 
     def __init__(self, *, keep: bool) -> None:
-        self.count = 0
+        self.count: int = 0
         self.lines: list[str] = []
         self._keep = keep
         self._hash = hashlib.sha256()

@@ -28,7 +28,7 @@ class KitThread:
     nursery: trio.Nursery
 
     def __init__(self) -> None:
-        self.clock = AdvancingClock()
+        self.clock: AdvancingClock = AdvancingClock()
         self._token: trio.lowlevel.TrioToken
         self._is_running = threading.Event()
         self._calls: set[Future[Any]] = set()

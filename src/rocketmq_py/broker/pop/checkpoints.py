@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
@@ -40,10 +40,10 @@ class Checkpoint:
         *,
         counts: bool,
     ) -> None:
-        self.key = key
-        self.offsets = dict.fromkeys(offsets)
-        self.counts = counts
-        self.tick = 0
+        self.key: CheckpointKey = key
+        self.offsets: Final = dict.fromkeys(offsets)
+        self.counts: bool = counts
+        self.tick: int = 0
         self._on_expiry = on_expiry
 
     def expire(self) -> None:

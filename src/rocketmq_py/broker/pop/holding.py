@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -45,12 +45,12 @@ class HeldPop:
         queues: tuple[ConsumeQueue, ...],
         on_expiry: Callable[[HeldPop], None],
     ) -> None:
-        self.connection = connection
-        self.request = request
-        self.header = header
-        self.wanted = wanted
-        self.queues = queues
-        self.tick = 0
+        self.connection: Connection = connection
+        self.request: Command = request
+        self.header: PopMessageRequest = header
+        self.wanted: Wanted = wanted
+        self.queues: Final = queues
+        self.tick: int = 0
         self._on_expiry = on_expiry
 
     @property

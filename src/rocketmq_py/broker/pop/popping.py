@@ -77,7 +77,7 @@ class Popping:
         self._taking = taking
         self._broker_ip = broker_ip
         self._now_ms = now_ms
-        self.held = HeldPops(self._answer_held)
+        self.held: HeldPops = HeldPops(self._answer_held)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""

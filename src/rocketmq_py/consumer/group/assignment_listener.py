@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketmq_py.client.user_calls import outcome_of
 from rocketmq_py.message import MessageQueue
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class AssignmentListener:

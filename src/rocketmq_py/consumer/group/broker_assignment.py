@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from typing import Final
 
 import attrs
 
@@ -31,7 +32,7 @@ from rocketmq_py.protocol.bodies import (
 )
 from rocketmq_py.protocol.headers import QueryAssignmentRequest
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 _NAMES = ((allocate_averagely, "AVG"), (allocate_averagely_by_circle, "AVG_BY_CIRCLE"))
 """The strategies that brokers know, and what they call them."""

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -36,7 +37,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 CLIENT_VERSION = "V5_5_0 (rocketmq-py)"
 """What ``command.VERSION`` is called, for people."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import trio
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 QUIET_SECONDS = 30.0
 

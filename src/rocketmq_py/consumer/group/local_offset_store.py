@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
@@ -19,7 +20,7 @@ from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolEr
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ResetOffsets
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 DEFAULT_INSTANCE = "DEFAULT"
 """The name of an instance that was given none. Java: ``ClientConfig.instanceName``."""

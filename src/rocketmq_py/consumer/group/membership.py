@@ -67,7 +67,7 @@ class Membership:
         self._members_changed = members_changed
         self._check = SubscriptionCheck(client, group, self.describe)
         self._noticed = trio.Event()
-        self.joined = trio.Event()
+        self.joined: trio.Event = trio.Event()
 
     def describe(self) -> ConsumerData:
         """Return what heartbeats say of this consumer."""

@@ -6,7 +6,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import trio
 
@@ -16,7 +16,7 @@ from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 REWRITE_SECONDS = 60.0
 """After which offsets are written although they have not changed: a broker that was killed has lost those of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 import trio
 
@@ -13,7 +14,7 @@ from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 BROKER_LOCK_LIFE = 2 * LOCK_LIFE
 REFUSED_SECONDS = 0.5

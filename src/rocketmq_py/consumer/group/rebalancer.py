@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final
 
 import trio
 
@@ -20,7 +21,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 FIRST_RETRY_SECONDS = 1.0
 """After a round that could not settle everything the next one follows soon: after this, then doubled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
@@ -11,7 +12,7 @@ from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ConsumerConnection, ConsumerData, SubscriptionData
 from rocketmq_py.protocol.headers import GetConsumerConnectionListRequest
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 MOST_SAID = 100
 """Differences that are remembered, so that each is said once."""

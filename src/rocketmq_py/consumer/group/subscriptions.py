@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final
 
 import msgspec
 import trio
@@ -22,7 +23,7 @@ from rocketmq_py.protocol.bodies import ClientCheck, SubscriptionData
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
 from rocketmq_py.protocol.subscription import ALL, SQL92, subscribe
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 20.0

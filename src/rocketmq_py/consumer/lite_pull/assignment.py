@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import trio
 
@@ -60,7 +61,7 @@ class Assignment:
         self._pulling = config.pulling()
         self._timestamp_ms = timestamp_ms
         self._offsets = PolledOffsets(client, config.group, auto_commit=config.auto_commit)
-        self.buffer = PollBuffer()
+        self.buffer: PollBuffer = PollBuffer()
         self._queues = AssignedQueues(
             client,
             self._pulling,
@@ -73,11 +74,11 @@ class Assignment:
             listener=listener,
         )
         self._is_crowded = False
-        self.topics = self._queues.topics
-        self.pull_anew = self._queues.pull_anew
-        self.look_for_progress = self._queues.look_for_progress
-        self.statistics = self._queues.statistics
-        self.infos = QueueInfos(client, self._queues)
+        self.topics: Final = self._queues.topics
+        self.pull_anew: Final = self._queues.pull_anew
+        self.look_for_progress: Final = self._queues.look_for_progress
+        self.statistics: Final = self._queues.statistics
+        self.infos: QueueInfos = QueueInfos(client, self._queues)
 
     def open(self, nursery: trio.Nursery) -> None:
         """Have the pull loops run in ``nursery``."""

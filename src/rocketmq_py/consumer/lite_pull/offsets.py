@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
@@ -23,14 +24,14 @@ class PolledOffsets:
     def __init__(self, client: Client, group: str, *, auto_commit: bool) -> None:
         self._offsets = RemoteOffsetStore(client, group)
         self._auto_commit = auto_commit
-        self.open = self._offsets.open
-        self.close = self._offsets.close
-        self.read = self._offsets.read
-        self.forget = self._offsets.forget
-        self.write = self._offsets.write
-        self.confirm = self._offsets.confirm
-        self.written = self._offsets.written
-        self.committed = self._offsets.committed
+        self.open: Final = self._offsets.open
+        self.close: Final = self._offsets.close
+        self.read: Final = self._offsets.read
+        self.forget: Final = self._offsets.forget
+        self.write: Final = self._offsets.write
+        self.confirm: Final = self._offsets.confirm
+        self.written: Final = self._offsets.written
+        self.committed: Final = self._offsets.committed
 
     def update(self, queue: MessageQueue, offset: int) -> None:
         """Note how far a queue has been handled, for the next commit that comes by itself."""

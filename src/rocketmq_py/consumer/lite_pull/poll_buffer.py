@@ -26,7 +26,7 @@ class PollBuffer:
     """
 
     def __init__(self) -> None:
-        self.total = 0
+        self.total: int = 0
         self._counted: dict[ProcessQueue, int] = {}
         self._turns: deque[ProcessQueue] = deque()
         self._in_hand: list[Batch] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import trio
 
 from rocketmq_py.client.client import Client
@@ -60,7 +62,7 @@ class LitePullSession:
             config.consume_from,
             members_changed=self._rebalancer.wake,
         )
-        self.join = self._membership.join
+        self.join: Final = self._membership.join
         self._stopping = trio.Event()
         self._ended: trio.Event | None = None
 

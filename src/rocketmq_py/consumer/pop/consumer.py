@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Unpack
+from typing import Final, Unpack
 
 import trio
 
@@ -30,7 +30,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 MAX_MESSAGES = 32
 """Messages that a broker gives at once."""

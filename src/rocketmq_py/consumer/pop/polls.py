@@ -6,6 +6,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 
 import attrs
 import trio
@@ -14,7 +15,7 @@ from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopSpec
 from rocketmq_py.errors import RocketMQError
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 LATEST_SHARE = 0.5
 """How much of a message's time may have gone when it is handed out: its handler needs the rest."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from typing import Final
 
 import trio
 
@@ -17,9 +18,9 @@ from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, after_nothing
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import queue_name
+from rocketmq_py.message import MessageQueue, queue_name
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PopLoop:
@@ -58,7 +59,7 @@ class PopLoop:
         invalidate_route: Callable[[], None],
         failure_log: FailureLog,
     ) -> None:
-        self.queue = popped_queue.queue
+        self.queue: MessageQueue = popped_queue.queue
         self.popped_queue = popped_queue
         self.asked_at = -math.inf
         self.dropped = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from typing import Final
 
 import trio
 
@@ -13,7 +14,7 @@ from rocketmq_py.consumer.pop.requests import PopRequests
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 _SECONDS_OF_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0}
 DELAY_SECONDS = (0.0, *[float(name[:-1]) * _SECONDS_OF_UNIT[name[-1]] for name in DELAY_LEVEL_NAMES])

@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -23,7 +24,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, PopQueueInfo, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PoppedQueues:
@@ -55,13 +56,15 @@ class PoppedQueues:
         self._subscriptions = subscriptions
         self._statistics = statistics
         self._requests = PopRequests(client, config.group)
-        self.outcomes = PopOutcomes(self._requests, config.group, max_reconsume_times=config.reconsume_limit)
+        self.outcomes: PopOutcomes = PopOutcomes(
+            self._requests, config.group, max_reconsume_times=config.reconsume_limit
+        )
         self._loops: LoopTable[PopLoop] = LoopTable()
         self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
         self._nursery: trio.Nursery
         self._deliver: Callable[[PoppedQueue], None]
-        self.topics = self._loops.topics
-        self.pause = self._loops.pause
+        self.topics: Final = self._loops.topics
+        self.pause: Final = self._loops.pause
 
     def open(
         self, nursery: trio.Nursery, handlers: trio.Nursery, deliver: Callable[[PoppedQueue], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -31,7 +31,7 @@ from rocketmq_py.protocol.headers import (
 from rocketmq_py.protocol.version import FIRST_5
 from rocketmq_py.remoting import Connection
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 FULL_SECONDS = 1.0
 """How long a broker that holds as many pops as it can is left alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable
-from typing import Unpack
+from typing import Final, Unpack
 
 import trio
 
@@ -21,7 +21,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import retry_topic
 from rocketmq_py.protocol.subscription import subscribe
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PushConsumer(GroupConsumer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -21,7 +21,7 @@ from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import DirectConsumption
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 _CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
     ConsumeLater: "CR_LATER",

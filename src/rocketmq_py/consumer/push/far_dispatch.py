@@ -6,7 +6,7 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
@@ -16,7 +16,7 @@ from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Call
 from rocketmq_py.consumer.push.handler_failures import unreadable
 from rocketmq_py.message import ReceivedMessage
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 MOST_AHEAD = 512
 """How many messages are handed over, at the most, beside those of the calls that may be under way."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import attrs
 import trio
@@ -18,7 +19,7 @@ from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 RETRY_HERE_SECONDS = 5.0
 """How long a message waits that failed and could not be sent back. Java: submitConsumeRequestLater."""

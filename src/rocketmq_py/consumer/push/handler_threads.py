@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Call, FarSide
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 THREAD_NAME = "rocketmq-py handler"
 

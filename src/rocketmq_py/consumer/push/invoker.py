@@ -65,11 +65,11 @@ class Invoker:
     def __init__(self, handle: Handler, concurrency: int, nursery: trio.Nursery, *, in_lists: bool) -> None:
         function: Callable[[Any], Any] = handle
         there = handle if isinstance(handle, FarHandler) else None
-        self.is_async = there is None and is_async(handle)
+        self.is_async: bool = there is None and is_async(handle)
         self.far: FarSide = (
             HandlerThreads(function, concurrency, nursery) if there is None else there.far_side(concurrency)
         )
-        self.cancels = self.is_async or self.far.cancels
+        self.cancels: bool = self.is_async or self.far.cancels
         self.abandoned = False
         call = function if self.is_async else self._call_far
         self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -25,7 +25,7 @@ from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class OrderlyDispatch(Dispatch[ProcessQueue]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
@@ -20,7 +21,7 @@ from rocketmq_py.protocol.stored_message import (
     COMPRESSION_TYPE_SHIFT,
 )
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """In whose name copies are sent. Java: ``MixAll.CLIENT_INNER_PRODUCER_GROUP``."""

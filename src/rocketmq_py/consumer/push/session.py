@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -89,7 +89,7 @@ class Session:
         )
         self._popped = PoppedQueues(client, config, subscriptions, statistics)
         self._dispatch: Dispatch[Any] | None = None
-        self.rebalancer = Rebalancer(
+        self.rebalancer: Rebalancer = Rebalancer(
             client,
             config.group,
             allocate=None if config.broadcasting else config.allocate,
@@ -111,7 +111,7 @@ class Session:
         )
         self._stopping = trio.Event()
         self._checking = trio.CancelScope()
-        self.ended = trio.Event()
+        self.ended: Final = trio.Event()
 
     async def run(self) -> None:
         """Consume until :meth:`stop`, or until cancelled; then commit what was handled, and leave the group.

@@ -77,7 +77,7 @@ class QueueRange(MessageIterator):
         )
         self._loss = LossCheck(self._puller, has_gaps=is_filtered(subscription))
         self._next_offset: int | None = None
-        self.end = 0
+        self.end: int = 0
 
     async def some(self) -> Sequence[ReceivedMessage]:
         """Return the next messages, at least one; none at the end.

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
@@ -39,7 +39,7 @@ BUFFERED_ANSWERS = 8
 _Item: TypeAlias = "list[ReceivedMessage] | RocketMQError"
 _Send: TypeAlias = "trio.MemorySendChannel[_Item]"
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class MessageStream(MessageIterator, Lifespan):
