@@ -276,6 +276,19 @@ def test_settings_are_the_embedded_brokers() -> None:
         pass
 
 
+@pytest.mark.parametrize(("most", "size"), [(3, 1 << 20), (None, 6000)])
+def test_what_is_kept_is_bounded_and_the_oldest_go(most: int | None, size: int) -> None:
+    with run_broker(topics={"T": 1}, max_store_messages=most, max_store_bytes=size) as broker:
+        with blocking.Producer(broker.name_server_address, group="p") as producer:
+            for number in range(10):
+                producer.send(Message("T", b"%d" % number + bytes(1000)))
+        with blocking.Reader(broker.name_server_address) as reader:
+            [(first, end)] = reader.offsets("T").values()
+        kept = [int(message.body[:1]) for message in broker.messages("T")]
+    assert 0 < first < end == 10
+    assert kept == list(range(first, end))
+
+
 @pytest.mark.parametrize(
     ("duration", "seconds"),
     [
