@@ -61,10 +61,10 @@ unit: .venv/installed
 
 COVERED = tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
 
-coverage: .venv/installed  ## Which lines of protocol/, client/, producer/ and consumer/ no unit test reaches
+coverage: .venv/installed  ## Fails where a line of protocol/, client/, producer/ or consumer/ is reached by no unit test
 	@mkdir -p build
 	COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if hasattr(sys, "monitoring") else "ctrace")') \
-		$(BIN)/python -m pytest $(WITHOUT_LONG) --cov --cov-report=term-missing:skip-covered $(COVERED)
+		$(BIN)/python -m pytest $(WITHOUT_LONG) --cov --cov-report=term-missing:skip-covered --cov-fail-under=100 $(COVERED)
 
 SIMULATED_SEEDS ?= 100
 

@@ -127,7 +127,8 @@ def dedup_of_a_batch() -> AbstractContextManager[Any]:
             for place, message in enumerate(messages)
         ]
 
-    return mock.patch.object(batch, "_encode", deduplicated)
+    # As if no message were bare: those have a way of their own.
+    return mock.patch.multiple(batch, _encode=deduplicated, _is_bare=lambda _: False)
 
 
 def rebalance_that_drops() -> AbstractContextManager[Any]:
