@@ -7,6 +7,7 @@ does without is the loading: most of the processor time of a short command.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -158,6 +159,7 @@ def _load() -> None:
         importlib.import_module(name)
     for name in rocketmq_py.__all__:
         getattr(rocketmq_py, name)
+    gc.freeze()  # a command that ends does not look for garbage in it
 
 
 if __name__ == "__main__":
