@@ -1,4 +1,4 @@
-"""Three brokers with thousands of topics, hundreds of groups: asked side by side, within a bound."""
+"""Three brokers with a thousand topics, a hundred groups: asked side by side, within a bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
 from rocketmq_py.protocol.headers import PutSubscriptionGroupRequest
 from rocketmq_py.testing import World, simulate
 
-BROKERS, TOPICS, GROUPS, OWN_GROUPS = 3, 5000, 200, 8
+BROKERS, TOPICS, GROUPS, OWN_GROUPS = 3, 1000, 100, 8
 ANSWER_SECONDS = 1.0
 
 

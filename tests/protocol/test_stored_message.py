@@ -188,7 +188,7 @@ def test_inner_batch_that_is_none_is_one_corrupt_message() -> None:
         (zlib.compress(b"x" * 100)[:-1], 3, "ends too early"),
         (b"x" * 20, 1, "LZ4"),
         (b"x" * 20, 2, "ZSTD"),
-        (zlib.compress(bytes(MAX_UNCOMPRESSED_SIZE + 1)), 3, "more than 67108864 bytes"),
+        (zlib.compress(bytes(MAX_UNCOMPRESSED_SIZE + 1), 1), 3, "more than 67108864 bytes"),
         (b"x", 5, "type 5"),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_message_that_breaks_off_is_not_left_out_without_a_word(cut: int) -> N
 
 
 def zeros(size: int) -> bytes:
-    return stored(zlib.compress(bytes(size)), system_flag=COMPRESSED_FLAG)
+    return stored(zlib.compress(bytes(size), 1), system_flag=COMPRESSED_FLAG)
 
 
 def numbered(data: bytes, queue_offset: int) -> bytes:

@@ -144,7 +144,7 @@ async def test_an_answer_that_cannot_be_read_is_a_protocol_error(answers: Pulls)
 
 
 async def test_what_unpacks_to_too_much_at_once_comes_with_the_next_pull() -> None:
-    flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(MAX_UNPACKED))
+    flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(MAX_UNPACKED), 1)
     plain = [stored(number, body=large) for number in (3, 4, 6)]
     packed = [message[:36] + flag + message[40:] for message in plain]
     answers = Pulls(body=b"".join(packed), fields={"offsetDelta": "100"})
