@@ -21,7 +21,7 @@ class Latencies:
 
     def __init__(self) -> None:
         self.count: int = 0
-        self.longest = 0.0
+        self.longest: float = 0.0
         self._sum = 0.0
         self._classes: Counter[int] = Counter()
 

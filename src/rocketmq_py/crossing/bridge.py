@@ -182,7 +182,7 @@ class LoopCall(Call[Result]):
         super().__init__(begin)
         self._bridge = bridge
         self.ended: asyncio.Future[None] = bridge.loop.create_future()
-        self.has_ended = False
+        self.has_ended: bool = False
 
     def _end(self) -> None:
         self._bridge.deliver(self._finish)

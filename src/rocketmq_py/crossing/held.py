@@ -26,7 +26,7 @@ class Held(Generic[Value]):
     def __init__(self, thread: TrioThread, manager: AbstractAsyncContextManager[Value]) -> None:
         self._thread = thread
         self._manager = manager
-        self.is_entered = False
+        self.is_entered: bool = False
         self._value: Value
         self._scope = trio.CancelScope()
         self._leaving = trio.Event()

@@ -62,8 +62,8 @@ class TrioThread:
     """
 
     def __init__(self) -> None:
-        self.is_usable = True
-        self.is_left_behind = False
+        self.is_usable: bool = True
+        self.is_left_behind: bool = False
         self.open: dict[Opened, None] = {}
         self._crossing: deque[Callable[[], object]] = deque()
         self._is_woken = False

@@ -27,11 +27,11 @@ class ProducerBatch:
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
         self.pendings: list[PendingSend] = []
-        self.queue = queue
-        self.size = 0
+        self.queue: MessageQueue | None = queue
+        self.size: int = 0
         self.timeout: float | None = None
-        self.deadline = deadline
-        self.is_under_way = False
+        self.deadline: float = deadline
+        self.is_under_way: bool = False
 
 
 class Accumulator:
@@ -77,7 +77,7 @@ class Accumulator:
         ] = {}  # what is closed, of queues with one under way
         self._none_waits = True
         self.batches: dict[ProducerBatch, None] = {}
-        self.under_way = 0
+        self.under_way: int = 0
 
     def add(
         self,

@@ -29,10 +29,10 @@ class Admission:
         self._most_bytes = most_bytes
         self._on_full = on_full
         self._waiting: dict[trio.lowlevel.Task, int] = {}
-        self.is_wanted = False
+        self.is_wanted: bool = False
         self._until_yield = YIELD_EVERY
-        self.count = 0
-        self.bytes = 0
+        self.count: int = 0
+        self.bytes: int = 0
 
     def enter_nowait(self, size: int) -> bool:
         """Take space for one of so many bytes, if nothing has to be waited for; else :meth:`enter` is due."""

@@ -92,8 +92,8 @@ class BatchingProducer(Lifespan):
         own, of_producer, of_client = split_options(
             options, BatchingConfig, ProducerConfig, ClientConfig, configs=configs, group=group
         )
-        self.config = BatchingConfig(**own)
-        self.producer = Producer(client, rng=rng, **of_producer, **of_client)
+        self.config: BatchingConfig = BatchingConfig(**own)
+        self.producer: Producer = Producer(client, rng=rng, **of_producer, **of_client)
         self.close_timeout = self.producer.close_timeout
         self._max_batch_size = self.config.max_batch_size
         self._max_message_size = self.producer.config.max_message_size

@@ -35,7 +35,7 @@ class Begun:
         self._on_done = on_done
         self._error: RocketMQError | None = None
         request.on_done = self._tried
-        self.is_under_way = sender.begin(request)
+        self.is_under_way: bool = sender.begin(request)
 
     def _tried(self, _: SendRequest, outcome: Outcome) -> None:
         self.is_under_way = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from typing import Final
 
 import trio
 
@@ -16,7 +17,7 @@ from rocketmq_py.protocol.headers import EndTransactionRequest
 from rocketmq_py.protocol.stored_message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rocketmq_py.remoting import Connection
 
-logger = logging.getLogger("rocketmq_py.producer")
+logger: Final = logging.getLogger("rocketmq_py.producer")
 
 _ON_WIRE = {
     TransactionState.COMMIT: TRANSACTION_COMMIT,
@@ -43,7 +44,7 @@ class TransactionEnder:
         self._config = config
         self._hooks = hooks
         self.told: Counter[TransactionState] = Counter()
-        self.failed = 0
+        self.failed: int = 0
 
     async def tell(self, half: HalfMessage, state: TransactionState) -> RocketMQError | None:
         """Tell the broker, which does not answer. What is wrong is logged and returned: it will ask.

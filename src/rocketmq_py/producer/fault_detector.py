@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
@@ -12,7 +13,7 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.protocol.headers import GetMaxOffsetRequest
 
-logger = logging.getLogger("rocketmq_py.producer")
+logger: Final = logging.getLogger("rocketmq_py.producer")
 
 DETECT_INTERVAL = 3.0
 """Seconds between two rounds of probes: what Java's timer and its detectInterval come to together."""

@@ -6,7 +6,7 @@ import enum
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -16,7 +16,7 @@ from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResu
 from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.remoting.rpc_hooks import call_hook
 
-logger = logging.getLogger("rocketmq_py.producer")
+logger: Final = logging.getLogger("rocketmq_py.producer")
 
 
 class SendMode(enum.Enum):

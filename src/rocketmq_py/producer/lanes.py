@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import trio
 
@@ -44,7 +45,7 @@ class Lane:
     __slots__ = ("connection", "queue", "template")
 
     def __init__(self, queue: MessageQueue) -> None:
-        self.queue = queue
+        self.queue: MessageQueue = queue
         self.connection: Connection | None = None
         self.template: HeaderTemplate | None = None
 
@@ -62,10 +63,10 @@ class TopicLanes:
     __slots__ = ("_by_queue", "all", "changes", "route", "turn")
 
     def __init__(self, route: Route, turn: itertools.count[int]) -> None:
-        self.route = route
-        self.changes = -1
-        self.all = [Lane(queue) for queue in route.write_queues]
-        self.turn = turn
+        self.route: Route = route
+        self.changes: int = -1
+        self.all: list[Lane] = [Lane(queue) for queue in route.write_queues]
+        self.turn: Final = turn
         self._by_queue: dict[MessageQueue, Lane] | None = None
 
     def to(self, queue: MessageQueue) -> Lane:

@@ -8,14 +8,14 @@ import logging
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from rocketmq_py.client.config import positive
 from rocketmq_py.errors import ConfigurationError
 
-logger = logging.getLogger("rocketmq_py.producer")
+logger: Final = logging.getLogger("rocketmq_py.producer")
 
 
 def _seconds(values: Iterable[float]) -> tuple[float, ...]:
@@ -166,9 +166,9 @@ class LatencyFaults:
     def __init__(self, policy: LatencyFaultPolicy, *, now: Callable[[], float], rng: random.Random) -> None:
         self.policy = policy
         self._now = now
-        self.tolerated = policy.tolerated
+        self.tolerated: float = policy.tolerated
         self._faults: dict[str, _Fault] = {}
-        self.all_clear = True
+        self.all_clear: bool = True
         self._counter = itertools.count(rng.randrange(1024))
 
     def record(self, broker_name: str, latency: float) -> None:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import trio
 
@@ -15,7 +15,7 @@ from rocketmq_py.message import ReceivedMessage, SendResult
 from rocketmq_py.producer.batch import BatchResults
 from rocketmq_py.producer.send_request import send_result
 
-logger = logging.getLogger("rocketmq_py.producer")
+logger: Final = logging.getLogger("rocketmq_py.producer")
 
 REPORT_INTERVAL = 10.0
 """Seconds between two lines of a FailureLog."""
@@ -223,7 +223,7 @@ class PendingReply(Pending[ReceivedMessage]):
 
     def __init__(self, correlation_id: str) -> None:
         super().__init__()
-        self.correlation_id = correlation_id
+        self.correlation_id: str = correlation_id
         self.sent: SendResult | None = None
 
 

@@ -37,7 +37,7 @@ class Pipeline:
         self._nursery: trio.Nursery | None = None
         self._closed = False
         self.admission = admission
-        self.failures = FailureLog()
+        self.failures: FailureLog = FailureLog()
 
     def __len__(self) -> int:
         return len(self._under_way)

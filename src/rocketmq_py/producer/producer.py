@@ -65,7 +65,7 @@ class Producer(Member):
     ) -> None:
         own, shared = split_options(options, ProducerConfig, ClientConfig, configs=configs, group=group)
         super().__init__(client, rng, shared)
-        self.config = ProducerConfig(**own)
+        self.config: ProducerConfig = ProducerConfig(**own)
         self._sender = Sender(self.client, self.config, rng or self.client.rng)
         self._builder = RequestBuilder(self.client, self.config)
         self._lists = Lists(self.client, self.config, self._builder, self._sender)

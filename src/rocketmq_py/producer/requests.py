@@ -64,7 +64,7 @@ class Requests:
         self._greeting = trio.Lock()
         self._nursery: trio.Nursery | None = None
         self._stop_serving: Callable[[], None] | None = None
-        self.late = 0
+        self.late: int = 0
 
     def open(self, nursery: trio.Nursery) -> None:
         """Begin to take replies."""

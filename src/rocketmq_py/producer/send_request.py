@@ -114,8 +114,8 @@ class SendRequest(PendingRequest):
     """
 
     # What most sends leave as it is stays on the class: there is one of these for every message.
-    started = 0.0
-    send_deadline = 0.0  # not begun
+    started: float = 0.0
+    send_deadline: float = 0.0  # not begun
     selector: QueueSelector | None = None
     fixed_queue: MessageQueue | None = None
     queue: MessageQueue | None = None
@@ -134,8 +134,8 @@ class SendRequest(PendingRequest):
     in_background = False
     is_awaited = False
     is_aimed = False
-    is_written = False
-    failures = 0
+    is_written: bool = False
+    failures: int = 0
     _flag = _system_flag = 0
     _may_be_stored = False  # by an earlier try
 
@@ -157,7 +157,7 @@ class SendRequest(PendingRequest):
         self.messages = messages
         self.body = body
         self.message_id = message_id
-        self.code = form.code
+        self.code: int = form.code
         if not form.is_batch and messages[0].flag:  # a batch's messages have flags of their own
             self._flag = messages[0].flag
         self.send_timeout = timeout
@@ -198,7 +198,7 @@ class SendRequest(PendingRequest):
 
     def set_compressed(self, body: bytes, system_flag: int) -> None:
         """Take the compressed form of the body, and the bits of the system flag that say so."""
-        self.body = body
+        self.body: bytes = body
         self._system_flag |= system_flag
 
     def begin_try(self, now: float) -> None:
@@ -212,8 +212,8 @@ class SendRequest(PendingRequest):
             self.deadline = min(deadline, now + self.try_timeout)
             self.timeout = self.try_timeout
         else:
-            self.deadline = deadline
-            self.timeout = deadline - now
+            self.deadline: float = deadline
+            self.timeout: float = deadline - now
 
     @property
     def fields(self) -> dict[str, str]:

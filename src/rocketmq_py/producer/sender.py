@@ -53,11 +53,11 @@ class Sender:
     def __init__(self, client: Client, config: ProducerConfig, rng: random.Random) -> None:
         self._client = client
         self._config = config
-        self.counters = Counters()
+        self.counters: Counters = Counters()
         self.faults: LatencyFaults | None = None
         if isinstance(config.latency_faults, LatencyFaultPolicy):
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
-        self.lanes = Lanes(client, self.faults, rng)
+        self.lanes: Lanes = Lanes(client, self.faults, rng)
         self._nursery: trio.Nursery | None = None
         self._on_answer = self._answered  # one for all requests
         self._now: Callable[[], float] = trio.current_time

@@ -74,10 +74,10 @@ class Counters:
     __slots__ = ("_buckets", "_count", "_longest", "_total", "failed", "oneway", "retried", "sent")
 
     def __init__(self) -> None:
-        self.sent = 0
-        self.failed = 0
-        self.retried = 0
-        self.oneway = 0
+        self.sent: int = 0
+        self.failed: int = 0
+        self.retried: int = 0
+        self.oneway: int = 0
         self._count = 0
         self._total = 0.0
         self._longest = 0.0

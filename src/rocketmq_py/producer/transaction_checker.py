@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -21,7 +21,7 @@ from rocketmq_py.protocol.headers import CheckTransactionStateRequest
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
 
-logger = logging.getLogger("rocketmq_py.producer")
+logger: Final = logging.getLogger("rocketmq_py.producer")
 
 MOST_CHECKS = 2000
 """Transactions asked about that may wait or be checked here at the same time (Java: checkRequestHoldMax)."""
@@ -88,8 +88,8 @@ class TransactionChecker:
         self._waiting_bytes = 0
         self._nursery: trio.Nursery | None = None
         self._stop_serving: Callable[[], None] | None = None
-        self.checked = 0
-        self.dropped = 0
+        self.checked: int = 0
+        self.dropped: int = 0
 
     def open(self, nursery: trio.Nursery) -> None:
         """Begin to take questions; ``check`` runs in ``nursery``."""

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeAlias, Unpack
+from typing import Final, TypeAlias, Unpack
 
 import trio
 
@@ -32,7 +32,7 @@ from rocketmq_py.producer.transaction_values import (
 )
 from rocketmq_py.protocol.stored_message import TRANSACTION_PREPARED
 
-logger = logging.getLogger("rocketmq_py.producer")
+logger: Final = logging.getLogger("rocketmq_py.producer")
 
 LocalWork: TypeAlias = Callable[[Message, str], TransactionState | Awaitable[TransactionState]]
 """Does the sender's own work, for a message and its transaction's id, and says what became of it. An async
@@ -94,7 +94,7 @@ class TransactionProducer(Producer):
             raise ConfigurationError("group is missing: brokers ask its producers about their transactions")
         if not callable(check):
             raise ConfigurationError(f"check is a function, not {type(check).__name__}")
-        self.transaction_config = TransactionConfig(**own)
+        self.transaction_config: TransactionConfig = TransactionConfig(**own)
         super().__init__(client, rng=rng, **of_producer, **of_client)
         self._ender = TransactionEnder(self.client, self.config, self._hooks)
         self._checker = TransactionChecker(

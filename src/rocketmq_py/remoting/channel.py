@@ -28,7 +28,7 @@ class Channel(ABC):
         received_at: when it last received anything, on trio's clock: one look for all answers of a chunk.
     """
 
-    received_at = 0.0
+    received_at: float = 0.0
 
     def __init__(self, address: str, deadlines: Deadlines, hooks: RpcHooks) -> None:
         self.address = address

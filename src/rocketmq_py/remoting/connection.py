@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
@@ -36,7 +36,7 @@ from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
 
-logger = logging.getLogger("rocketmq_py.remoting")
+logger: Final = logging.getLogger("rocketmq_py.remoting")
 
 MAX_SILENT_TIMEOUTS = 3
 MAX_SILENT_SECONDS = 2.0
@@ -110,13 +110,13 @@ class Connection(Channel):
         self._successor = successor
         self._read_waits_for_space = read_waits_for_space
         self._decoder = FrameDecoder(max_frame_size)
-        self.writer = Writer(wire, max_buffered)
+        self.writer: Writer = Writer(wire, max_buffered)
         self.peer_address, self.local_address = wire.peer_address, wire.local_address
-        self.draining = False
-        self.is_usable = True
+        self.draining: bool = False
+        self.is_usable: bool = True
         self._onward: Callable[[], Channel] | None = None
-        self.has_received = False
-        self.peer_version = 0
+        self.has_received: bool = False
+        self.peer_version: int = 0
         self._requests = PendingRequests(deadlines, self.time_out)
         self._pending = self._requests.by_opaque
         self._opaque = 0
@@ -379,7 +379,7 @@ class Connection(Channel):
                     return
                 self._silent_timeouts = 0
                 self.has_received = True
-                self.received_at = trio.current_time()
+                self.received_at: float = trio.current_time()
                 self.deadlines.receipts += 1
                 commands = self._decoder.feed_typed(data)
                 self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1

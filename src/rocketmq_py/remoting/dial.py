@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import trio
 
@@ -26,7 +27,7 @@ class Dial(Channel):
 
     def __init__(self, address: str, deadlines: Deadlines, hooks: RpcHooks) -> None:
         super().__init__(address, deadlines, hooks)
-        self.done = trio.Event()
+        self.done: Final = trio.Event()
         self.connection: Connection | None = None
         self._kind: type[ConnectError] = ConnectError
         self._reason = "the client is closed"

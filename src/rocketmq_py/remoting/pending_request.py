@@ -45,7 +45,7 @@ class PendingRequest:
     turn: int
     place: int
     tick: int
-    deadline = math.inf
+    deadline: float = math.inf
     was_sent_away = False
     takes_send_answers = False
     task: trio.lowlevel.Task | None = None

@@ -34,7 +34,7 @@ class PendingRequests:
         self._deadlines = deadlines
         self._time_out = time_out
         self.by_opaque: dict[int, PendingRequest] = {}
-        self.watched = math.inf
+        self.watched: float = math.inf
         self.tick = UNWATCHED
 
     def watch(self, deadline: float) -> None:

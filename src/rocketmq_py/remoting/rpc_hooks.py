@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -12,7 +12,7 @@ import trio
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command
 
-logger = logging.getLogger("rocketmq_py.remoting")
+logger: Final = logging.getLogger("rocketmq_py.remoting")
 
 Context = TypeVar("Context")
 

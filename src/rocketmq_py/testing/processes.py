@@ -63,7 +63,7 @@ class Process(ABC):
 
     def __init__(self, host: str, port: int, around: Surroundings) -> None:
         self.host = host
-        self.port = port
+        self.port: int = port
         self.now_ms: Final = around.now_ms
         self.requests: deque[Request] = deque(maxlen=MOST_REQUESTS)
         self.faults: Faults = around.faults

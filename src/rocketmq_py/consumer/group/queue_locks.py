@@ -60,10 +60,10 @@ class Lock:
         self._interval = interval
         self._life = life
         self._broker_life = 2 * life
-        self.busy = False
-        self.asked = False
-        self.ask_at = -math.inf
-        self.got_at = -math.inf
+        self.busy: bool = False
+        self.asked: bool = False
+        self.ask_at: float = -math.inf
+        self.got_at: float = -math.inf
         self.on_held: Callable[[], None] = _nothing
         self.on_lost: Callable[[], None] = _nothing
         self._held_until = held_until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from typing import Final
 
 import trio
@@ -74,7 +74,7 @@ class Assignment:
             listener=listener,
         )
         self._is_crowded = False
-        self.topics: Final = self._queues.topics
+        self.topics: Callable[[], KeysView[str]] = self._queues.topics
         self.pull_anew: Final = self._queues.pull_anew
         self.look_for_progress: Final = self._queues.look_for_progress
         self.statistics: Final = self._queues.statistics

@@ -61,8 +61,8 @@ class PopLoop:
     ) -> None:
         self.queue: MessageQueue = popped_queue.queue
         self.popped_queue = popped_queue
-        self.asked_at = -math.inf
-        self.dropped = False
+        self.asked_at: float = -math.inf
+        self.dropped: bool = False
         self._requests = requests
         self._spec = spec
         self._hold = hold

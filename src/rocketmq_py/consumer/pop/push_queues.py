@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, KeysView, Mapping
 from functools import partial
 from typing import Final
 
@@ -63,7 +63,7 @@ class PoppedQueues:
         self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
         self._nursery: trio.Nursery
         self._deliver: Callable[[PoppedQueue], None]
-        self.topics: Final = self._loops.topics
+        self.topics: Callable[[], KeysView[str]] = self._loops.topics
         self.pause: Final = self._loops.pause
 
     def open(

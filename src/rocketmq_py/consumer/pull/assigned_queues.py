@@ -6,8 +6,9 @@ import functools
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, KeysView, Mapping
 from functools import partial
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import trio
@@ -27,7 +28,7 @@ from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 OVERTAKING_SECONDS = 0.1
 """How long after it was sent a pull may still overtake, in its broker, a commit that was sent later."""
@@ -88,11 +89,11 @@ class AssignedQueues:
         # Those of queues that are another member's already, while their last call is under way here.
         self._releasing: dict[MessageQueue, PullLoop] = {}
         self._released = trio.lowlevel.ParkingLot()
-        self.is_leaving = False
-        self.topics = self._loops.topics
-        self.pause = self._loops.pause
-        self.find = self._loops.find
-        self.keep_locks = self._locks.run
+        self.is_leaving: bool = False
+        self.topics: Callable[[], KeysView[str]] = self._loops.topics
+        self.pause: Final = self._loops.pause
+        self.find: Final = self._loops.find
+        self.keep_locks: Final = self._locks.run
 
     def open(self, nursery: trio.Nursery, deliver: Callable[[ProcessQueue], None]) -> None:
         """Have loops run in ``nursery``; ``deliver`` sees to what they put into their ProcessQueues."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Set
 from typing import Generic, Protocol, TypeVar
 
 import trio
@@ -35,7 +35,7 @@ class LoopTable(Generic[_Loop]):
     def __init__(self) -> None:
         self._loops: dict[str, dict[MessageQueue, _Loop]] = {}
         self._paused = False
-        self.topics = self._loops.keys
+        self.topics: Callable[[], KeysView[str]] = self._loops.keys
 
     def __iter__(self) -> Iterator[_Loop]:
         for loops in list(self._loops.values()):

@@ -32,11 +32,11 @@ class MessageBuffer:
     may_wait = True
 
     def __init__(self, queue: MessageQueue, counts: TopicCounts | None = None) -> None:
-        self.queue = queue
-        self.counts = counts or TopicCounts()
-        self.dropped = False
-        self.paused = False
-        self.offered = False
+        self.queue: MessageQueue = queue
+        self.counts: TopicCounts = counts or TopicCounts()
+        self.dropped: bool = False
+        self.paused: bool = False
+        self.offered: bool = False
         self.on_space: Callable[[], None] | None = None
         self.line: deque[ReceivedMessage] = deque()
 

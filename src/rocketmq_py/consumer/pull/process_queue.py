@@ -40,10 +40,10 @@ class ProcessQueue(MessageBuffer):
         counts: TopicCounts | None = None,
     ) -> None:
         super().__init__(queue, counts)
-        self.lock = lock
+        self.lock: Lock | None = lock
         self.uncommitted: list[ReceivedMessage] = []
-        self.next_offset = next_offset
-        self.size = 0
+        self.next_offset: int = next_offset
+        self.size: int = 0
         self._messages: dict[int, ReceivedMessage] = {}
         # Ascending; what has been removed from _messages leaves it only when it comes to one of the ends.
         self._offsets: deque[int] = deque()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 import attrs
 import trio
@@ -21,11 +22,11 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import Pulled, QueuePuller
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import ReceivedMessage, queue_name
+from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import SubscriptionData
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PullLoop:
@@ -71,10 +72,10 @@ class PullLoop:
         on_set_back: Callable[[], None] = lambda: None,
         on_dropped: Callable[[ProcessQueue], None] | None = None,
     ) -> None:
-        self.queue = puller.queue
+        self.queue: MessageQueue = puller.queue
         self.lock = lock
         self.process_queue: ProcessQueue | None = None
-        self.flow = Flow.STARTING
+        self.flow: Flow = Flow.STARTING
         self.end: int | None = None
         self.carried: int | None = None
         self._on_set_back = on_set_back
@@ -95,7 +96,7 @@ class PullLoop:
         self._paused = False
         self._counts = counts or TopicCounts()
         self._begin_at: int | None = None
-        self.asked_at = -math.inf
+        self.asked_at: float = -math.inf
         self._scope = trio.CancelScope()
         self._turn = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()

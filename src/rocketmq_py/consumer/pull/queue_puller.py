@@ -109,8 +109,8 @@ class QueuePuller:
         timeout: float,
     ) -> None:
         self._client = client
-        self.group = group
-        self.queue = queue
+        self.group: str = group
+        self.queue: MessageQueue = queue
         self._batch_size = batch_size
         self._hold = hold
         self._timeout = timeout

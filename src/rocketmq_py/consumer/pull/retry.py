@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 import attrs
 import trio
@@ -21,7 +22,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import SQL92
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class PullRetry:
@@ -181,8 +182,8 @@ class BoundedRetry:
         self._patience = patience
         self._failing_since: float | None = None
         loss = LossCheck(puller, has_gaps=has_gaps)
-        self.found = loss.found
-        self.gap = loss.gap
+        self.found: Final = loss.found
+        self.gap: Final = loss.gap
 
     async def is_gone(self, error: RocketMQError) -> bool:
         """Return whether a failure means that there is no such queue any more; if not, wait for the next try.
