@@ -75,7 +75,7 @@ class BatchError(RocketMQError):
     def __init__(self, results: Sequence[SendResult], total: int, error: RocketMQError) -> None:
         super().__init__(f"{len(results)} of {total} messages were stored, then: {error}")
         self.results: Final = tuple(results)
-        self.delivery = error.delivery
+        self.delivery: Delivery = error.delivery
 
 
 class LocalOffsetsError(RocketMQError):
@@ -372,7 +372,7 @@ class AccessDeniedError(BrokerError):
     def __init__(self, code: int, remark: str | None, address: str) -> None:
         super().__init__(code, remark, address)
         reason = _JAVA_WRAPPING.sub("", one_line(remark))
-        self.args = (
+        self.args: tuple[Any, ...] = (
             f"{address} denies access: {reason.removesuffix('.')}; "
             "check the client's credentials, and what the broker lets them do",
         )

@@ -7,7 +7,7 @@ On the wire they are one UTF-8 text, ``key \x01 value \x02`` again and again (Ja
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -112,8 +112,9 @@ class FrozenProperties(dict[str, str]):
             "a message's properties do not change; attrs.evolve(message, properties=...) makes another"
         )
 
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+    if not TYPE_CHECKING:  # for type checkers messages have a Mapping
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenProperties, (dict(self),)

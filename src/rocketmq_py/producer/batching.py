@@ -94,7 +94,7 @@ class BatchingProducer(Lifespan):
         )
         self.config: BatchingConfig = BatchingConfig(**own)
         self.producer: Producer = Producer(client, rng=rng, **of_producer, **of_client)
-        self.close_timeout = self.producer.close_timeout
+        self.close_timeout: float = self.producer.close_timeout
         self._max_batch_size = self.config.max_batch_size
         self._max_message_size = self.producer.config.max_message_size
         if self._max_batch_size > self._max_message_size:

@@ -75,7 +75,7 @@ class Producer(Member):
         self._delay_relay = delay_relay(self.config, self.client, self._sender.lanes.keeps_times)
         self._tracing = trace_sends(self.config, self.client, self._hooks)
         self._requests = Requests(self.client, self._sender, self._pipeline)
-        self.close_timeout = self.config.close_timeout
+        self.close_timeout: float = self.config.close_timeout
 
     async def send(
         self,

@@ -135,7 +135,7 @@ class FastZlib(Zlib):
     """
 
     def __init__(self) -> None:
-        self.module = importlib.import_module("isal.isal_zlib")
+        self.module: Any = importlib.import_module("isal.isal_zlib")
 
     def compress(self, data: bytes, level: int) -> bytes:
         """Return the compressed bytes."""

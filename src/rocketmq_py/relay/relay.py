@@ -97,7 +97,7 @@ class Relay(Member):
         )
         self.config: RelayConfig = RelayConfig(**own)
         super().__init__(client, rng, shared)
-        self.close_timeout = self.config.close_timeout
+        self.close_timeout: float = self.config.close_timeout
         self._store: Store | None = None
         self._queues: dict[MessageQueue, _Queue] = {}
         self._changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []

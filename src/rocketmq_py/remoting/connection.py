@@ -111,7 +111,8 @@ class Connection(Channel):
         self._read_waits_for_space = read_waits_for_space
         self._decoder = FrameDecoder(max_frame_size)
         self.writer: Writer = Writer(wire, max_buffered)
-        self.peer_address, self.local_address = wire.peer_address, wire.local_address
+        self.peer_address: str = wire.peer_address
+        self.local_address: str = wire.local_address
         self.draining: bool = False
         self.is_usable: bool = True
         self._onward: Callable[[], Channel] | None = None

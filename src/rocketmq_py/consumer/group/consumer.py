@@ -71,7 +71,7 @@ class GroupConsumer(Member):
         self.config = config
         super().__init__(client, rng, shared)
         client = self.client
-        self.close_timeout = config.close_timeout
+        self.close_timeout: float = config.close_timeout
         self._now_ms = now_ms
         self._group = group = config.group
         self._subscriptions = Subscriptions(client, group, self._subscription_changed)

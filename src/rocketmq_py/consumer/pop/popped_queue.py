@@ -52,7 +52,7 @@ class PoppedQueue(MessageBuffer):
     def put(self, messages: Sequence[PoppedMessage], until: float) -> None:
         """Hold what a pop brought, which is this member's until then, on trio's clock."""
         self._until.update(dict.fromkeys(messages, until))
-        self.line += messages
+        self.line.extend(messages)
 
     def take(self) -> ReceivedMessage | None:
         """Return the next message to handle, or None if none is waiting that is this member's still."""

@@ -165,7 +165,7 @@ class AwaitedCall(Call):
 
     def __init__(self, far: FarSide, argument: Any) -> None:
         super().__init__(argument)
-        self.context = contextvars.copy_context()
+        self.context: contextvars.Context | None = contextvars.copy_context()
         self._far = far
         self._task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
         self._raise_cancel: Callable[[], Any] | None = None
@@ -199,7 +199,8 @@ class AwaitedCall(Call):
         error = self._cancelled or self.error
         if error is None:
             return self.result
-        self._cancelled = self.error = None  # else it would refer to itself by way of its traceback
+        self._cancelled = None
+        self.error: BaseException | None = None  # else it would refer to itself by way of its traceback
         try:
             raise error
         finally:
