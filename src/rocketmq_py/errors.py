@@ -399,7 +399,9 @@ class SqlFilterRefusedError(SubscriptionError):
         reason = one_line(remark)
         if code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
             reason = f"{reason.removesuffix('.')}; set enablePropertyFilter=true on the broker"
-        self.args = (f"{address} refuses the SQL filter {sql!r} on topic {topic!r}: {reason}",)
+        self.args: tuple[Any, ...] = (
+            f"{address} refuses the SQL filter {sql!r} on topic {topic!r}: {reason}",
+        )
         self.topic = topic
         self.sql = sql
 

@@ -33,15 +33,15 @@ class Wire:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
-        self.is_encrypted = isinstance(stream, trio.SSLStream)
+        self.is_encrypted: bool = isinstance(stream, trio.SSLStream)
         transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         assert isinstance(transport, trio.SocketStream)
         self._socket = transport.socket
         self._read_size = READ_SIZE
         # A socket of a network in memory (trio.abc.SocketFactory) has no descriptor.
         self._is_direct = os.name == "posix" and not self.is_encrypted and self._socket.fileno() >= 0
-        self.peer_address = format_address(self._socket.getpeername())
-        self.local_address = format_address(self._socket.getsockname())
+        self.peer_address: str = format_address(self._socket.getpeername())
+        self.local_address: str = format_address(self._socket.getsockname())
 
     async def receive(self) -> bytes | bytearray:
         """Wait for bytes, and return some; none at the end. Raises WIRE_ERRORS."""

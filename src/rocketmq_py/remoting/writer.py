@@ -41,8 +41,8 @@ class Writer:
         self._parked = trio.lowlevel.ParkingLot()
         self._waiting_for_space = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
-        self.turn = 0
-        self.has_space = True
+        self.turn: int = 0
+        self.has_space: bool = True
 
     @property
     def has_space_for_answers(self) -> bool:

@@ -6,7 +6,7 @@ its own. So there is a reader, and it raises the error when it is first asked fo
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
@@ -28,5 +28,11 @@ class RefusedStream(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ConfigurationError(self._reason)
 
-    initialOffset = latestOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815
-    reportLatestOffset = partitions = read = commit = _refuse  # noqa: N815
+    initialOffset: Final = _refuse  # noqa: N815
+    latestOffset: Final = _refuse  # noqa: N815
+    getDefaultReadLimit: Final = _refuse  # noqa: N815
+    prepareForTriggerAvailableNow: Final = _refuse  # noqa: N815
+    reportLatestOffset: Final = _refuse  # noqa: N815
+    partitions: Final = _refuse
+    read: Final = _refuse
+    commit: Final = _refuse

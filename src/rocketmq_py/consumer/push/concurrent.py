@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -22,7 +22,7 @@ from rocketmq_py.consumer.push.handler_failures import (
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 EXPIRED_DELAY_LEVEL = 3
 """The delay level of a message that took too long. Java: ProcessQueue.cleanExpiredMsg."""

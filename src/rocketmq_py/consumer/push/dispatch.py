@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import trio
 
@@ -13,7 +13,7 @@ from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.invoker import Invoker
 
-logger = logging.getLogger("rocketmq_py.consumer")
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 Buffer = TypeVar("Buffer", bound=MessageBuffer)
 
@@ -46,7 +46,7 @@ class Dispatch(Generic[Buffer]):
         concurrency: int,
         hooks: ConsumerHooks | None = None,
     ) -> None:
-        self.thread_grace = 0.0
+        self.thread_grace: float = 0.0
         self._nursery = nursery
         self._invoker = invoker
         self._concurrency = concurrency

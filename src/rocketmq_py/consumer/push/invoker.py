@@ -70,7 +70,7 @@ class Invoker:
             HandlerThreads(function, concurrency, nursery) if there is None else there.far_side(concurrency)
         )
         self.cancels: bool = self.is_async or self.far.cancels
-        self.abandoned = False
+        self.abandoned: bool = False
         call = function if self.is_async else self._call_far
         self.call: Callable[[Any], Awaitable[Any]] = _with_own_list(call) if in_lists else call
 
