@@ -43,10 +43,10 @@ lint: .venv/installed
 types: .venv/installed
 	$(BIN)/mypy
 
-# What takes a third of the time, and seldom breaks alone: examples, processes that are killed or that end in the
-# middle, simulations, and what tries very much at random. Nor do the doors for asyncio and threads, in behaviours
-# that the door for trio shows: what they hand over is in tests/aio and tests/blocking. Property tests try a quarter
-# of their examples in `make check`, all of them here.
+# What takes half of the time, and seldom breaks alone: examples, processes that are killed or that end in the
+# middle, simulations, and what tries very much at random. `make check-long` runs it, and besides what `make check`
+# has in part: behaviours through the doors for asyncio and threads, where that has trio's, tests/aio and
+# tests/blocking; and property tests, of whose examples that tries a quarter.
 LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
 	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
 	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py tests/relay/test_relay.py \

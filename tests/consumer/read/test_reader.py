@@ -438,7 +438,9 @@ async def test_a_refusal_that_no_retry_mends_is_raised() -> None:
             await anext(messages)
 
 
-async def test_a_live_reading_raises_a_refusal_too_and_reads_no_other_topic() -> None:
+async def test_a_live_reading_raises_a_refusal_too_and_reads_no_other_topic(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     queue = ScriptedQueue(10, (FOUND, 1, body_of([0])))
     async with (
         scripted_cluster(queue, queues=1) as cluster,
