@@ -6,7 +6,7 @@ its own. So there is a reader, and it raises the error when it is first asked fo
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
@@ -28,11 +28,14 @@ class RefusedStream(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ConfigurationError(self._reason)
 
-    initialOffset: Final = _refuse  # noqa: N815
-    latestOffset: Final = _refuse  # noqa: N815
-    getDefaultReadLimit: Final = _refuse  # noqa: N815
-    prepareForTriggerAvailableNow: Final = _refuse  # noqa: N815
-    reportLatestOffset: Final = _refuse  # noqa: N815
-    partitions: Final = _refuse
-    read: Final = _refuse
-    commit: Final = _refuse
+    def read(self, partition: object) -> NoReturn:
+        """Raise the error."""
+        self._refuse()
+
+    def prepareForTriggerAvailableNow(self) -> NoReturn:  # noqa: N802 - Spark's name
+        """Raise the error."""
+        self._refuse()
+
+    if not TYPE_CHECKING:  # what the base class has already
+        initialOffset = latestOffset = getDefaultReadLimit = _refuse  # noqa: N815
+        reportLatestOffset = partitions = commit = _refuse  # noqa: N815
