@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
@@ -23,6 +23,7 @@ from rocketmq_py.protocol.headers import (
     OffsetAnswer,
     QueryConsumerOffsetRequest,
 )
+from rocketmq_py.remoting.pending_request import PendingRequest
 from tests.behaviours.conftest import create_topic
 
 PATIENCE = 120
@@ -59,11 +60,10 @@ class Pulls:
 def pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
     pulls, pull = Pulls(), BrokerCalls.pull
 
-    async def noted(
-        calls: BrokerCalls, address: str, fields: Mapping[str, str], *, timeout: float, body: bytes = b""
-    ) -> Command:
+    async def noted(calls: BrokerCalls, address: str, request: PendingRequest) -> Command:
+        fields = request.fields
         pulls.latest[fields["topic"], int(fields["queueId"])] = address
-        answer = await pull(calls, address, fields, timeout=timeout, body=body)
+        answer = await pull(calls, address, request)
         if answer.body:
             pulls.addresses.add(address)
         return answer

@@ -20,6 +20,7 @@ class Leftovers:
 
     def __init__(self) -> None:
         gc.collect()
+        gc.freeze()  # what is there now is none: it need not be looked through after each step
         self.before = self._count()
 
     def until_none(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.metadata
 import subprocess
@@ -58,6 +59,7 @@ def room_of(module: Path) -> str:
     return "" if first == "__init__.py" else first.removesuffix(".py")
 
 
+@functools.cache
 def imported_names(module: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text())):

@@ -25,6 +25,8 @@ class Leftovers:
     """What there was before, to compare with: tasks, threads, and sockets of the process."""
 
     def __init__(self) -> None:
+        gc.collect()
+        gc.freeze()  # what is there now is none: it need not be looked through after each step
         self.before = self._count()
 
     def _count(self) -> tuple[int, int, int]:

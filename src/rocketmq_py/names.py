@@ -60,6 +60,15 @@ def check_group(group: str) -> str:
     return _check("group", group, MAX_GROUP_LENGTH)
 
 
+def check_count(number: int, name: str, lowest: int = 1) -> int:
+    """Return a number of queues or tries. Raises ConfigurationError unless ``lowest`` to MAX_QUEUES."""
+    if not isinstance(number, int):
+        raise ConfigurationError(f"{name} is {number!r}, of type {type(number).__name__}; expected int")
+    if not lowest <= number <= MAX_QUEUES:
+        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to {MAX_QUEUES}")
+    return number
+
+
 def _check_type(kind: str, name: object) -> None:
     if not isinstance(name, str):
         raise ConfigurationError(f"{kind} is a text, not {type(name).__name__}")

@@ -36,8 +36,12 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
         assert told == []
         return result
 
-    # Debug mode keeps a stack with each callback: no test reads more of it than where it comes from.
-    with mock.patch("asyncio.constants.DEBUG_STACK_DEPTH", 1):
+    # Debug mode keeps a stack with each callback, and a whole one with each task and future unless there is
+    # a limit for all: no test reads more of them than where they come from.
+    with (
+        mock.patch("asyncio.constants.DEBUG_STACK_DEPTH", 1),
+        mock.patch("sys.tracebacklimit", 1, create=True),
+    ):
         return asyncio.run(watched(), debug=True)
 
 

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, SendResult
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.blocking import Client
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.crossing.trio_thread import trio_thread
-from tests.blocking.conftest import count, run_program
+from tests.blocking.conftest import BrokerThread, count, run_program
 
 
 async def send_some(address: str) -> None:
@@ -127,6 +128,60 @@ def test_a_loop_that_a_handler_blocks_holds_up_nobody_else(address: str) -> None
     asyncio.run(main())
 
 
+def test_a_handler_that_blocks_its_loop_for_ten_seconds_costs_neither_membership_nor_messages() -> None:
+    """Longer than any request may take by default; and than what many brokers wait for heartbeats."""
+    heartbeats: list[float] = []
+
+    def note(code: int, topic: str | None, peer: str) -> None:
+        if code == RequestCode.HEART_BEAT:
+            heartbeats.append(time.monotonic())
+
+    broker = BrokerThread(on_request=note)
+    address = broker.start()
+    blocked: list[float] = []
+    seen: list[bytes] = []
+    times: list[int] = []
+
+    async def main() -> None:
+        async with (
+            Producer(address, group="g", heartbeat_interval=1.0) as producer,
+            PushConsumer(
+                address, group="g", consume_from=ConsumeFrom.FIRST, heartbeat_interval=1.0
+            ) as consumer,
+        ):
+
+            async def handle(message: ReceivedMessage) -> None:
+                if not blocked:
+                    sent.extend([await producer.send_soon(Message("Other", b"x")) for _ in range(20)])
+                    blocked.append(time.monotonic())
+                    time.sleep(10)
+                    blocked.append(time.monotonic())
+                seen.append(message.body)
+                times.append(message.reconsume_times)
+                if len(seen) == 20:
+                    consumer.stop()
+
+            sent: list[asyncio.Future[SendResult]] = []
+            consumer.subscribe("T")
+            await consumer.run(handle)
+            assert len(await asyncio.gather(*sent)) == 20
+
+    with Client(address) as client, client.producer("g") as producer:
+        for number in range(20):
+            producer.send(Message("T", b"%d" % number))
+    try:
+        asyncio.run(main())
+        with Client(address) as client, client.reader() as reader:
+            committed = reader.committed("g", reader.offsets("T"))
+    finally:
+        broker.stop()
+    assert sorted(seen) == sorted(b"%d" % number for number in range(20))
+    assert times == [0] * 20
+    assert sum(offset or 0 for offset in committed.values()) == 20
+    began, ended = blocked
+    assert len([heard for heard in heartbeats if began < heard < ended]) >= 10  # of two clients
+
+
 INTERRUPTED = """
     import asyncio, os, signal, sys
     from rocketmq_py import ConsumeFrom, Message
@@ -153,6 +208,70 @@ INTERRUPTED = """
 
 def test_ctrl_c(address: str) -> None:
     assert run_program(INTERRUPTED, address) == "interrupted\n"
+
+
+CONSUMING_AT_THE_END = """
+    import asyncio, logging, os, signal, sys
+    from rocketmq_py import ConsumeFrom
+    from rocketmq_py.aio import PushConsumer
+
+    logging.basicConfig(level=logging.WARNING)
+
+    async def main():
+        consumer = PushConsumer(
+            sys.argv[1], group="g", consume_from=ConsumeFrom.FIRST, concurrency=8,
+            orderly=sys.argv[3] == "True",
+        )
+        await consumer.start()
+        consumer.subscribe("T")
+        both_wait, waiting = asyncio.Event(), []
+
+        async def handle(message):
+            waiting.append(message)
+            if len(waiting) == 2:
+                both_wait.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)  # what is open is left while others run
+
+        running.append(asyncio.create_task(consumer.run(handle)))
+        await both_wait.wait()
+        if sys.argv[2] == "Ctrl-C":
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        if sys.argv[2] == "exception":
+            raise ZeroDivisionError
+
+    running = []
+    try:
+        asyncio.run(main())
+    except (KeyboardInterrupt, ZeroDivisionError):
+        pass
+    assert running[0].cancelled()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "orderly"), [("return", False), ("return", True), ("exception", False), ("Ctrl-C", False)]
+)
+def test_a_program_that_ends_while_handlers_wait_says_nothing_and_their_messages_come_again(
+    address: str, end: str, orderly: bool
+) -> None:
+    """All tasks of the loop are cancelled, those of handlers too: they have not failed."""
+    asyncio.run(send_some(address))
+    assert run_program(CONSUMING_AT_THE_END, address, end, str(orderly)) == ""
+    times: list[int] = []
+
+    def take(message: ReceivedMessage) -> None:
+        times.append(message.reconsume_times)
+        if len(times) == 20:
+            consumer.stop()
+
+    with Client(address) as client, client.push_consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("T")
+        consumer.run(take)
+    assert times == [0] * 20
 
 
 OPEN_AT_THE_END = """

@@ -14,6 +14,8 @@ from rocketmq_py import (
     Message,
     MessageQueue,
     ReceivedMessage,
+    RpcContext,
+    RpcHook,
     SelectByHash,
     SendResult,
     TransactionState,
@@ -173,6 +175,27 @@ def test_selectors_and_hooks_are_called_on_the_loop(address: str) -> None:
             await producer.send(Message("T", b"x"))
 
     run(main())
+
+
+def test_what_a_hook_around_requests_raises_is_told_by_its_name(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Fails(RpcHook):
+        async def before_request(self, context: RpcContext) -> None:
+            pass
+
+        async def after_answer(self, context: RpcContext) -> None:
+            raise LookupError("in a hook")
+
+    async def main() -> None:
+        async with Client(address) as client, client.producer("g") as producer:
+            client.add_rpc_hook(Fails())
+            await producer.send(Message("T", b"x"))
+
+    run(main())
+    told = [record for record in caplog.records if "a hook raised in" in record.message]
+    assert told
+    assert all("Fails.after_answer; " in record.message for record in told)
 
 
 def test_a_shared_client(address: str) -> None:

@@ -10,31 +10,37 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
+import copy
 import functools
 import inspect
 import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import outcome
 import trio
 import trio.from_thread
 import trio.to_thread
 
 import rocketmq_py
-from rocketmq_py import Client, aio, blocking
+from rocketmq_py import AssignmentListener, Client, ConsumerHook, ProducerHook, aio, blocking
 from rocketmq_py.shared_client import Opens
 
 TRIO, ASYNCIO, THREADS = "trio", "asyncio", "threads"
 DOORS = (TRIO, ASYNCIO, THREADS)
 _ENDED = object()
 
+Opened = TypeVar("Opened")
+
 
 class Side(Protocol):
     """Where a door's methods are called."""
 
-    client: Callable[[str], Any]
+    door: Any
+    """The module."""
 
     @abstractmethod
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -56,7 +62,7 @@ class Side(Protocol):
 class AsyncioSide(Side):
     """A loop in a thread; ``nursery`` runs the test's callbacks."""
 
-    client = staticmethod(aio.Client)
+    door = aio
 
     def __init__(self, loop: asyncio.AbstractEventLoop, nursery: trio.Nursery) -> None:
         self._loop = loop
@@ -95,7 +101,8 @@ class AsyncioSide(Side):
                     else:
                         self._loop.call_soon_threadsafe(settle, done.set_result, result)
 
-            self._token.run_sync_soon(self._nursery.start_soon, in_trio)
+            context, start_soon = contextvars.copy_context(), self._nursery.start_soon
+            self._token.run_sync_soon(lambda: context.run(lambda: start_soon(in_trio)))
             try:
                 return await done
             except asyncio.CancelledError:
@@ -129,7 +136,7 @@ class AsyncioSide(Side):
 class ThreadSide(Side):
     """Threads that trio starts for calls."""
 
-    client = staticmethod(blocking.Client)
+    door = blocking
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -210,15 +217,25 @@ class Through:
                     raise
 
             with trio.CancelScope(shield=True):
-                await self._side.call(method, *args)
+                came = await outcome.acapture(self._side.call, method, *args)
             ended.set()
+        came.unwrap()
 
     def _call_sync(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         args, kwargs = self._given(args), dict(zip(kwargs, self._given(kwargs.values()), strict=True))
         return self._got(self._side.call_sync(method, *args, **kwargs))
 
     def _given(self, values: Any) -> tuple[Any, ...]:
-        return tuple(self._side.callback(value) if _is_async(value) else value for value in values)
+        return tuple(self._given_one(value) for value in values)
+
+    def _given_one(self, value: Any) -> Any:
+        if _is_async(value):
+            return self._side.callback(value)
+        if isinstance(value, AssignmentListener):
+            return ListenerInTrio(self._side, value)
+        if self._is_async and isinstance(value, (ConsumerHook, ProducerHook)):
+            return _with_methods_in_trio(self._side, value)  # in threads the door awaits them in trio
+        return value
 
     def _got(self, result: Any) -> Any:
         if isinstance(result, asyncio.Future | concurrent.futures.Future):
@@ -282,6 +299,23 @@ def _is_async(value: object) -> bool:
     return inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
 
 
+def _with_methods_in_trio(side: Side, hook: Any) -> Any:
+    """Return a copy of a hook whose async methods go on in trio."""
+    hook = copy.copy(hook)
+    for name, method in inspect.getmembers(hook, inspect.iscoroutinefunction):
+        setattr(hook, name, side.callback(method))
+    return hook
+
+
+class ListenerInTrio(AssignmentListener):
+    """What a door is given for a listener whose async methods go on in trio."""
+
+    def __init__(self, side: Side, listener: AssignmentListener) -> None:
+        for name in ("on_assigned", "on_revoked"):
+            method = getattr(listener, name)
+            setattr(self, name, side.callback(method) if _is_async(method) else method)
+
+
 async def _next_of(items: Any) -> Any:
     return await anext(items)
 
@@ -316,13 +350,29 @@ class _ThroughClient:
     """What opens through a door; all else is trio's client, for what a test looks at beside."""
 
     _OPENS = frozenset(name for name in vars(Opens) if not name.startswith("_")) - {"admin"}
+    _OWN = _OPENS | {"add_rpc_hook"}
 
     def __init__(self, side: Side, behind: Any, beside: Client) -> None:
         self._through = Through(side, behind)
         self._beside = beside
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._through if name in self._OPENS else self._beside, name)
+        return getattr(self._through if name in self._OWN else self._beside, name)
+
+    def new(self, kind: type[Any], *args: Any, **options: Any) -> Through:
+        """Make an object of the door's class of this name, with a client of its own."""
+        side = self._through._side
+        made = self._through._call_sync(getattr(side.door, kind.__name__), *args, **options)
+        return made if isinstance(made, Through) else Through(side, made)
+
+
+def new(client: Any, kind: type[Opened], *args: Any, **options: Any) -> Opened:
+    """Make an object of a trio class, or of the door's that a client is of, with a client of its own."""
+    if isinstance(client, _ThroughClient):
+        through: Any = client.new(kind, *args, **options)
+        made: Opened = through
+        return made
+    return kind(*args, **options)
 
 
 @asynccontextmanager
@@ -338,7 +388,7 @@ async def client_through(door: str, address: str, beside: Client) -> AsyncIterat
             thread.start()
         try:
             side: Side = AsyncioSide(loop, nursery) if door == ASYNCIO else ThreadSide()
-            async with Through(side, side.call_sync(side.client, address)) as behind:
+            async with Through(side, side.call_sync(side.door.Client, address)) as behind:
                 yield _ThroughClient(side, behind._behind, beside)
         finally:
             if door == ASYNCIO:

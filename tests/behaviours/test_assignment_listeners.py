@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import attrs
+import pytest
 import trio
 
 from rocketmq_py import (
@@ -18,9 +19,12 @@ from rocketmq_py import (
 )
 from rocketmq_py.names import RETRY_PREFIX
 from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.doors import new
 from tests.behaviours.reading import PATIENCE
 from tests.behaviours.test_consuming import Collector, fill, numbers
 from tests.behaviours.test_lite_pulling import assigned, bodies, fill_evenly, poll
+
+pytestmark = pytest.mark.doors
 
 NEVER = 1e6
 """Seconds between two commits that come by themselves."""
@@ -64,9 +68,16 @@ async def committed(client: Client, group: str, queue: MessageQueue) -> int | No
 
 
 def lite_consumer(
-    address: str, group: str, listener: AssignmentListener | None = None, *, auto_commit: bool = True
+    client: Client,
+    address: str,
+    group: str,
+    listener: AssignmentListener | None = None,
+    *,
+    auto_commit: bool = True,
 ) -> LitePullConsumer:
-    return LitePullConsumer(
+    return new(
+        client,
+        LitePullConsumer,
         address,
         group=group,
         consume_from=ConsumeFrom.FIRST,
@@ -81,12 +92,12 @@ async def test_what_was_polled_is_committed_after_queues_are_revoked(
 ) -> None:
     await fill_evenly(client, topic, 80)
     listener = Committed(client, unique)
-    async with lite_consumer(cluster.address, unique, listener) as first:
+    async with lite_consumer(client, cluster.address, unique, listener) as first:
         first.subscribe(topic)
         assert bodies(await poll(first, 80)) == numbers(range(80))
         assert sorted(listener.assigned) == first.assignment
         assert await first.poll(timeout=0) == []  # what was polled is done with
-        async with lite_consumer(cluster.address, unique) as second:
+        async with lite_consumer(client, cluster.address, unique) as second:
             second.subscribe(topic)
             await listener.has_revoked(2)
             lost = list(listener.revoked)
@@ -109,7 +120,7 @@ async def test_a_listener_commits_what_only_it_knows_to_be_done(
     received: list[ReceivedMessage] = []
     listener = Committed(client, unique)
     listener.may_return.set()
-    async with lite_consumer(cluster.address, unique, listener, auto_commit=False) as first:
+    async with lite_consumer(client, cluster.address, unique, listener, auto_commit=False) as first:
         listener.consumer = first
         first.subscribe(topic)
         received += await poll(first, 80)
@@ -118,7 +129,7 @@ async def test_a_listener_commits_what_only_it_knows_to_be_done(
         assert listener.revoked == {}
     assert list(listener.revoked.values()) == [None] * 4, "it is told when it closes, and may commit then"
     assert [await committed(client, unique, queue) for queue in listener.revoked] == [40] * 4
-    async with lite_consumer(cluster.address, unique) as second:
+    async with lite_consumer(client, cluster.address, unique) as second:
         second.subscribe(topic)
         await fill_evenly(client, topic, 4, start=160)
         received += await poll(second, 4)
@@ -134,7 +145,7 @@ async def test_a_listener_says_where_to_begin(
                 await consumer.seek(queue, 15)
 
     await fill_evenly(client, topic, 80)
-    async with lite_consumer(cluster.address, unique, Seeking()) as consumer:
+    async with lite_consumer(client, cluster.address, unique, Seeking()) as consumer:
         consumer.subscribe(topic)
         messages = await poll(consumer, 20)
     assert Counter(message.queue_offset for message in messages) == dict.fromkeys(range(15, 20), 4)
@@ -144,7 +155,9 @@ async def test_no_member_locks_a_queue_before_the_listener_of_its_last_owner_ret
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
     def consumer(listener: AssignmentListener | None = None) -> PushConsumer:
-        return PushConsumer(
+        return new(
+            client,
+            PushConsumer,
             cluster.address,
             group=unique,
             orderly=True,

@@ -8,6 +8,9 @@ import trio
 
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
 from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.doors import new
+
+pytestmark = pytest.mark.doors
 
 PATIENCE = 60
 """Seconds after which a test that still waits has failed."""
@@ -22,7 +25,10 @@ async def fill(client: Client, topic: str, numbers: range) -> None:
 class Member:
     """A broadcasting consumer, and how often it got each message."""
 
-    def __init__(self, cluster: ClusterUnderTest, group: str, topic: str, folder: Path, name: str) -> None:
+    def __init__(
+        self, client: Client, cluster: ClusterUnderTest, group: str, topic: str, folder: Path, name: str
+    ) -> None:
+        self.client = client
         self.cluster = cluster
         self.group = group
         self.topic = topic
@@ -33,7 +39,9 @@ class Member:
         self._more = trio.lowlevel.ParkingLot()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        async with PushConsumer(
+        async with new(
+            self.client,
+            PushConsumer,
             self.cluster.address,
             group=self.group,
             broadcasting=True,
@@ -59,8 +67,12 @@ class Member:
 
 
 @pytest.fixture
-def members(cluster: ClusterUnderTest, unique: str, topic: str, tmp_path: Path) -> list[Member]:
-    return [Member(cluster, f"group-{unique}", topic, tmp_path, name) for name in ("one", "two", "three")]
+def members(
+    client: Client, cluster: ClusterUnderTest, unique: str, topic: str, tmp_path: Path
+) -> list[Member]:
+    return [
+        Member(client, cluster, f"group-{unique}", topic, tmp_path, name) for name in ("one", "two", "three")
+    ]
 
 
 async def test_every_member_gets_every_message_once(

@@ -26,6 +26,8 @@ from rocketmq_py.errors import SqlFilterRefusedError
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, until_readable
 
+pytestmark = pytest.mark.doors
+
 CONDITION = "size >= 10 AND TAGS IN ('A', 'B')"
 WRONG = "size >"
 REASON = 'Encountered "<EOF>" at line 1, column 6'

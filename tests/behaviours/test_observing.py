@@ -29,6 +29,8 @@ from tests.behaviours.reading import read_all
 
 PATIENCE = 60
 
+pytestmark = pytest.mark.doors
+
 
 async def test_hooks_see_sends_and_may_forbid_them(client: Client, topic: str) -> None:
     seen: list[SendContext] = []

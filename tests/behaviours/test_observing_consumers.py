@@ -32,6 +32,8 @@ from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.test_push_popping import Popping
 
+pytestmark = pytest.mark.doors
+
 PATIENCE = 60
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
@@ -15,6 +16,8 @@ from rocketmq_py.protocol.bodies import ConsumerOffsets
 from rocketmq_py.protocol.headers import GetConsumerStatusRequest
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import until_committed
+
+pytestmark = pytest.mark.doors
 
 PATIENCE = 60
 """Seconds after which a test that still waits has failed."""
@@ -77,6 +80,7 @@ async def test_a_user_goes_back_and_forward(client: Client, unique: str) -> None
         await until_committed(client, group, {queue: 21})
 
 
+@pytest.mark.doors("trio")  # it asks for a client by its id, and reads at once what a handler's end has moved
 async def test_an_operator_asks_how_far_each_member_is(client: Client, unique: str) -> None:
     await create_topic(client, unique, queues=1)
     queue = await fill(client, unique, 20)

@@ -10,7 +10,10 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.send_request import send_fields
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from tests.behaviours.conftest import ClusterUnderTest
+from tests.behaviours.doors import new
 from tests.behaviours.reading import PATIENCE, read_all
+
+pytestmark = pytest.mark.doors
 
 
 async def send_poison(client: Client, queue: MessageQueue) -> None:
@@ -46,10 +49,13 @@ async def test_what_cannot_be_read_is_said_and_becomes_a_dead_letter(
         await producer.send(Message(topic, b"first"), queue=queue)
         await send_poison(client, queue)
         await producer.send(Message(topic, b"last"), queue=queue)
-    consumer = PushConsumer(
+    consumer = new(
+        client,
+        PushConsumer,
         cluster.address,
         group=f"group-{unique}",
         orderly=orderly,
+        concurrency=1,  # so that threads too come one after the other
         suspend_current_queue=0.1,
         consume_from=ConsumeFrom.FIRST,
         max_reconsume_times=1,

@@ -26,8 +26,11 @@ from rocketmq_py.names import dead_letter_topic
 from rocketmq_py.protocol.bodies import ConsumerRunningInfo, RequestMode, RequestModeSetting
 from rocketmq_py.protocol.headers import GetConsumerRunningInfoRequest
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
+from tests.behaviours.doors import new
 from tests.behaviours.peers import open_peer
 from tests.behaviours.reading import PATIENCE, read_all, until_readable
+
+pytestmark = pytest.mark.doors(real=True)
 
 NOWHERE = -1
 
@@ -77,7 +80,9 @@ class Popping:
         """Run a member with a client of its own until the end of the block."""
         options = {"pop_invisible_time": 5.0, "rebalance_interval": 0.5, **options}
         async with (
-            PushConsumer(
+            new(
+                self.client,
+                PushConsumer,
                 self.address,
                 group=self.group,
                 consume_from=ConsumeFrom.FIRST,
@@ -187,7 +192,9 @@ async def test_lists_of_which_a_part_is_done(popping: Popping) -> None:
             await producer.send(Message(popping.topic, body), queue=queue)
     await until_readable(popping.client, popping.topic, count=3)
     async with (
-        PushConsumer(
+        new(
+            popping.client,
+            PushConsumer,
             popping.address,
             group=popping.group,
             batch_size=10,
@@ -272,6 +279,7 @@ async def test_what_takes_too_long_comes_again_and_does_not_count(
     assert "is not done with in time: it comes again" in caplog.text
 
 
+@pytest.mark.doors("trio", "asyncio", real=True)  # nobody can cancel a thread
 async def test_a_call_that_hangs_is_given_up(popping: Popping) -> None:
     async def hang_once(message: ReceivedMessage) -> None:
         if not message.reconsume_times:
@@ -353,6 +361,7 @@ async def test_what_is_popped_is_filtered(popping: Popping) -> None:
     assert popping.counts == {b"right": 1}
 
 
+@pytest.mark.doors("trio")  # it asks for a client by its id
 async def test_operators_see_it(popping: Popping) -> None:
     gate = trio.Event()
 

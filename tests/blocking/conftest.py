@@ -70,9 +70,9 @@ def unused_address() -> str:
 
 
 def run_program(program: str, *arguments: str) -> str:
-    """Run a program to a good end without a word on stderr; return its output."""
+    """Run a program to a good end, in development mode, without a word on stderr; return its output."""
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program), *arguments],
         capture_output=True,
         text=True,
         check=False,

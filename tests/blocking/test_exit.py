@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage
 from rocketmq_py.blocking import Client
 from tests.blocking.conftest import ENVIRONMENT, count, run_program
 
@@ -41,6 +42,53 @@ def test_what_is_pending_is_sent_when_a_process_ends(
 ) -> None:
     assert run_program(PIPELINED, address, end) == ""
     assert count(client, "T") == sent
+
+
+CONSUMING = """
+    import logging, sys, threading
+    from rocketmq_py import ConsumeFrom
+    from rocketmq_py.blocking import PushConsumer
+
+    logging.basicConfig(level=logging.WARNING)
+    address, way = sys.argv[1:]
+    consumer = PushConsumer(address, group="g", consume_from=ConsumeFrom.FIRST, concurrency=1)
+    consumer.subscribe("T")
+    handled, ending = threading.Event(), threading.Event()
+
+    def handle(message):
+        print(message.body.decode())
+        handled.set()
+        ending.wait()  # it is under way when the process ends, and finishes
+
+    threading.Thread(target=lambda: (threading.main_thread().join(), ending.set())).start()
+    if way == "start":
+        consumer.start(handle)
+    else:
+        threading.Thread(target=consumer.run, args=[handle], daemon=True).start()
+    handled.wait()
+"""
+
+
+@pytest.mark.parametrize("way", ["start", "run"])
+def test_a_process_that_ends_while_it_consumes_finishes_its_calls_and_loses_nothing(
+    address: str, client: Client, way: str
+) -> None:
+    with client.producer("g") as producer:
+        for number in range(20):
+            producer.send(Message("T", b"%d" % number))
+    handled = run_program(CONSUMING, address, way).split()
+    assert handled
+
+    def take(message: ReceivedMessage) -> None:
+        handled.append(message.body.decode())
+        if len(handled) == 20:
+            consumer.stop()
+
+    with client.push_consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("T")
+        if len(handled) < 20:
+            consumer.run(take)
+    assert sorted(handled) == sorted(map(str, range(20)))
 
 
 def test_the_end_of_a_worker_of_multiprocessing(address: str, client: Client) -> None:

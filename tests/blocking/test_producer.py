@@ -13,6 +13,7 @@ from itertools import repeat
 
 import attrs
 import pytest
+import trio
 
 import rocketmq_py
 from rocketmq_py import Message, MessageQueue, SelectByHash, SendResult
@@ -173,6 +174,42 @@ def test_cancelling_what_waits_for_its_turn(client: Client) -> None:
     assert count(client, "T") == 2
 
 
+def test_futures_that_are_watched_before_and_after_they_have_an_outcome(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch: list[Callable[[Future[SendResult]], object]] = [
+        lambda future: future.result().message_id,
+        lambda future: future.exception() is None,
+        lambda future: wait([future]).done,
+        lambda future: list(as_completed([future])),
+    ]
+    with client.producer("g") as producer, ThreadPoolExecutor(2 * len(watch)) as pool:
+        hook = BrokerStandsStill(producer)
+        futures = [producer.send_soon(Message("T", b"x")) for _ in range(2 * len(watch))]
+        hook.is_still.wait()
+        assert [future.running() for future in futures] == [True] + [False] * (len(futures) - 1)
+        assert not any(future.done() for future in futures)
+        with pytest.raises(TimeoutError):
+            futures[0].result(timeout=0)
+        called: list[tuple[Future[SendResult], str]] = []
+        for future in futures:
+            future.add_done_callback(lambda one: called.append((one, "first")))
+            future.add_done_callback(lambda _: 1 // 0)
+            future.add_done_callback(lambda one: called.append((one, "last")))
+        watching = [pool.submit(look, future) for look, future in zip(watch, futures, strict=False)]
+        hook.go_on.set()
+        assert all(watcher.result() for watcher in watching)
+        producer.flush()
+        assert all(future.done() and not future.running() and not future.cancelled() for future in futures)
+        for future in futures:
+            assert [when for one, when in called if one is future] == ["first", "last"]
+        assert [record.message.split()[0] for record in caplog.records] == ["a"] * len(futures)
+        for look, future in zip(watch, futures[len(watch) :], strict=True):  # nobody has looked yet
+            assert look(future)
+            future.add_done_callback(lambda one: called.append((one, "late")))
+            assert called.pop() == (future, "late")
+
+
 def test_an_interruption_while_all_places_are_taken(client: Client) -> None:
     with client.producer("g", max_in_flight=1) as producer:
         hook = BrokerStandsStill(producer)
@@ -287,6 +324,20 @@ def test_closing_the_client_closes_what_is_opened_from_it(address: str) -> None:
         reader.topics()
     with pytest.raises(ClosedError, match="this Client is closed"):
         client.producer("g")
+
+
+def test_who_closes_what_is_closing_already_only_waits_for_that(client: Client) -> None:
+    """As when opening it was interrupted, which closes it in the background, before its client is closed."""
+    producer = client.producer("g", close_timeout=3600)
+
+    async def close_twice() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.end)
+            await producer._closing.wait()
+            await producer.end()  # nobody gives messages to the producer any more, and none would wait for it
+
+    producer._thread.call(close_twice)
+    assert not producer.is_open
 
 
 def test_what_is_closed_says_so(address: str) -> None:

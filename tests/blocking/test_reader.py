@@ -12,6 +12,8 @@ import pytest
 
 from rocketmq_py import Message, SendResult, Start
 from rocketmq_py.blocking import Client, Span
+from rocketmq_py.consumer.group.statistics import Flow
+from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.stored_message import decode_messages
@@ -117,7 +119,10 @@ def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[Se
         assert members(client) == 0
 
 
-def test_an_error_ends_a_pull(client: Client, sent: list[SendResult]) -> None:
+def test_an_error_ends_a_pull(
+    client: Client, sent: list[SendResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WAIT_SECONDS, Flow.FAILED, 0.01)  # before the other try
     with client.reader() as reader:
         chunks = reader.pull([Span(MessageQueue("T", "broker-z", 0), 0, 1)], patience=0.001)
         with pytest.raises(RocketMQError, match="broker-z"):

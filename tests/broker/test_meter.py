@@ -16,8 +16,8 @@ class Clock:
 def test_a_rate_is_of_the_last_minute_as_it_was_at_the_last_look() -> None:
     clock = Clock()
     rate = MinuteRate(clock)
-    rate.add(300)
-    rate.add(300)
+    rate.add(300, clock.now_ms)
+    rate.add(300, clock.now_ms)
     rates = []
     for _ in range(9):
         rates.append(rate.value())
@@ -28,9 +28,9 @@ def test_a_rate_is_of_the_last_minute_as_it_was_at_the_last_look() -> None:
 def test_what_comes_later_counts_when_it_is_looked_at() -> None:
     clock = Clock()
     rate = MinuteRate(clock)
-    rate.add(10)
+    rate.add(10, clock.now_ms)
     clock.now_ms += 10_000
-    rate.add(30)
+    rate.add(30, clock.now_ms)
     assert rate.value() == 1
     clock.now_ms += 9_999
     assert rate.value() == 1
@@ -41,9 +41,9 @@ def test_what_comes_later_counts_when_it_is_looked_at() -> None:
 def test_after_a_pause_it_is_of_the_last_minute_only() -> None:
     clock = Clock()
     rate = MinuteRate(clock)
-    rate.add(1000)
+    rate.add(1000, clock.now_ms)
     clock.now_ms += 3_600_000
-    rate.add(60)
+    rate.add(60, clock.now_ms)
     assert rate.value() == 0
     clock.now_ms += 10_000
     assert rate.value() == 1

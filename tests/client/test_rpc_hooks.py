@@ -4,12 +4,15 @@ import logging
 
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_py import Client, Message, RpcContext, RpcHook
+from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import ConnectionLostError, InvalidMessageError, RequestTimeoutError
+from rocketmq_py.errors import ConnectError, ConnectionLostError, InvalidMessageError, RequestTimeoutError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.dial import Dial
 from tests.scripted import ignore, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -164,3 +167,52 @@ async def test_a_topic_that_is_new_waits_for_its_route_before_its_hooks() -> Non
         cluster.topics["New"] = (1, 1, 6)
         await (await producer.send_soon(Message("New", b"x")))
         assert [context.fields["b"] for context in notes.sends()] == ["T", "New"]
+
+
+class TakesLonger(RpcHook):
+    """Waits for longer than it takes to dial."""
+
+    async def before_request(self, context: RpcContext) -> None:
+        await trio.sleep(1.0)
+
+
+async def test_a_hook_that_takes_longer_than_dialling(jumping_clock: trio.testing.MockClock) -> None:
+    async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
+        client.add_rpc_hook(TakesLonger())
+        async with client.producer("g", send_timeout=60) as producer:
+            await producer.send(MESSAGE)
+            await producer.send_oneway(MESSAGE)
+            await (await producer.send_soon(MESSAGE))
+
+
+async def test_a_hook_that_takes_longer_than_a_dialling_that_fails(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    async with Client("127.0.0.1:9") as client:
+        client.add_rpc_hook(TakesLonger())
+        with pytest.raises(ConnectError, match=r"127\.0\.0\.1:9"):
+            await client.connections.request(
+                "127.0.0.1:9", RequestCode.GET_ROUTEINFO_BY_TOPIC, {}, timeout=60
+            )
+        dial = client.connections.channel_nowait("127.0.0.1:10")
+        assert isinstance(dial, Dial)
+        await dial.done.wait()
+        with pytest.raises(ConnectError, match=r"127\.0\.0\.1:10"):
+            dial.oneway_nowait(RequestCode.HEART_BEAT, {})
+
+
+async def test_a_dial_that_is_done_gives_oneway_requests_to_its_connection(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    asked: list[int] = []
+    async with (
+        EmbeddedBroker(on_request=lambda code, *_: asked.append(code)) as broker,
+        Client(broker.name_server_address) as client,
+    ):
+        dial = client.connections.channel_nowait(broker.name_server_address)
+        assert isinstance(dial, Dial)
+        await dial.done.wait()
+        assert dial.connection is not None
+        dial.oneway_nowait(RequestCode.HEART_BEAT, {})
+        await dial.connection.request(RequestCode.GET_NAMESRV_CONFIG, {}, timeout=60)
+    assert asked == [RequestCode.HEART_BEAT, RequestCode.GET_NAMESRV_CONFIG]

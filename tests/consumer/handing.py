@@ -9,6 +9,7 @@ from typing import Any
 import trio
 import trio.testing
 
+from rocketmq_py.consumer.group.hooks import ConsumerHooks
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.push.concurrent import ConcurrentDispatch
 from rocketmq_py.consumer.push.far_dispatch import FarDispatch
@@ -49,6 +50,7 @@ def handling_in(
     backs: Callable[[ReceivedMessage, int], Awaitable[None]],
     batch_size: int | None = None,
     timeout: float = math.inf,
+    hooks: ConsumerHooks | None = None,
 ) -> ConcurrentDispatch:
     invoker = Invoker(handle, concurrency, nursery, in_lists=batch_size is not None)
     return (ConcurrentDispatch if invoker.is_async else FarDispatch)(
@@ -58,6 +60,7 @@ def handling_in(
         batch_size=batch_size,
         timeout=timeout,
         send_back=backs,
+        hooks=hooks,
     )
 
 

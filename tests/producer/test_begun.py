@@ -11,7 +11,7 @@ import trio.testing
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer import Producer, ProducerHook
+from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
 from rocketmq_py.producer.begun import Begun
 from rocketmq_py.producer.send_request import Stored, send_result
 from tests.scripted import ignore, refuse, scripted_cluster, store
@@ -111,6 +111,8 @@ async def test_wrong_messages_and_a_closed_producer_say_so_at_once() -> None:
                 Beginning(producer, b"text")  # type: ignore[arg-type]
         with pytest.raises(ClosedError):
             Beginning(producer)
+        with pytest.raises(ClosedError):
+            producer.begin_soon(MESSAGE, lambda _: None)
 
 
 async def test_with_hooks_or_a_relay_it_is_sent_otherwise() -> None:
@@ -129,3 +131,40 @@ async def test_a_large_body_is_compressed_in_a_task() -> None:
         assert not large.begun.is_under_way
         await large.result()
         assert len(cluster.brokers["broker-a"].asked(SENDS)[-1].body) < 1000
+
+
+# Pipelined
+
+
+async def test_what_is_pipelined_where_nothing_is_waited_for_has_left_when_the_call_returns() -> None:
+    done: list[PendingSend] = []
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        first = producer.begin_soon(MESSAGE, done.append)
+        assert first is not None, "the route is not known"
+        await first
+        await producer.flush()
+        assert producer.begin_soon(MESSAGE, done.append) is None
+        assert waiting(producer) == 1
+        await producer.flush()
+        assert [one.result().queue.topic for one in done] == ["T", "T"]
+        assert producer.statistics.sent == 2
+
+
+async def test_with_hooks_what_is_pipelined_is_awaited() -> None:
+    done: list[PendingSend] = []
+    hooks: list[str] = []
+
+    class Hook(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            hooks.append(context.messages[0].topic)
+
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        await producer.send(MESSAGE)
+        producer.add_hook(Hook())
+        hooked = producer.begin_soon(MESSAGE, done.append)
+        assert hooked is not None
+        assert hooks == []
+        await hooked
+        await producer.flush()
+        assert hooks == ["T"]
+        assert done[0].result().message_id

@@ -85,6 +85,17 @@ async def test_callbacks_run_once_and_their_faults_are_logged(caplog: pytest.Log
     assert "a callback of PendingSend raised" in caplog.text
 
 
+async def test_the_fault_of_a_callback_that_is_alone_is_logged_as_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pending = PendingSend()
+    pending.add_done_callback(lambda done: [][len(done.result().message_id)])
+    pending.resolve(RESULT)
+    assert await pending is RESULT
+    assert "a callback of PendingSend raised" in caplog.text
+    assert "IndexError" in caplog.text
+
+
 async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
     pending = PendingSend()
     async with trio.open_nursery() as nursery:

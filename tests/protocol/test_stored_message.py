@@ -58,6 +58,14 @@ def stored(
     )
 
 
+def numbered(data: bytes, queue_offset: int) -> bytes:
+    return data[:20] + queue_offset.to_bytes(8, "big") + data[28:]
+
+
+def patched(data: bytes, position: int, value: int, size: int = 4) -> bytes:
+    return data[:position] + value.to_bytes(size, "big", signed=True) + data[position + size :]
+
+
 def encode_again(message: ReceivedMessage) -> bytes:
     return encode_message(
         topic=message.topic,
@@ -269,6 +277,40 @@ def test_a_message_is_the_same_whichever_way_it_was_decoded() -> None:
     assert attrs.evolve(quick, queue_id=7).queue_id == 7
 
 
+ALIKE = [
+    stored(b"body", properties=b"TAGS\x01A\x02"),
+    stored(b"ydob", properties=b"KEYS\x01A\x02"),
+    stored(b"body", topic="U", properties=b"TAGS\x01A\x02"),
+    stored(b"bod", topic="TT", properties=b"TAGS\x01A\x02"),  # the same size as a whole, as the next one
+    stored(b"body", properties=b"TAGS\x01A"),
+    stored(b"body\x02", properties=b"TAGS\x01A"),
+    stored(b"body", topic="TT", properties=b"TAGS\x01A"),
+    stored(b"body", system_flag=COMPRESSED_FLAG, properties=b"TAGS\x01A\x02"),
+    stored(b"body", system_flag=0x4, properties=b"TAGS\x01A\x02"),
+    stored(b"body", topic="t" * 200),
+    stored(b"", topic=""),
+    java.PLAIN,
+    java.V6_BOTH,
+    java.INNER_BATCH,
+]
+"""Messages of which many could be taken for each other's like."""
+
+
+@given(st.lists(st.tuples(st.sampled_from(ALIKE), st.integers(1, 4)), max_size=6))
+def test_messages_are_the_same_whatever_comes_before_them(runs: list[tuple[bytes, int]]) -> None:
+    data = [numbered(one, offset) for one, count in runs for offset in range(count)]
+    together = decode_messages(b"".join(data), "broker-a")
+    by_itself = [message for one in data for message in decode_messages(one, "broker-a")]
+    assert [attrs.asdict(message) for message in together] == [attrs.asdict(one) for one in by_itself]
+
+
+def test_a_gap_before_the_next_message_is_passed_over_wherever_it_is() -> None:
+    padded = patched(java.PLAIN + b"\0\0", 0, len(java.PLAIN) + 2)
+    messages = decode_messages(padded * 3 + java.PLAIN * 3, "broker-a")
+    assert len(messages) == 6
+    assert len({(one.topic, one.body, one.encoded_properties) for one in messages}) == 1
+
+
 def test_java_message_is_written_again() -> None:
     assert encode_again(decode(java.PLAIN)) == java.PLAIN
 
@@ -293,10 +335,6 @@ def test_a_message_that_breaks_off_is_not_left_out_without_a_word(cut: int) -> N
 
 def zeros(size: int) -> bytes:
     return stored(zlib.compress(bytes(size), 1), system_flag=COMPRESSED_FLAG)
-
-
-def numbered(data: bytes, queue_offset: int) -> bytes:
-    return data[:20] + queue_offset.to_bytes(8, "big") + data[28:]
 
 
 def test_bodies_are_unpacked_until_the_budget_is_used() -> None:
@@ -366,10 +404,6 @@ def test_nothing_is_no_message() -> None:
     assert decode_messages(b"", "b") == []
 
 
-def patched(data: bytes, position: int, value: int, size: int = 4) -> bytes:
-    return data[:position] + value.to_bytes(size, "big", signed=True) + data[position + size :]
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -385,9 +419,10 @@ def patched(data: bytes, position: int, value: int, size: int = 4) -> bytes:
         patched(stored(b"", topic=""), 36, BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG),  # no room for such hosts
     ],
 )
-def test_contradictions_are_protocol_errors(data: bytes) -> None:
+@pytest.mark.parametrize("before", [b"", java.PLAIN * 2])
+def test_contradictions_are_protocol_errors(before: bytes, data: bytes) -> None:
     with pytest.raises(ProtocolError):
-        decode_messages(data, "b")
+        decode_messages(before + data, "b")
 
 
 @given(st.data())

@@ -20,7 +20,7 @@ from rocketmq_py.admin.group_state import (
     subscriptions,
 )
 from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
-from rocketmq_py.admin.part import Part, any_of, checked_count, master_of
+from rocketmq_py.admin.part import Part, any_of, master_of
 from rocketmq_py.client import Client
 from rocketmq_py.errors import (
     ConfigurationError,
@@ -29,7 +29,7 @@ from rocketmq_py.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
-from rocketmq_py.names import check_group, dead_letter_topic, retry_topic
+from rocketmq_py.names import check_count, check_group, dead_letter_topic, retry_topic
 from rocketmq_py.protocol.bodies import (
     BrokerData,
     ConsumerConnection,
@@ -177,8 +177,8 @@ class Groups(Part):
             consume_enable=consume_enable,
             consume_broadcast_enable=broadcast_enable,
             consume_message_orderly=orderly,
-            retry_max_times=checked_count(retries, "retries", -1),
-            retry_queue_nums=checked_count(retry_queues, "retry_queues", 0),
+            retry_max_times=check_count(retries, "retries", -1),
+            retry_queue_nums=check_count(retry_queues, "retry_queues", 0),
             attributes={f"+{name}": value for name, value in (attributes or {}).items()},
         )
         tables = await ask_each(chosen, lambda name: configs_at(client, any_of(chosen[name])))
@@ -220,10 +220,10 @@ class Groups(Part):
             "consume_enable": consume_enable,
             "consume_broadcast_enable": broadcast_enable,
             "consume_message_orderly": orderly,
-            "retry_max_times": None if retries is None else checked_count(retries, "retries", -1),
+            "retry_max_times": None if retries is None else check_count(retries, "retries", -1),
             "retry_queue_nums": None
             if retry_queues is None
-            else checked_count(retry_queues, "retry_queues", 0),
+            else check_count(retry_queues, "retry_queues", 0),
         }
         changed = {name: value for name, value in changes.items() if value is not None}
 

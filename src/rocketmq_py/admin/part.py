@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from rocketmq_py.client import Client
 from rocketmq_py.errors import ConfigurationError, NoQueueError
-from rocketmq_py.names import MAX_QUEUES
 from rocketmq_py.protocol.bodies import MASTER_ID, BrokerData
 
 
@@ -47,13 +46,6 @@ class Part:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
-
-
-def checked_count(number: int, name: str, lowest: int) -> int:
-    """Return a number of queues or tries. Raises ConfigurationError below ``lowest`` or above MAX_QUEUES."""
-    if not lowest <= number <= MAX_QUEUES:
-        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to {MAX_QUEUES}")
-    return number
 
 
 def master_of(broker: BrokerData) -> str:

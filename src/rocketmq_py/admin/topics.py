@@ -10,7 +10,7 @@ import msgspec
 from rocketmq_py.admin.asking import ask_each, complete, have_each_do
 from rocketmq_py.admin.calling import call, check_is_5, tell_name_servers
 from rocketmq_py.admin.order import correct_order, forget_order, keep_order
-from rocketmq_py.admin.part import Part, any_of, checked_count, master_of
+from rocketmq_py.admin.part import Part, any_of, master_of
 from rocketmq_py.admin.topic_values import (
     TYPE_ATTRIBUTE,
     MessageType,
@@ -32,6 +32,7 @@ from rocketmq_py.errors import (
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import (
     DEFAULT_TOPIC,
+    check_count,
     check_topic,
     is_system_topic,
 )
@@ -148,8 +149,8 @@ class Topics(Part):
         writes = queues if write_queues is None else write_queues
         config = TopicConfig(
             topic_name=topic,
-            read_queue_nums=checked_count(reads, "read_queues", 1),
-            write_queue_nums=checked_count(writes, "write_queues", 1),
+            read_queue_nums=check_count(reads, "read_queues", 1),
+            write_queue_nums=check_count(writes, "write_queues", 1),
             perm=permission.bits,
             order=order,
         )
@@ -213,9 +214,9 @@ class Topics(Part):
         write_queues = queues if write_queues is None else write_queues
         changed: dict[str, Any] = {}
         if read_queues is not None:
-            changed["read_queue_nums"] = checked_count(read_queues, "read_queues", 1)
+            changed["read_queue_nums"] = check_count(read_queues, "read_queues", 1)
         if write_queues is not None:
-            changed["write_queue_nums"] = checked_count(write_queues, "write_queues", 1)
+            changed["write_queue_nums"] = check_count(write_queues, "write_queues", 1)
         if order is not None:
             changed["order"] = order
 

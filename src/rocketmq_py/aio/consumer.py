@@ -157,7 +157,7 @@ def _seek(
     method: Callable[Concatenate[Any, P], Awaitable[None]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, None]]:
     """Return the coroutine method for one that seeks: what came for a cancelled poll counts no more."""
-    seek: Final = coroutine(method)
+    seek = coroutine(method)
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:

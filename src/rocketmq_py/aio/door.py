@@ -100,18 +100,29 @@ class Door(door.Door[Behind], OnlyAsyncWith):
 
         @wraps(function)
         async def call(*arguments: Any) -> Any:
-            return await self._bridge.call_back(self._context, function, *arguments)
+            return await self._bridge.call_back(self._context, function, *arguments)  # known when it is open
 
         return call
 
     def _hook_on_loop(self, hook: Any) -> Any:
-        """Return a hook whose methods are called on the running loop, with the context of now."""
+        """Return a hook whose methods are called on the running loop, with the context of now.
+
+        The library's own stay in the trio thread: they are quick, and want the context of each call.
+        """
+        if type(hook).__module__.startswith("rocketmq_py."):
+            return hook
         return type(type(hook).__name__, (HookOnLoop,), {})(bridge(), contextvars.copy_context(), hook)
 
 
 def on_running_loop(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """Return what has a function called on the running loop, with the context of now; for the trio thread."""
-    here, context = bridge(), contextvars.copy_context()
+    return _on_loop(bridge(), contextvars.copy_context(), function)
+
+
+def _on_loop(
+    here: Bridge, context: contextvars.Context, function: Callable[..., Any]
+) -> Callable[..., Awaitable[Any]]:
+    """Return what has a function called on a loop in copies of a context; it has the function's name."""
 
     @wraps(function)
     async def call(*arguments: Any) -> Any:
@@ -129,8 +140,7 @@ class HookOnLoop:
         self._hook = hook
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self._hook, name)
-        return partial(self._bridge.call_back, self._context, method)
+        return _on_loop(self._bridge, self._context, getattr(self._hook, name))
 
 
 async def chosen(

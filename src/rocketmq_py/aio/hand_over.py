@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from rocketmq_py.crossing.bridge import Bridge, bridge
-from rocketmq_py.crossing.hand_over import HandOver
+from rocketmq_py.crossing.hand_over import BeginSoon, HandOver
 from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.send_request import Destination
 
 YIELD_EVERY = 64
 """A sender that always finds space lets other tasks run after so many sends."""
@@ -20,13 +20,20 @@ YIELD_EVERY = 64
 class LoopSend:
     """A send that is under way, and the future of it."""
 
-    __slots__ = ("_bridge", "_hand_over", "_is_running", "future", "message", "options", "size")
+    __slots__ = ("_bridge", "_hand_over", "_is_running", "future", "message", "queue", "size", "timeout")
 
     def __init__(
-        self, hand_over: LoopHandOver, here: Bridge, message: Message, options: Mapping[str, Any], size: int
+        self,
+        hand_over: LoopHandOver,
+        here: Bridge,
+        message: Message,
+        size: int,
+        queue: Destination | None,
+        timeout: float | None,
     ) -> None:
         self.message: Message | None = message
-        self.options: Mapping[str, Any] = options
+        self.queue: Destination | None = queue
+        self.timeout: float | None = timeout
         self.size: int = size
         self.future: asyncio.Future[SendResult] = here.loop.create_future()
         self._bridge = here
@@ -75,60 +82,67 @@ class LoopHandOver(HandOver[LoopSend]):
     def __init__(
         self,
         thread: TrioThread,
-        send_soon: Callable[..., Awaitable[PendingSend]],
+        begin_soon: BeginSoon,
         *,
         name_servers: Callable[[], str],
         most: int,
         most_bytes: int,
     ) -> None:
-        super().__init__(thread, send_soon, name_servers=name_servers, most=most, most_bytes=most_bytes)
+        super().__init__(thread, begin_soon, name_servers=name_servers, most=most, most_bytes=most_bytes)
         self._waiting: deque[tuple[Bridge, asyncio.Future[None]]] = deque()
         self._until_yield = YIELD_EVERY
-        self._few = most * 3 // 4
-        self._few_bytes = most_bytes * 3 // 4
 
-    async def add(self, message: Message, options: Mapping[str, Any]) -> asyncio.Future[SendResult]:
-        """Take a message, waiting for space, and return its future. When cancelled, nothing is taken.
+    def add_nowait(
+        self, message: Message, queue: Destination | None, timeout: float | None = None
+    ) -> asyncio.Future[SendResult] | None:
+        """Take a message and return its future, if nothing has to be waited for; else :meth:`add` is due.
 
         Raises InvalidMessageError for what is no message, and ClosedError.
         """
         size = self._check(message)
-        here = bridge()
+        if not (self._until_yield and (self._fits(size) or self._is_closed)):
+            return None
+        send = LoopSend(self, bridge(), message, size, queue, timeout)
+        with self.lock:
+            if not self._take(send):
+                return None
         self._until_yield -= 1
-        if self._until_yield <= 0:
-            self._until_yield = YIELD_EVERY
-            await asyncio.sleep(0)
-        send = LoopSend(self, here, message, options, size)
-        while not self._take_if_it_fits(send):
-            await self._space(here, size)
-        self._hand_over()
+        if not self._is_called:
+            self._hand_over()
         return send.future
 
-    def _take_if_it_fits(self, send: LoopSend) -> bool:
-        with self._lock:
-            if self._is_closed or self._fits(send.size):
-                self._take(send)
-                return True
-        return False
+    async def add(
+        self, message: Message, queue: Destination | None, timeout: float | None = None
+    ) -> asyncio.Future[SendResult]:
+        """Take a message, waiting for space, and return its future. When cancelled, nothing is taken.
 
-    async def _space(self, here: Bridge, size: int) -> None:
+        Raises as :meth:`add_nowait`.
+        """
+        while (future := self.add_nowait(message, queue, timeout)) is None:
+            if self._until_yield:
+                await self._space(self._check(message))
+            else:
+                await asyncio.sleep(0)
+                self._until_yield = YIELD_EVERY
+        return future
+
+    async def _space(self, size: int) -> None:
+        here = bridge()
         waiter = here.loop.create_future()
-        with self._lock:
-            if self._fits(size):
-                return
+        with self.lock:
             self._waiting.append((here, waiter))
+            if self._fits(size) or self._is_closed:
+                self._waiting.pop()
+                return
         await waiter
 
     # In the trio thread
 
     def _notify_space(self) -> None:
-        if self._waiting and (
-            self._is_closed
-            or (self._count <= self._few and self._bytes <= self._few_bytes)
-            or not self._count
-        ):
-            waiting = list(self._waiting)
-            self._waiting.clear()
+        if self._is_closed or self._has_much_space():
+            with self.lock:
+                waiting = list(self._waiting)
+                self._waiting.clear()
             for here, waiter in waiting:
                 here.deliver(_wake, waiter)
 

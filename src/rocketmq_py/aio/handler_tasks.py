@@ -37,15 +37,21 @@ class HandlerOnLoop:
         self._handle = handle
         self._bridge = bridge()
         self._context = contextvars.copy_context()
+        self._consuming = asyncio.current_task()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, item: Any) -> Any:
         """Call it here."""
         return self._handle(item)
 
+    def is_ending(self) -> bool:
+        """Whether the task that consumes has been cancelled: the end of a loop cancels all of its tasks."""
+        consuming = self._consuming
+        return consuming is not None and (consuming.done() or bool(consuming.cancelling()))
+
     def far_side(self, most: int) -> HandlerTasks:
         """Return what calls it on its loop."""
-        return HandlerTasks(self._handle, most, self._bridge, self._context, self.tasks)
+        return HandlerTasks(self._handle, most, self._bridge, self._context, self.tasks, self.is_ending)
 
 
 class HandlerTasks(FarSide):
@@ -58,8 +64,9 @@ class HandlerTasks(FarSide):
         function: what is called, with one argument.
         most: how many tasks there may be.
         here: the way to the loop.
-        context: each call runs in a copy of it.
+        context: each call runs in a copy of it, unless it has one of its own.
         tasks: where its tasks are while they run.
+        is_ending: tells whether the calls are about to be cancelled by whoever consumes.
     """
 
     cancels = True
@@ -71,6 +78,7 @@ class HandlerTasks(FarSide):
         here: Bridge,
         context: contextvars.Context,
         tasks: set[asyncio.Task[None]],
+        is_ending: Callable[[], bool],
     ) -> None:
         super().__init__(function, most)
         self._bridge = here
@@ -78,6 +86,7 @@ class HandlerTasks(FarSide):
         self._is_called = False
         # On the loop
         self._tasks = tasks
+        self._is_ending = is_ending
         self._idle: dict[asyncio.Future[None], None] = {}
         self._is_served = False  # a task goes on with the line, or is about to
 
@@ -118,7 +127,7 @@ class HandlerTasks(FarSide):
 
     def _have_line_served(self) -> None:
         """Have a task go on with the line, if there is something in it and somebody who can."""
-        if self._is_served or not self._line or self._is_abandoned:
+        if self._is_served or not self._line or self._is_abandoned or self._is_ending():
             return
         for waiter in self._idle:
             if not waiter.done():
@@ -166,7 +175,7 @@ class HandlerTasks(FarSide):
             began = perf_counter() if call.seconds is not None else 0.0
             try:
                 if call.is_wanted():
-                    own = context.copy()
+                    own = call.context or context.copy()
                     result = own.run(function, call.argument)
                     if type(result) is CoroutineType or isawaitable(result):
                         begun = result if type(result) is CoroutineType else _coroutine_of(result)
@@ -182,7 +191,7 @@ class HandlerTasks(FarSide):
                 else:
                     call.result = NO_OUTCOME
             except asyncio.CancelledError:
-                if call.is_cancelled:
+                if call.is_cancelled or self._is_ending():
                     call.result = NO_OUTCOME
                 else:
                     call.error = RuntimeError(CANCELLED)

@@ -145,10 +145,12 @@ class Producer(_Sends[producer.Producer]):
 
         When cancelled while it waits, the message is not sent.
         """
-        self._check_open()
+        if self._has_closed or not self._was_opened:
+            self._check_open()
         if queue is not None:
             queue = await chosen(queue, message, self._queues)
-        return await self._hand_over.add(message, {"queue": queue, "timeout": timeout})
+        future = self._hand_over.add_nowait(message, queue, timeout)
+        return await self._hand_over.add(message, queue, timeout) if future is None else future
 
     async def request_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -249,7 +251,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         """
         self._check_open()
         queue = await chosen(queue, message, self._queues)
-        return await self._hand_over.add(message, {"queue": queue})
+        return await self._hand_over.add(message, queue)
 
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None

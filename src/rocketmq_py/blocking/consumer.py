@@ -201,7 +201,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
 
 def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Concatenate[Any, P], None]:
     """Return the method for one that seeks: what came for an interrupted poll counts no more."""
-    seek: Final = blocking(method)
+    seek = blocking(method)
 
     @wraps(seek)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import Any
+from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
+from contextlib import nullcontext
+from typing import Any, Final
 
 import trio
 
-from rocketmq_py.crossing.hand_over import HandOver
+from rocketmq_py.crossing.hand_over import BeginSoon, HandOver
 from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, Delivery
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.send_request import Destination
+
+logger: Final = logging.getLogger("rocketmq_py.crossing")
 
 WAKE_SECONDS = 0.001
 """How long threads that wait for space are left waiting until a quarter of it is free."""
 
-
 _THERE: Any = None
 """The result that the future itself has: what there is of it is made when it is asked for."""
+_CANCELLED = frozenset({CANCELLED, CANCELLED_AND_NOTIFIED})
+_DONE = _CANCELLED | {FINISHED}
 
 
 class SendFuture(Future[SendResult]):
@@ -29,49 +36,127 @@ class SendFuture(Future[SendResult]):
     Cancelling it keeps the message from being sent as long as it waits for its turn to be. In a process that
     was forked while it was under way, its result is ClosedError.
 
+    There is one for each message. So the condition that a future has, and that takes longer to make than all
+    the rest, is made when somebody waits: until then the hand-over's lock guards the state.
+
     Args:
         hand_over: what it goes through.
         message: the message; None when it has its outcome.
-        options: what the producer is told beside it.
         size: what it takes of the space.
+        queue, timeout: what the producer is told beside it.
     """
 
+    # What most never have of their own costs nothing as a default.
+    _state: str = PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+    _own_condition: threading.Condition | None = None
+    _pending: PendingSend | None = None
+
     def __init__(
-        self, hand_over: ThreadHandOver, message: Message, options: Mapping[str, Any], size: int
+        self,
+        hand_over: ThreadHandOver,
+        message: Message,
+        size: int,
+        queue: Destination | None,
+        timeout: float | None,
     ) -> None:
-        super().__init__()
+        self._done_callbacks: list[Callable[[Future[SendResult]], object]] = []
         self.message: Message | None = message
-        self.options = options
+        self.queue = queue
+        self.timeout = timeout
         self.size = size
         self._hand_over = hand_over
-        self._pending: PendingSend
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # all methods of Future take it
+        if self._own_condition is None:
+            # In a forked child the lock may be held for ever, by a thread that only the parent has.
+            with nullcontext() if self._hand_over.thread.is_left_behind else self._hand_over.lock:
+                if self._own_condition is None:
+                    self._waiters: list[Any] = []
+                    self._own_condition = threading.Condition()
+        return self._own_condition
+
+    def running(self) -> bool:
+        """Whether it has been given to the producer, and has no outcome yet."""
+        return self._state == RUNNING
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._state in _CANCELLED
+
+    def done(self) -> bool:
+        """Whether it has its outcome, or was cancelled."""
+        return self._state in _DONE
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Return the result when it is there, or raise its error; TimeoutError after ``timeout`` seconds.
 
         RuntimeError in a callback or hook if it is not there yet: they run where it would come from.
         """
-        self._check(timeout)
-        super().result(timeout)
-        return self._pending.result()
+        pending = self._pending
+        if pending is None:
+            self._check(timeout)
+            super().result(timeout)
+            pending = self._pending
+            assert pending is not None
+        return pending.result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error when it is there, or None if it succeeded; TimeoutError after ``timeout``.
 
         RuntimeError as for :meth:`result`.
         """
-        self._check(timeout)
-        error = super().exception(timeout)
-        return self._pending.error if error is None else error
+        if self._pending is None:
+            self._check(timeout)
+            error = super().exception(timeout)
+            if error is not None:
+                return error
+        assert self._pending is not None
+        return self._pending.error
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
+        """Call ``fn(self)`` when it is done or cancelled; at once if it is. What it raises is logged."""
+        self._done_callbacks.append(fn)
+        if self._state in _DONE:
+            self._invoke_callbacks()
+
+    def _invoke_callbacks(self) -> None:
+        callbacks = self._done_callbacks
+        while callbacks:
+            try:
+                callback = callbacks.pop(0)
+            except IndexError:  # pragma: no cover - another thread has just called it
+                return
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("a callback of %r raised", self)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Note that it is about to be given to the producer; False if it was cancelled."""
+        with self._hand_over.lock:
+            if self._own_condition is None:  # nobody can have cancelled it
+                self._state = RUNNING
+                return True
+        return super().set_running_or_notify_cancel()
 
     def resolve(self, pending: PendingSend) -> None:
         """Set what became of it."""
-        self._hand_over.leave(self)
+        hand_over = self._hand_over
+        hand_over.leave(self)
         error = pending.error
         if error is not None:
-            self._hand_over.note_failure(self.message, error)
+            hand_over.note_failure(self.message, error)
         self._pending = pending
-        self.set_result(_THERE)
+        with hand_over.lock:
+            if is_unwatched := self._own_condition is None:
+                self._state = FINISHED
+        if not is_unwatched:
+            self.set_result(_THERE)
+        elif self._done_callbacks:
+            self._invoke_callbacks()
         self.message = None
 
     def fail(self, error: BaseException) -> None:
@@ -98,31 +183,30 @@ class ThreadHandOver(HandOver[SendFuture]):
     def __init__(
         self,
         thread: TrioThread,
-        send_soon: Callable[..., Awaitable[PendingSend]],
+        begin_soon: BeginSoon,
         *,
         name_servers: Callable[[], str],
         most: int,
         most_bytes: int,
     ) -> None:
-        super().__init__(thread, send_soon, name_servers=name_servers, most=most, most_bytes=most_bytes)
-        self._space = threading.Condition(self._lock)
+        super().__init__(thread, begin_soon, name_servers=name_servers, most=most, most_bytes=most_bytes)
+        self._space = threading.Condition(self.lock)
         self._waiting: int = 0
         self._is_waking = self._wakes_later = False
-        self._few = most * 3 // 4
-        self._few_bytes = most_bytes * 3 // 4
 
-    def add(self, message: Message, options: Mapping[str, Any]) -> SendFuture:
+    def add(self, message: Message, queue: Destination | None, timeout: float | None = None) -> SendFuture:
         """Take a message, waiting for space; an interruption takes nothing.
 
         Raises InvalidMessageError for what is no message, and ClosedError.
         """
         size = self._check(message)
-        future = SendFuture(self, message, options, size)
-        with self._lock:
-            if not self._fits(size):
+        future = SendFuture(self, message, size, queue, timeout)
+        with self.lock:
+            if not self._take(future):
                 self._wait_for_space(size)
-            self._take(future)
-        self._hand_over()
+                self._take(future, at_any_rate=True)
+        if not self._is_called:
+            self._hand_over()
         return future
 
     def flush(self) -> None:
@@ -147,24 +231,22 @@ class ThreadHandOver(HandOver[SendFuture]):
     # In the thread that runs trio
 
     def _notify_space(self) -> None:
-        if self._is_closed:
-            self._space.notify_all()
-        elif not self._waiting or self._is_waking:
+        if self._is_waking and not self._is_closed:
             return
-        elif self._count <= self._few and self._bytes <= self._few_bytes:
+        if self._is_closed or self._has_much_space():
             self._wake()
         elif not self._wakes_later:
             self._wakes_later = True
             self.thread.start_task_soon(self._wake_later)
 
     def _wake(self) -> None:
-        self._is_waking = True
-        self._space.notify_all()
+        with self.lock:
+            if self._waiting:
+                self._is_waking = True
+                self._space.notify_all()
 
     async def _wake_later(self) -> None:
         # Answers come in bursts, and a thread that is woken for each takes longer than it can send.
         await trio.sleep(WAKE_SECONDS)
         self._wakes_later = False
-        with self._lock:
-            if self._waiting:
-                self._wake()
+        self._wake()

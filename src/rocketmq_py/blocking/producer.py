@@ -105,7 +105,7 @@ class Producer(_Sends[producer.Producer]):
         Raises:
             ClosedError: the producer is closed, or was opened in the parent of this process.
         """
-        return self._hand_over.add(message, {"queue": queue, "timeout": timeout})
+        return self._hand_over.add(message, queue, timeout)
 
     send_oneway: Final = blocking(producer.Producer.send_oneway)
 
@@ -208,7 +208,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
 
         As the blocking Producer's ``send_soon`` otherwise.
         """
-        return self._hand_over.add(message, {"queue": queue})
+        return self._hand_over.add(message, queue)
 
     def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-import attrs
+import msgspec
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
@@ -21,8 +21,7 @@ from rocketmq_py.protocol.headers import SendMessageRequest
 from rocketmq_py.remoting import Connection
 
 
-@attrs.frozen(slots=False, eq=False)
-class Send:
+class Send(msgspec.Struct, frozen=True, eq=False):
     """The header of a send, of either form; see ``SendMessageRequest`` for its attributes."""
 
     producer_group: str
@@ -122,14 +121,13 @@ class Admission:
         if not request.body:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the request has no body: a message needs one")
         topic = self._topics.get(send.topic)
-        if not self.is_writable and topic is not None and topic.order:
+        if topic is not None and topic.order and not self.is_writable:
             # Of other topics it is the route that keeps producers away, as on real brokers.
             raise self.refusal(ResponseCode.NO_PERMISSION, self.forbidden("sending message"))
         if topic is None or not is_sendable(send.topic):
             topic = self._new_topic(send)
         queue_id = send.queue_id
-        queues = max(topic.write_queue_nums, topic.read_queue_nums)
-        if queue_id >= queues:
+        if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
             raise self.refusal(
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.address}",

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.names import MAX_QUEUES, check_topic
+from rocketmq_py.names import check_count, check_topic
 from rocketmq_py.protocol.bodies import RequestMode
 
 _SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -23,8 +23,7 @@ def _at_least(smallest: float) -> Callable[[object, attrs.Attribute[Any], Any], 
 
 
 def _queue_count(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if not 1 <= value <= MAX_QUEUES:
-        raise ConfigurationError(f"{attribute.name} is {value}; 1 to {MAX_QUEUES} are possible")
+    check_count(value, attribute.name)
 
 
 def _name(_: object, attribute: attrs.Attribute[str], value: str) -> None:

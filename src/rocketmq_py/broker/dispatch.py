@@ -60,11 +60,12 @@ class Dispatch:
 
     def __call__(self, connection: Connection, request: Command) -> None:
         """Have a request answered: what ``serve`` calls for each. Never raises."""
-        answer_with(self._handle, connection, request)
+        handle = self._handlers.get(request.code, _refuse) if self._check is None else self._checked
+        answer_with(handle, connection, request)
 
-    def _handle(self, connection: Connection, request: Command) -> None:
-        if self._check is not None:
-            self._check(request)
+    def _checked(self, connection: Connection, request: Command) -> None:
+        assert self._check is not None
+        self._check(request)
         self._handlers.get(request.code, _refuse)(connection, request)
 
 

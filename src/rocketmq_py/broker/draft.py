@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-import attrs
+import msgspec
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.put_status import NotStored, PutStatus
@@ -61,9 +61,8 @@ def number_or_minus_one(text: str) -> int:
         return -1
 
 
-# Not slotted: it is built faster so, and one is built for each message that is sent.
-@attrs.frozen(slots=False, eq=False)
-class Draft:
+# A Struct, as one is built for each message that is sent.
+class Draft(msgspec.Struct, frozen=True, eq=False):
     """A message with all that its sender says of it.
 
     Attributes:

@@ -23,10 +23,10 @@ class Meter:
         self._seconds: deque[list[int]] = deque()  # each with the count of that second
         self.total: int = 0
 
-    def add(self, count: int = 1) -> None:
-        """Note that there were so many now."""
+    def add(self, count: int, now_ms: int) -> None:
+        """Note that there were so many; ``now_ms`` is what the clock says, for who has looked at it."""
         self.total += count
-        second = self._now_ms() // 1000
+        second = now_ms // 1000
         seconds = self._seconds
         if seconds and seconds[-1][0] == second:
             seconds[-1][1] += count
@@ -61,14 +61,15 @@ class MinuteRate:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._first = self._interval()
-        self._counts: deque[tuple[int, int]] = deque()  # the interval, and how many there were in it
+        self._counts: deque[list[int]] = deque()  # each with the interval, and how many there were in it
 
-    def add(self, count: int) -> None:
-        """Note that there were so many now."""
-        interval, counts = self._interval(), self._counts
+    def add(self, count: int, now_ms: int) -> None:
+        """Note that there were so many; ``now_ms`` is what the clock says, for who has looked at it."""
+        interval, counts = now_ms // _INTERVAL_MS, self._counts
         if counts and counts[-1][0] == interval:
-            count += counts.pop()[1]
-        counts.append((interval, count))
+            counts[-1][1] += count
+            return
+        counts.append([interval, count])
         while counts[0][0] < interval - _INTERVALS:
             counts.popleft()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-import attrs
+from msgspec.structs import replace
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.admission import Admission
@@ -90,7 +90,7 @@ class Retrying:
         properties.setdefault(names.ORIGIN_MESSAGE_ID, self._store.message_id(stored.commit_log_offset))
         properties[names.WAIT_STORE] = "false"
         properties[names.DELAY_LEVEL] = str(delay_level)
-        again = attrs.evolve(
+        again = replace(
             failed,
             topic=topic.topic_name,
             queue_id=self._rng.randrange(topic.write_queue_nums),

@@ -9,8 +9,8 @@ import math
 from collections import deque
 from contextlib import suppress
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
@@ -60,7 +60,7 @@ class Schedule:
             names.REAL_TOPIC: draft.topic,
             names.REAL_QUEUE_ID: str(draft.queue_id),
         }
-        delayed = attrs.evolve(draft, topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=properties)
+        delayed = replace(draft, topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=properties)
         stored = delayed.store_in(self._store)
         due = trio.current_time() + self._levels[level - 1]
         self._waiting[level - 1].append((due, stored.commit_log_offset))
@@ -86,4 +86,4 @@ class Schedule:
         topic, queue_id = draft.properties[names.REAL_TOPIC], int(draft.properties[names.REAL_QUEUE_ID])
         # Its properties stay as they are, the delay level too: real brokers leave it to be seen.
         with suppress(NotStored):
-            attrs.evolve(draft, topic=topic, queue_id=queue_id).store_in(self._store)
+            replace(draft, topic=topic, queue_id=queue_id).store_in(self._store)

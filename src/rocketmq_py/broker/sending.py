@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.admission import Admission, Send, read_long_form, read_short_form
@@ -33,6 +34,14 @@ from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
 _TIMED = WISHES | {names.TIMER_OUT_MS}
+_UNLIKE_PLAIN = _TIMED | {
+    names.DELAY_LEVEL,
+    names.INNER_NUMBER,
+    names.POP_CHECKPOINT,
+    names.PRIORITY,
+    names.TRANSACTION_PREPARED,
+}
+_UNLIKE_PLAIN_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
 _UNLIKE_PRIORITY = WISHES | {names.DELAY_LEVEL, names.SHARDING_KEY}
 _MAX_BATCH_TOPIC_LENGTH = 127
 
@@ -82,18 +91,13 @@ class Sending:
     def handlers(self) -> Mapping[int, RequestHandler]:
         """Return the handler of each request's code."""
         return {
-            RequestCode.SEND_MESSAGE: self._send,
-            RequestCode.SEND_MESSAGE_V2: self._send_v2,
-            RequestCode.SEND_BATCH_MESSAGE: self._send_v2,
+            RequestCode.SEND_MESSAGE: partial(self._take, read_long_form),
+            RequestCode.SEND_MESSAGE_V2: partial(self._take, read_short_form),
+            RequestCode.SEND_BATCH_MESSAGE: partial(self._take, read_short_form),
         }
 
-    def _send(self, connection: Connection, request: Command) -> None:
-        self._take(connection, request, read_long_form(request))
-
-    def _send_v2(self, connection: Connection, request: Command) -> None:
-        self._take(connection, request, read_short_form(request))
-
-    def _take(self, connection: Connection, request: Command, send: Send) -> None:
+    def _take(self, read: Callable[[Command], Send], connection: Connection, request: Command) -> None:
+        send = read(request)
         topic, queue_id = self._admission.admit(connection, request, send)
         if send.is_batch:
             self._store_batch(connection, request, send, queue_id)
@@ -107,14 +111,17 @@ class Sending:
     ) -> None:
         properties = decode_properties(send.properties)
         properties.update(self._marks)
-        properties.pop(names.POP_CHECKPOINT, None)
         stored_topic, stored_queue_id = send.topic, queue_id
+        # Nearly all messages are plain: what is asked of the others is asked at once.
+        is_plain = _UNLIKE_PLAIN.isdisjoint(properties) and not send.system_flag & _UNLIKE_PLAIN_BITS
+        if not is_plain:
+            properties.pop(names.POP_CHECKPOINT, None)
         if stored_topic.startswith(RETRY_PREFIX) and self._is_given_up(send):
             properties[names.DELAY_LEVEL] = "-1"
             stored_topic = dead_letter_topic(stored_topic.removeprefix(RETRY_PREFIX))
             stored_queue_id = 0
             self._topics.create_for_send_back(stored_topic, 1)
-        elif names.PRIORITY in properties:
+        elif not is_plain and names.PRIORITY in properties:
             queue_id = stored_queue_id = _queue_by_priority(properties, topic, queue_id)
         unique_id = properties.get(names.UNIQUE_KEY)
         if not unique_id:
@@ -132,7 +139,7 @@ class Sending:
             send.reconsume_times,
         )
         try:
-            stored = self._put(draft)
+            stored = draft.store_in(self._store) if is_plain else self._put(draft)
         except NotStored as error:
             raise self._admission.refusal(*explain(error.status, self._config)) from None
         fields = {
@@ -143,7 +150,7 @@ class Sending:
             "queueOffset": str(stored.queue_offset),
             "transactionId": unique_id,
         }
-        if not _TIMED.isdisjoint(properties):
+        if not is_plain and not _TIMED.isdisjoint(properties):
             self._add_recall_handle(fields, stored)
         connection.respond(request, ResponseCode.SUCCESS, fields)
 

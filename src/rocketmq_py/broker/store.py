@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from rocketmq_py.broker.meter import Meter, MinuteRate
 from rocketmq_py.errors import InvalidMessageError
@@ -21,7 +23,7 @@ OVERHEAD = 300
 """Bytes that a message takes beside its stored form: about, and the reason why tiny ones are not free."""
 
 
-class StoredMessage(NamedTuple):
+class StoredMessage(msgspec.Struct, frozen=True, eq=False):
     """One message in the store.
 
     Attributes:
@@ -221,14 +223,15 @@ class MessageStore:
         stored = StoredMessage(self.end_offset, data, tags_code, now_ms, queue, queue.end)
         self.log.append(stored)
         queue.append(stored)
-        self.end_offset += len(data)
-        self.stored.add()
+        size = len(data)
+        self.end_offset += size
+        self.stored.add(1, now_ms)
         rate = self._stored_in.get(queue.topic)
         if rate is None:
             rate = self._stored_in[queue.topic] = MinuteRate(self._now_ms)
-        rate.add(1)
-        self._held_bytes += len(data) + OVERHEAD
-        if self._is_full:
+        rate.add(1, now_ms)
+        self._held_bytes += size + OVERHEAD
+        if self._held_bytes > self._max_bytes or self.log.end - self.log.start > self._max_messages:
             self._drop_oldest()
         for watcher in queue.watchers:
             watcher(stored)
@@ -278,11 +281,12 @@ class MessageStore:
         """Note that so many messages of a topic were given to members of a group."""
         if not count:
             return
-        self.handed_out.add(count)
+        now_ms = self._now_ms()
+        self.handed_out.add(count, now_ms)
         rate = self._handed_to.get((topic, group))
         if rate is None:
             rate = self._handed_to[topic, group] = MinuteRate(self._now_ms)
-        rate.add(count)
+        rate.add(count, now_ms)
 
     def put_rate(self, topic: str) -> float:
         """Return how many messages of a topic are stored a second. Java: ``tpsTopicPutNums``."""
@@ -306,13 +310,11 @@ class MessageStore:
             self._held_bytes -= len(newest.data) + OVERHEAD
         self.truncations += 1
 
-    @property
-    def _is_full(self) -> bool:
-        return self._held_bytes > self._max_bytes or self.log.end - self.log.start > self._max_messages
-
     def _drop_oldest(self) -> None:
         # The newest always stays: what was just stored can be pulled, however small the bound is.
-        while self._is_full and self.log.end - self.log.start > 1:
+        while (held := self.log.end - self.log.start) > 1 and (
+            self._held_bytes > self._max_bytes or held > self._max_messages
+        ):
             oldest = self.log[self.log.start]
             self.log.forget_first()
             oldest.queue.forget_first()

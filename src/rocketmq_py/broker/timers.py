@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
@@ -87,7 +87,7 @@ class Timers:
             names.REAL_TOPIC: draft.topic,
             names.REAL_QUEUE_ID: str(draft.queue_id),
         }
-        waiting = attrs.evolve(draft, topic=TIMER_TOPIC, queue_id=0, properties=properties)
+        waiting = replace(draft, topic=TIMER_TOPIC, queue_id=0, properties=properties)
         stored = waiting.store_in(self._store)
         if taken_back is not None:
             self._taken_back.setdefault(slot_ms, set()).add(taken_back)
@@ -131,7 +131,7 @@ class Timers:
         }
         topic, queue_id = properties[names.REAL_TOPIC], int(properties[names.REAL_QUEUE_ID])
         with suppress(NotStored):  # the two properties were too much: real brokers drop it as well
-            attrs.evolve(draft, topic=topic, queue_id=queue_id, properties=properties).store_in(self._store)
+            replace(draft, topic=topic, queue_id=queue_id, properties=properties).store_in(self._store)
 
 
 def is_timed(properties: Mapping[str, str]) -> bool:

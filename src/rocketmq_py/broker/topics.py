@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
 
 from rocketmq_py import names
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.names import DEAD_LETTER_PREFIX, DEFAULT_TOPIC, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.names import (
+    DEAD_LETTER_PREFIX,
+    DEFAULT_TOPIC,
+    MAX_RETRY_TOPIC_LENGTH,
+    RETRY_PREFIX,
+    check_count,
+    check_topic,
+)
 from rocketmq_py.protocol import bodies
 
 PERM_READ = 4
@@ -34,6 +42,20 @@ _NOT_SENDABLE = frozenset(
 )
 _LEGAL_NAME = "^[%|a-zA-Z0-9_-]+$"
 _is_legal = re.compile(_LEGAL_NAME, re.ASCII).fullmatch
+
+
+def checked_topics(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
+    """Return topics that are to be made, with the number of their queues: four where none is said.
+
+    Raises ConfigurationError for names that brokers refuse, and numbers below 1 or above MAX_QUEUES.
+    """
+    if isinstance(topics, str):
+        raise ConfigurationError(f"topics is a text; expected several names, such as [{topics!r}]")
+    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
+    return {
+        check_topic(topic): check_count(count, f"the number of queues of {topic}")
+        for topic, count in counts.items()
+    }
 
 
 @attrs.frozen

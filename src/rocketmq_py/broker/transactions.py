@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
@@ -94,7 +94,7 @@ class Transactions:
             names.REAL_TOPIC: draft.topic,
             names.REAL_QUEUE_ID: str(draft.queue_id),
         }
-        half = attrs.evolve(
+        half = replace(
             draft,
             topic=HALF_TOPIC,
             queue_id=0,
@@ -156,7 +156,7 @@ class Transactions:
 
     def _commit(self, half: Draft, commit_log_offset: int) -> None:
         properties = dict(half.properties)
-        message = attrs.evolve(
+        message = replace(
             half,
             topic=properties.pop(names.REAL_TOPIC),
             queue_id=int(properties.pop(names.REAL_QUEUE_ID)),
@@ -210,7 +210,7 @@ class Transactions:
 
     def _put_again(self, half: Draft, properties: Mapping[str, str]) -> StoredMessage | None:
         # Java's copy leaves these two out as well.
-        copy = attrs.evolve(half, properties=properties, flag=0, reconsume_times=0)
+        copy = replace(half, properties=properties, flag=0, reconsume_times=0)
         try:
             return self._keep(copy)
         except NotStored as error:
@@ -253,7 +253,7 @@ class Transactions:
     def _give_up(self, half: Draft) -> None:
         topic = self._topics.create_for_send_back(GIVEN_UP_HALF_TOPIC, 1)
         try:
-            self._schedule.put(attrs.evolve(half, topic=topic.topic_name, queue_id=0))
+            self._schedule.put(replace(half, topic=topic.topic_name, queue_id=0))
         except NotStored as error:
             logger.warning("a half message that was given up is lost: %s", error)
 

@@ -16,8 +16,10 @@ from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.remoting import Connections
 from rocketmq_py.remoting.address import vip_address
+from rocketmq_py.remoting.pending_request import PendingRequest
 
 
 class BrokerCalls:
@@ -240,17 +242,13 @@ class BrokerCalls:
         answer = await self.call(self._routes.broker_address(broker_name), header)
         return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
 
-    def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
-        """Return a pull's ext fields, for :meth:`pull`."""
-        return self._namespace.wrap(header).to_fields()
+    def pull_form(self, header: headers.PullMessageRequest) -> PullForm:
+        """Return what pulls like this one have in common, for :meth:`pull`."""
+        return PullForm(self._namespace.wrap(header).to_fields())
 
-    async def pull(
-        self, address: str, fields: Mapping[str, str], *, timeout: float, body: bytes = b""
-    ) -> Command:
-        """Return the broker's answer to a pull, whatever its code is; ``timeout`` is in seconds."""
-        return await self._connections.request(
-            address, headers.PullMessageRequest.code, fields, body, timeout=timeout
-        )
+    async def pull(self, address: str, request: PendingRequest) -> Command:
+        """Return the broker's answer to a pull, whatever its code is."""
+        return await self._connections.exchange(address, request)
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
         """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""

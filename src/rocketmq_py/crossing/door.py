@@ -153,7 +153,8 @@ class Door(Generic[Behind]):
             async with trio.open_nursery() as nursery:
                 for member in self._members:
                     nursery.start_soon(member.end, deadline)
-            deadline = min(deadline, await self._finish(deadline))
+            if not self._closing.is_set():  # else that is finished, and nothing runs that could
+                deadline = min(deadline, await self._finish(deadline))
             left = max(deadline - trio.current_time(), 0.0)
             self._behind.close_timeout = min(self._behind.close_timeout, left)
             self._has_closed = True

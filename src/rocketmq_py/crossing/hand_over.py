@@ -6,8 +6,8 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -15,6 +15,7 @@ from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message
 from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.send_request import Destination
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
 
@@ -22,17 +23,24 @@ OVERHEAD = 112
 """Bytes that a message counts for beside its body."""
 
 
+BeginSoon: TypeAlias = Callable[
+    [Message, Callable[[PendingSend], None], Destination | None, float | None], Awaitable[object] | None
+]
+"""Gives a producer a message, what to call when it is done, a queue and a timeout: Producer.begin_soon."""
+
+
 class Sending(Protocol):
     """A send on its way over, and then under way.
 
     Attributes:
         message: the message; None when it has its outcome.
-        options: what the producer is told beside it.
+        queue, timeout: what the producer is told beside it.
         size: what it takes of the space.
     """
 
     message: Message | None
-    options: Mapping[str, Any]
+    queue: Destination | None
+    timeout: float | None
     size: int
 
     def running(self) -> bool:
@@ -84,9 +92,13 @@ class HandOver(ABC, Generic[Sent]):
 
     Args:
         thread: where the producer lives; an attribute too.
-        send_soon: the producer's.
+        begin_soon: gives a message to the producer.
         name_servers: returns where it sends to, for the log.
         most: messages. most_bytes: bytes of their bodies, and what is added for each.
+
+    Attributes:
+        lock: guards what senders share. Whoever has it does nothing that takes long. The trio thread, which
+            alone counts what has left, takes it only to wake those who wait.
     """
 
     _waiting: int | deque[Any]
@@ -95,7 +107,7 @@ class HandOver(ABC, Generic[Sent]):
     def __init__(
         self,
         thread: TrioThread,
-        send_soon: Callable[..., Awaitable[PendingSend]],
+        begin_soon: BeginSoon,
         *,
         name_servers: Callable[[], str],
         most: int,
@@ -103,12 +115,14 @@ class HandOver(ABC, Generic[Sent]):
     ) -> None:
         self.thread = thread
         self._name_servers = name_servers
-        self._send_soon = send_soon
+        self._begin_soon = begin_soon
         self._most = most
         self._most_bytes = most_bytes
-        self._count = 0
-        self._bytes = 0
-        self._lock = threading.Lock()
+        self._few = most * 3 // 4
+        self._few_bytes = most_bytes * 3 // 4
+        self._taken = self._taken_bytes = 0  # since the beginning
+        self._left = self._left_bytes = 0  # of these
+        self.lock: Final = threading.Lock()
         self._is_closed = False
         self._queue: deque[Sent | trio.Event] = deque()
         self._under_way: dict[Sent, None] = {}
@@ -125,36 +139,48 @@ class HandOver(ABC, Generic[Sent]):
 
     def _check(self, message: Message) -> int:
         """Return what a message takes of the space. Raises InvalidMessageError for what is none."""
-        self.thread.check()
+        if not self.thread.is_usable:
+            self.thread.check()
         if not isinstance(message, Message):
             raise InvalidMessageError(f"message is a Message, not {type(message).__name__}")
         return len(message.body) + OVERHEAD
 
-    def _take(self, one: Sent) -> None:
-        """Take a message for which there is space (with the lock)."""
+    def _take(self, one: Sent, *, at_any_rate: bool = False) -> bool:
+        """Take a message if there is space for it, or without (with the lock); False if it was not taken."""
         if self._is_closed:
             raise ClosedError("this producer is closed; open a new one")
-        self._count += 1
-        self._bytes += one.size
+        size = one.size
+        if not at_any_rate and not self._fits(size):
+            return False
+        self._taken += 1
+        self._taken_bytes += size
         self._under_way[one] = None
         self._queue.append(one)
-
-    def _hand_over(self) -> None:
-        """Have what was taken cross over."""
-        if not self._is_called:
-            self._is_called = True
-            try:
-                self.thread.post(self._call)
-            except BaseException:
-                self._is_called = False
-                raise
+        return True
 
     def _fits(self, size: int) -> bool:
-        return not self._count or (self._count < self._most and self._bytes + size <= self._most_bytes)
+        count = self._taken - self._left
+        return not count or (
+            count < self._most and self._taken_bytes - self._left_bytes + size <= self._most_bytes
+        )
+
+    def _has_much_space(self) -> bool:
+        """Whether so much is free that senders who are woken have enough to do."""
+        count = self._taken - self._left
+        return not count or (count <= self._few and self._taken_bytes - self._left_bytes <= self._few_bytes)
+
+    def _hand_over(self) -> None:
+        """Have what was taken cross over; not needed where ``_is_called``: something else is about to."""
+        self._is_called = True
+        try:
+            self.thread.post(self._call)
+        except BaseException:
+            self._is_called = False
+            raise
 
     @abstractmethod
     def _notify_space(self) -> None:
-        """Wake those who wait for space, if that is worth while (with the lock, in the trio thread)."""
+        """Wake those who wait for space, if that is worth while (in the trio thread, without the lock)."""
 
     # In the thread that runs trio
 
@@ -172,7 +198,10 @@ class HandOver(ABC, Generic[Sent]):
                         one.set()
                     elif one.set_running_or_notify_cancel():
                         try:
-                            await self._send_soon(one.message, **one.options, on_done=one.resolve)
+                            assert one.message is not None
+                            waiting = self._begin_soon(one.message, one.resolve, one.queue, one.timeout)
+                            if waiting is not None:
+                                await waiting
                         except Exception as error:  # noqa: BLE001  # a selector may raise anything: it is told
                             self.leave(one)
                             one.fail(error)
@@ -189,11 +218,10 @@ class HandOver(ABC, Generic[Sent]):
         self._under_way.pop(one, None)
         if not self._under_way and self._all_left:
             self._all_left.unpark_all()
-        with self._lock:
-            self._count -= 1
-            self._bytes -= one.size
-            if self._waiting:
-                self._notify_space()
+        self._left += 1
+        self._left_bytes += one.size
+        if self._waiting:  # who waits has said so before looking whether there is space
+            self._notify_space()
 
     async def all_given(self) -> None:
         """Return when all that was taken until now has been given to the producer."""
@@ -209,9 +237,9 @@ class HandOver(ABC, Generic[Sent]):
 
     def close(self) -> None:
         """Take no more."""
-        with self._lock:
+        with self.lock:
             self._is_closed = True
-            self._notify_space()
+        self._notify_space()
 
     def note_failure(self, message: Message | None, error: BaseException) -> None:
         """Remember what failed after the closing began: its sender may look at no future any more."""

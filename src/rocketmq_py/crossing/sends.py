@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -12,11 +12,11 @@ import trio
 
 from rocketmq_py.crossing.call import Call, Rest
 from rocketmq_py.crossing.door import Behind, Door
-from rocketmq_py.crossing.hand_over import HandOver
+from rocketmq_py.crossing.hand_over import BeginSoon, HandOver
 from rocketmq_py.crossing.trio_thread import TrioThread
-from rocketmq_py.message import SendResult
-from rocketmq_py.producer import Producer
-from rocketmq_py.producer.send_request import Stored, send_result
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer import PendingSend, Producer
+from rocketmq_py.producer.send_request import Destination, Stored, send_result
 
 LEAVE_SECONDS = 1.0
 """What a producer has for taking leave of brokers when time is up for what it sends."""
@@ -75,15 +75,31 @@ class Sends(Door[Behind], Generic[Behind, Handing]):
     _hand_over: Handing
 
     def _prepare(self) -> None:
-        behind: Any = self._behind
         most, most_bytes = self._limits()
         self._hand_over = type(self)._new_hand_over(
             self._thread,
-            behind.send_soon,
+            self._begin_soon(),
             name_servers=self._name_servers,
             most=most,
             most_bytes=most_bytes,
         )
+
+    def _begin_soon(self) -> BeginSoon:
+        """Return what gives the object a message."""
+        behind: Any = self._behind
+        if isinstance(behind, Producer):
+            return behind.begin_soon
+
+        def begin(
+            message: Message,
+            on_done: Callable[[PendingSend], None],
+            queue: Destination | None,
+            _: float | None,
+        ) -> Awaitable[object]:
+            waiting: Awaitable[object] = behind.send_soon(message, queue=queue, on_done=on_done)
+            return waiting
+
+        return begin
 
     @abstractmethod
     def _limits(self) -> tuple[int, int]:

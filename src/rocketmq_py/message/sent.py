@@ -176,6 +176,7 @@ class Message:
             keys = _keys(keys)
         if type(delay_level) is not int or delay_level:
             delay_level = _delay_level(delay_level)
+        fields["is_bare"] = False
         fields["tags"] = tags
         fields["keys"] = keys
         fields["properties"] = properties
@@ -205,7 +206,7 @@ class Message:
         if properties is not NO_PROPERTIES:
             fields["properties"] = _checked_properties(properties)
 
-    is_bare: ClassVar[bool] = False
+    is_bare: ClassVar[bool]  # of each message: attrs need not know of it
     """Whether it has a topic and a body, and nothing else (the producer's affair)."""
 
     def _set(self, name: str, value: object) -> None:

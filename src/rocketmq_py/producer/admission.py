@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import trio
 
-YIELD_EVERY = 64
-"""A sender that always finds space lets other tasks run after so many sends."""
+YIELD_EVERY = 128
+"""About two milliseconds of pipelined sends."""
 
 
 class Admission:
@@ -17,6 +17,7 @@ class Admission:
         most: how many may be under way.
         most_bytes: how many bytes they may have together.
         on_full: called when somebody begins to wait: it may make space.
+        yield_every: a sender that always finds space lets other tasks run after so many sends.
 
     Attributes:
         count: how many are under way.
@@ -24,13 +25,20 @@ class Admission:
         is_wanted: whether somebody waits.
     """
 
-    def __init__(self, most: float, most_bytes: int, on_full: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        most: float,
+        most_bytes: int,
+        on_full: Callable[[], None] | None = None,
+        *,
+        yield_every: int = YIELD_EVERY,
+    ) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._on_full = on_full
         self._waiting: dict[trio.lowlevel.Task, int] = {}
         self.is_wanted: bool = False
-        self._until_yield = YIELD_EVERY
+        self._until_yield = self._yield_every = yield_every
         self.count: int = 0
         self.bytes: int = 0
 
@@ -56,7 +64,7 @@ class Admission:
             self._until_yield -= 1
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
-            self._until_yield = YIELD_EVERY
+            self._until_yield = self._yield_every
             await trio.lowlevel.checkpoint()
         if self.count and (self._waiting or self.count >= self._most or self.bytes + size > self._most_bytes):
             await self._wait(size)

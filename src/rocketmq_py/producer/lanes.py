@@ -246,7 +246,7 @@ class TopicForm(SendForm):
         lanes: as far as they are known.
     """
 
-    lanes: TopicLanes | None = None
+    lanes: TopicLanes | None  # set by who makes it: one that is on the class takes longer to look up
 
 
 @contextmanager

@@ -155,8 +155,15 @@ class Pending(Generic[Result]):
         """Set what became of it, in the form in which it is kept (the producer's affair)."""
         assert self._outcome is None, "it resolves once"
         self._outcome = outcome
-        if self._callbacks is not None or self._waiting:
+        callback = self._callbacks
+        if self._waiting or type(callback) is tuple:
             self._tell()
+        elif callback is not None:  # as nearly always there is one, or nobody waits
+            self._callbacks = None
+            try:
+                callback(self)
+            except Exception:
+                logger.exception(_CALLBACK_RAISED, type(self).__name__)
 
     def _tell(self) -> None:
         """Wake those who wait, and call those who want to be called."""

@@ -28,6 +28,7 @@ class Pipeline:
 
     Attributes:
         failures: is told of those that nobody looks at.
+        on_done: :meth:`finish`, one object for all requests.
     """
 
     def __init__(self, sender: Sender, hooks: Hooks, admission: Admission) -> None:
@@ -38,6 +39,7 @@ class Pipeline:
         self._closed = False
         self.admission = admission
         self.failures: FailureLog = FailureLog()
+        self.on_done: Callable[[SendRequest, Outcome], None] = self.finish
 
     def __len__(self) -> int:
         return len(self._under_way)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from threading import get_ident
 from typing import Unpack
 
@@ -155,7 +155,7 @@ class Producer(Member):
         pending, retries = PendingSend(on_done), self.config.retries_pipelined
         if not self._hooks.all:
             request = self._builder.build(message, queue, timeout, retries)
-            request.pending, request.on_done = pending, self._pipeline.finish
+            request.pending, request.on_done = pending, self._pipeline.on_done
             await trio.lowlevel.checkpoint_if_cancelled()
             if (waiting := self._pipeline.submit(request)) is not None:
                 await waiting
@@ -166,6 +166,21 @@ class Producer(Member):
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
             await self._pipeline.submit_in_turn(request)
         return pending
+
+    def begin_soon(
+        self,
+        message: Message,
+        on_done: Callable[[PendingSend], None],
+        queue: Destination | None = None,
+        timeout: float | None = None,
+    ) -> Awaitable[object] | None:
+        """Begin :meth:`send_soon` in one plain call; await what is returned, where that is not None."""
+        if self._hooks.all or self._delay_relay is not None:
+            return self.send_soon(message, queue=queue, timeout=timeout, on_done=on_done)
+        self._check_open()
+        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
+        request.pending, request.on_done = PendingSend(on_done), self._pipeline.on_done
+        return self._pipeline.submit(request)
 
     async def flush(self) -> None:
         """Wait until all that was pipelined until now, requests too, has its outcome.

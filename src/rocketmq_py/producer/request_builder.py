@@ -106,10 +106,10 @@ class RequestBuilder:
             encode_message_properties(message, unique_id, system_properties),
             unique_id,
             now_ms,
-            timeout=config.send_timeout if timeout is None else timeout,
-            retries=retries,
-            queue=queue,
-            system_flag=system_flag,
+            config.send_timeout if timeout is None else timeout,
+            retries,
+            queue,
+            system_flag,
         )
         if not is_bare and (message.delay or message.deliver_at_ms):
             request.wants_heartbeat = True
@@ -139,9 +139,9 @@ class RequestBuilder:
             batch_properties(batch.wait_store_ok),
             ",".join(batch.unique_ids),
             client.now_ms(),
-            timeout=config.send_timeout if timeout is None else timeout,
-            retries=retries,
-            queue=queue,
+            config.send_timeout if timeout is None else timeout,
+            retries,
+            queue,
         )
         if self._has_rare_settings:
             self._set_rare(request)
@@ -156,10 +156,12 @@ class RequestBuilder:
 
     def _new_form(self, topic: str, code: int) -> TopicForm:
         config, namespace = self._client.config, self._client.namespace
-        return TopicForm(
+        form = TopicForm(
             code,
             self._group,
             namespace.wrap_topic(topic),
             default_topic_queues=config.default_topic_queues,
             unit_mode=config.unit_mode,
         )
+        form.lanes = None
+        return form

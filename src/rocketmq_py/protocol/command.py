@@ -27,7 +27,8 @@ MAX_HEADER_SIZE = 2**24 - 1
 
 _SECRET_FIELDS = frozenset({SIGNATURE, SECURITY_TOKEN})
 _NO_FIELDS: Mapping[str, str] = {}
-_pack_lengths = struct.Struct(">II").pack
+pack_lengths = struct.Struct(">II").pack
+"""What a frame begins with: the bytes that follow, and those of its header with the mark of its form."""
 
 
 class Serialization(enum.IntEnum):
@@ -165,7 +166,7 @@ def encode(
     else:
         size = len(header)
         if size <= MAX_HEADER_SIZE:
-            return b"".join((_pack_lengths(4 + size + len(body), mark | size), header, body))
+            return b"".join((pack_lengths(4 + size + len(body), mark | size), header, body))
         reason = f"its header has {size} bytes; at most {MAX_HEADER_SIZE} are possible"
     raise InvalidMessageError(f"command {code} cannot be written: {reason}")
 

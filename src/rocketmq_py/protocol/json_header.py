@@ -23,6 +23,9 @@ LANGUAGE_CODES: Mapping[str | None, int] = {name: code for code, name in enumera
 }
 """The code of each name; a header without one is Java's."""
 OTHER = LANGUAGE_CODES["OTHER"]
+_MAX_TEMPLATE_SIZE = 64 * 1024
+"""Bytes of a header without what is left open: far from the most that a header can have."""
+_NAME_OF_CODE = dict(enumerate(LANGUAGE_NAMES))
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -47,7 +50,7 @@ raises for others is the affair of :func:`decode_loosely`."""
 
 def language_name(code: int) -> str:
     """Return the name of a language code, OTHER for one that has none here."""
-    return LANGUAGE_NAMES[code] if 0 <= code < len(LANGUAGE_NAMES) else "OTHER"
+    return _NAME_OF_CODE.get(code, "OTHER")
 
 
 def encode(
@@ -68,7 +71,7 @@ def encode(
         "code": code,
         "extFields": fields,
         "flag": flag,
-        "language": language_name(language),
+        "language": _NAME_OF_CODE.get(language, "OTHER"),
         "opaque": opaque,
         "serializeTypeCurrentRPC": "JSON",
         "version": version,
@@ -76,6 +79,28 @@ def encode(
     if remark is not None:
         header["remark"] = remark
     return _to_json(header)
+
+
+def template(
+    code: int, language: int, version: int, fields: Mapping[str, str], open_fields: Mapping[str, bytes]
+) -> bytes | None:
+    """Return a request's header in which some values are left open, for the operator ``%``.
+
+    That is ``open_fields``: what stands for each in ``fields`` is a NUL and its key here, and what it becomes
+    its value. The opaque is left open, too: ``%d``. None for names out of the common, or very long ones.
+    """
+    try:
+        header = encode(code, language, version, 0, 0, None, fields)
+    except UnicodeEncodeError:
+        return None
+    header = header.replace(b"%", b"%%")
+    # No name can look like these: a quotation mark in one is escaped, and so would a NUL be.
+    openings = {b'"\\u0000%b"' % name.encode(): value for name, value in open_fields.items()}
+    for opening, value in (openings | {b'"opaque":0,': b'"opaque":%d,'}).items():
+        if header.count(opening) != 1:
+            return None
+        header = header.replace(opening, value)
+    return header if len(header) <= _MAX_TEMPLATE_SIZE else None
 
 
 def decode_loosely(data: bytes) -> Header:

@@ -7,7 +7,6 @@ written once for each topic, queue and kind of request.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 
 import msgspec
@@ -18,17 +17,14 @@ from rocketmq_py.message import Message, MessageQueue, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.properties import MAX_ENCODED_SIZE, encode_properties
 from rocketmq_py.protocol import json_header
-from rocketmq_py.protocol.command import LANGUAGE_PYTHON, VERSION
+from rocketmq_py.protocol.command import LANGUAGE_PYTHON, VERSION, pack_lengths
 
 STORED: Mapping[int, SendStatus] = {status.value: status for status in SendStatus}
 """The codes of answers to a send which say that the message is stored."""
 
 _MAX_UTF8_SIZE = 4  # bytes of a character at most
 _NO_PROPERTIES: Mapping[str, str] = {}
-_MAX_TEMPLATE_SIZE = 64 * 1024
-"""Bytes of a header without the message's own part: far from the most that a header can have."""
 _to_json = msgspec.json.Encoder().encode
-_pack_lengths = struct.Struct(">II").pack
 
 
 def encode_message_properties(
@@ -160,23 +156,9 @@ class SendForm:
         }
         if self.code in _LONG_NAMED:
             fields = long_named(fields)
-        try:
-            header = json_header.encode(self.code, LANGUAGE_PYTHON, VERSION, 0, 0, None, fields)
-        except UnicodeEncodeError:
-            return None
-        header = header.replace(b"%", b"%%")
-        # No name can look like these: a quotation mark in one is escaped, and so would a NUL be.
-        for filled_in, by in (
-            (b'"\\u0000f"', b'"%d"'),
-            (b'"\\u0000g"', b'"%d"'),
-            (b'"\\u0000h"', b'"%d"'),
-            (b'"\\u0000i"', b"%b"),
-            (b'"opaque":0,', b'"opaque":%d,'),
-        ):
-            if header.count(filled_in) != 1:
-                return None
-            header = header.replace(filled_in, by)
-        return HeaderTemplate(header) if len(header) <= _MAX_TEMPLATE_SIZE else None
+        open_fields = {"f": b'"%d"', "g": b'"%d"', "h": b'"%d"', "i": b"%b"}
+        header = json_header.template(self.code, LANGUAGE_PYTHON, VERSION, fields, open_fields)
+        return None if header is None else HeaderTemplate(header)
 
 
 class HeaderTemplate:
@@ -197,7 +179,7 @@ class HeaderTemplate:
         """
         header = self._header % (system_flag, born_time_ms, flag, _to_json(properties), opaque)
         size = len(header)
-        return b"".join((_pack_lengths(4 + size + len(body), size), header, body))
+        return b"".join((pack_lengths(4 + size + len(body), size), header, body))
 
 
 def send_fields(

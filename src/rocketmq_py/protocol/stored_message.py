@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Any, TypeAlias
 
 import attrs
 import msgspec
@@ -59,8 +61,10 @@ _HEADS = {
     STORE_HOST_V6_FLAG: struct.Struct(">iiiiiqqiq8sq20siqi"),
     _V6_FLAGS: struct.Struct(">iiiiiqqiq20sq20siqi"),
 }
-_unpack_plain = struct.Struct(">ii12xq8xi44xi").unpack_from
+_PLAIN_FORMAT = ">ii12xq8xi44xi"
 """Of a head: the size, the magic number, the queue offset, the system flag, and the body's size."""
+_unpack_plain = struct.Struct(_PLAIN_FORMAT).unpack_from
+_Unpack: TypeAlias = Callable[[memoryview], Iterator[tuple[Any, ...]]]
 _PLAIN_SIZE = HEAD.size
 _SMALLEST = _PLAIN_SIZE + 3  # an empty topic and no properties
 _UNUSUAL_FLAGS = _V6_FLAGS | _BATCH_FLAGS | _COMPRESSION_FLAGS
@@ -118,35 +122,46 @@ def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> 
     unpacked = 0
     available = len(data)
     position = 0
-    topic, topic_field = "", b"\x00"  # as it is stored: with its length before it
+    # What follows a body, as it is stored: the topic with its length before it, and the properties' length.
+    # It is the same for most messages of an answer; the answer itself is found nowhere in it.
+    following, topic, following_size, size_after_body = data, "", available, available
+    last_size: int | None = None  # None where the next one cannot be laid out alike
+    last_body_size = 0
     new, message_class, append = object.__new__, ReceivedMessage, messages.append
     while available - position >= _SMALLEST:
         # What nearly all messages are is read right here, and most of it left as it came: a call of the
         # class for each would take four times as long.
         size, magic, queue_offset, system_flag, body_size = _unpack_plain(data, position)
+        if size == last_size and body_size == last_body_size:
+            alike = _decode_alike(data, position, size, body_size, following, topic, broker_name)
+            if alike:
+                messages += alike
+                position += len(alike) * size
+                continue
         end = position + size
         start = position + _PLAIN_SIZE
         body_end = start + body_size
         if magic == MAGIC and not system_flag & _UNUSUAL_FLAGS and start <= body_end < end <= available:
-            if not data.startswith(topic_field, body_end):
-                topic_field = data[body_end : body_end + 1 + data[body_end]]
-                topic = _topic(topic_field[1:])
-            topic_end = body_end + len(topic_field)
-            properties_start = topic_end + 2
-            if properties_start <= end:
-                properties_end = properties_start + (data[topic_end] << 8 | data[topic_end + 1])
-                if properties_end <= end:
-                    message = new(message_class)
-                    fields = message.__dict__
-                    fields["topic"] = topic
-                    fields["body"] = data[start:body_end]
-                    fields["broker_name"] = broker_name
-                    fields["queue_offset"] = queue_offset
-                    fields["encoded_properties"] = data[properties_start:properties_end]
-                    fields["_head"] = data[position:start]
-                    append(message)
-                    position = end
-                    continue
+            if not data.startswith(following, body_end):
+                following_size = data[body_end] + 3
+                following = data[body_end : body_end + following_size]
+                topic = _topic(following[1:-2])
+                size_after_body = following_size + int.from_bytes(following[-2:], "big")
+            properties_start = body_end + following_size
+            properties_end = body_end + size_after_body
+            if properties_end <= end:
+                message = new(message_class)
+                fields = message.__dict__
+                fields["topic"] = topic
+                fields["body"] = data[start:body_end]
+                fields["broker_name"] = broker_name
+                fields["queue_offset"] = queue_offset
+                fields["encoded_properties"] = data[properties_start:properties_end]
+                fields["_head"] = data[position:start]
+                append(message)
+                position = end
+                last_size, last_body_size = size if properties_end == end else None, body_size
+                continue
         if magic == BLANK_MAGIC:
             return DecodedAnswer(messages, None)
         if magic != MAGIC and magic != MAGIC_V2:
@@ -166,6 +181,54 @@ def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> 
     if position < available:
         raise ProtocolError(f"a stored message at byte {position} breaks off: {available} bytes were sent")
     return DecodedAnswer(messages, None)
+
+
+def _decode_alike(
+    data: bytes, position: int, size: int, body_size: int, following: bytes, topic: str, broker_name: str
+) -> list[ReceivedMessage]:
+    """Return the messages from a place on that are laid out as the one before it: all, or up to another one.
+
+    As many have bodies of one size, and properties too: theirs are cut with fewer steps. ``following`` is
+    what stands between body and properties.
+    """
+    messages: list[ReceivedMessage] = []
+    new, message_class, append = object.__new__, ReceivedMessage, messages.append
+    read_heads, cut = _layout(size, body_size, len(following))
+    count = (len(data) - position) // size
+    stored = memoryview(data)[position : position + count * size]
+    for plain, (head, body, after_body, properties) in zip(read_heads(stored), cut(stored), strict=True):
+        its_size, magic, queue_offset, system_flag, its_body_size = plain
+        if (
+            its_size != size
+            or magic != MAGIC
+            or system_flag & _UNUSUAL_FLAGS
+            or its_body_size != body_size
+            or after_body != following
+        ):
+            break
+        message = new(message_class)
+        fields = message.__dict__
+        fields["topic"] = topic
+        fields["body"] = body
+        fields["broker_name"] = broker_name
+        fields["queue_offset"] = queue_offset
+        fields["encoded_properties"] = properties
+        fields["_head"] = head
+        append(message)
+    return messages
+
+
+@lru_cache(maxsize=256)
+def _layout(size: int, body_size: int, following_size: int) -> tuple[_Unpack, _Unpack]:
+    """Return what reads of messages of these sizes what _unpack_plain does, and what cuts them.
+
+    That is into head, body, what follows the body, and properties.
+    """
+    properties_size = size - _PLAIN_SIZE - body_size - following_size
+    return (
+        struct.Struct(f"{_PLAIN_FORMAT}{size - _PLAIN_SIZE}x").iter_unpack,
+        struct.Struct(f"{_PLAIN_SIZE}s{body_size}s{following_size}s{properties_size}s").iter_unpack,
+    )
 
 
 def _decode(data: bytes, position: int, end: int, broker_name: str) -> ReceivedMessage:
@@ -297,12 +360,10 @@ def encode_message(
         system_flag |= BORN_HOST_V6_FLAG
     if len(store_address) == _V6_ADDRESS_SIZE:
         system_flag |= STORE_HOST_V6_FLAG
-    encoded_topic = topic.encode()
-    topic_size = len(encoded_topic)
-    magic, length_size = (MAGIC, 1) if topic_size <= _MAX_SHORT_TOPIC else (MAGIC_V2, 2)
     head = _HEADS[system_flag & _V6_FLAGS]
-    size = head.size + len(body) + length_size + topic_size + 2 + len(properties)
     try:
+        magic, topic_field = _topic_field(topic)
+        size = head.size + len(body) + len(topic_field) + 2 + len(properties)
         return b"".join(
             (
                 head.pack(
@@ -311,11 +372,19 @@ def encode_message(
                     reconsume_times, prepared_transaction_offset, len(body),
                 ),
                 body,
-                topic_size.to_bytes(length_size, "big"),
-                encoded_topic,
+                topic_field,
                 _pack_short(len(properties)),
                 properties,
             )
         )  # fmt: skip
     except (struct.error, OverflowError) as error:
         raise InvalidMessageError(f"a message for topic {topic!r} cannot be stored: {error}") from error
+
+
+@lru_cache(maxsize=1024)
+def _topic_field(topic: str) -> tuple[int, bytes]:
+    """Return the magic number of a topic's messages, and the topic with its length before it."""
+    encoded = topic.encode()
+    size = len(encoded)
+    magic, length_size = (MAGIC, 1) if size <= _MAX_SHORT_TOPIC else (MAGIC_V2, 2)
+    return magic, size.to_bytes(length_size, "big") + encoded

@@ -28,12 +28,11 @@ class Channel(ABC):
         received_at: when it last received anything, on trio's clock: one look for all answers of a chunk.
     """
 
-    received_at: float = 0.0
-
     def __init__(self, address: str, deadlines: Deadlines, hooks: RpcHooks) -> None:
         self.address = address
         self.deadlines = deadlines
         self.hooks = hooks
+        self.received_at: float = 0.0
 
     async def request(
         self, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout: float

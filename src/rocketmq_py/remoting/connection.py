@@ -43,6 +43,8 @@ MAX_SILENT_SECONDS = 2.0
 """So many time-outs with nothing received in between, and so many seconds after the first of them, and the
 connection counts as dead. The seconds matter where time-outs are short, as those of a message's last try
 are: a slow broker is not a dead one, and closing the connection fails whatever else waits on it."""
+FEW_PENDING = 15
+"""Where one answer comes alone and no more requests than these wait, the next one is written at once."""
 FLUSH_SECONDS = 1.0
 """How long a closing connection tries to write what is still buffered."""
 
@@ -121,7 +123,7 @@ class Connection(Channel):
         self._requests = PendingRequests(deadlines, self.time_out)
         self._pending = self._requests.by_opaque
         self._opaque = 0
-        self._is_one_at_a_time = self._drops_answers = False
+        self._next_is_alone = self._drops_answers = False
         self._silent_timeouts, self._silent_since = 0, 0.0
         self._closed_because: str | None = None
         self._nursery: trio.Nursery | None = None
@@ -172,9 +174,10 @@ class Connection(Channel):
         self._pending[opaque] = pending
         writer = self.writer
         pending.turn = writer.turn
-        if self._is_one_at_a_time:
-            # Who asks for one thing after the other gains nothing from the writer's turn.
-            self._is_one_at_a_time = False
+        if self._next_is_alone:
+            # One answer came alone, and few are missing: what is asked next will be alone, too, and gains
+            # nothing from the writer's turn.
+            self._next_is_alone = False
             pending.place = writer.put_alone(frame)
         else:
             pending.place = writer.put(frame)
@@ -383,7 +386,7 @@ class Connection(Channel):
                 self.received_at: float = trio.current_time()
                 self.deadlines.receipts += 1
                 commands = self._decoder.feed_typed(data)
-                self._is_one_at_a_time = len(commands) == 1 and len(self._pending) <= 1
+                self._next_is_alone = len(commands) == 1 and len(self._pending) <= FEW_PENDING
                 for command in commands:
                     if type(command) is SendAnswer:
                         pending = self._pending.pop(command.opaque, None)

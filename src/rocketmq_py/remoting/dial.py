@@ -47,13 +47,19 @@ class Dial(Channel):
         return self._kind(self.address, self._reason)
 
     def carry(self, pending: PendingRequest) -> None:
-        """Keep a request for the connection."""
+        """Keep a request for the connection. Raises ConnectError if the dialling has failed meanwhile."""
+        if self.done.is_set():  # hooks before the request took longer than the dialling
+            self._outcome().carry(pending)
+            return
         pending.channel = self
         self.deadlines.add(pending, pending.deadline)
         self._waiting[pending] = lambda connection: connection.carry(pending)
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Keep a request that has no answer for the connection."""
+        """Keep a request that has no answer for the connection. Raises as :meth:`carry`."""
+        if self.done.is_set():
+            self._outcome().oneway_nowait(code, fields, body)
+            return
         self._waiting[object()] = lambda connection: connection.oneway_nowait(code, fields, body)
 
     def has_written(self, pending: PendingRequest) -> bool:
@@ -81,10 +87,13 @@ class Dial(Channel):
             if isinstance(item, PendingRequest):
                 self.deadlines.remove(item)
             try:
-                if self.connection is None:
-                    raise self.error
-                send(self.connection)
+                send(self._outcome())
             except RocketMQError as error:
                 if isinstance(item, PendingRequest):
                     item.answered(error)
         self.done.set()
+
+    def _outcome(self) -> Connection:
+        if self.connection is None:
+            raise self.error
+        return self.connection

@@ -39,22 +39,40 @@ class PendingRequest:
         takes_send_answers: whether it gets the answer to a send as what that is, and not as a Command.
     """
 
+    # There is one for every message: slots are looked up in less time than attributes with defaults.
+    __slots__ = (
+        "_answer",
+        "_ext_fields",
+        "body",
+        "channel",
+        "code",
+        "deadline",
+        "opaque",
+        "place",
+        "takes_send_answers",
+        "task",
+        "tick",
+        "timeout",
+        "turn",
+        "was_sent_away",
+    )
+
     # Set by the channel that carries it and by Deadlines, before anybody asks.
     channel: Channel
     opaque: int
     turn: int
     place: int
     tick: int
-    deadline: float = math.inf
-    was_sent_away = False
-    takes_send_answers = False
-    task: trio.lowlevel.Task | None = None
-    _answer: Answer | SendAnswer | None = None
 
     def __init__(self, code: int, fields: Mapping[str, str], body: bytes, timeout: float) -> None:
-        self.code = code
-        self.body = body
-        self.timeout = timeout
+        self.code: int = code
+        self.body: bytes = body
+        self.timeout: float = timeout
+        self.deadline: float = math.inf
+        self.was_sent_away: bool = False
+        self.takes_send_answers: bool = False
+        self.task: trio.lowlevel.Task | None = None
+        self._answer: Answer | SendAnswer | None = None
         self._ext_fields = fields
 
     @property
@@ -114,6 +132,8 @@ class PendingRequest:
 
 class SubmittedRequest(PendingRequest):
     """One that nobody waits for: ``on_answer`` gets the answer."""
+
+    __slots__ = ("_on_answer",)
 
     def __init__(
         self,

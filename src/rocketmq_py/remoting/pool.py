@@ -151,6 +151,10 @@ class Connections:
 
         Raises: as :meth:`get` and :meth:`Channel.request`.
         """
+        return await self.exchange(address, PendingRequest(code, fields, body, timeout))
+
+    async def exchange(self, address: str, pending: PendingRequest) -> Command:
+        """As :meth:`request`, for a request that has been made and has not been given to anybody."""
         connection = self._connections.get(address)
         if (
             connection is not None
@@ -159,13 +163,13 @@ class Connections:
             and not self._hooks.all
         ):
             # As nearly always: what follows would come to the same, with more steps between.
-            pending = PendingRequest(code, fields, body, timeout)
-            pending.deadline = trio.current_time() + timeout
+            pending.deadline = trio.current_time() + pending.timeout
             connection.carry(pending)
             answer = await pending.wait()
             assert isinstance(answer, Command)
             return answer
-        return await self.channel_nowait(address).request(code, fields, body, timeout=timeout)
+        channel = self.channel_nowait(address)
+        return await channel.request(pending.code, pending.fields, pending.body, timeout=pending.timeout)
 
     async def get_before(self, address: str, deadline: float) -> Connection:
         """As :meth:`get`, but raise RequestTimeoutError when ``deadline`` (trio's time) comes first."""

@@ -22,11 +22,13 @@ WIRE_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError)
 class Wire:
     """A connected socket, plain or with TLS.
 
-    A plain one is read from and, for single frames, written to directly: trio's stream tries to read before
-    it waits, mostly in vain and at the price of an exception, and yields to other tasks after it has written.
+    A plain one is read from and written to directly, as far as nothing has to be waited for: trio's stream
+    tries to read before it waits, mostly in vain and at the price of an exception, and yields to other tasks
+    after it has written.
 
     Attributes:
         is_encrypted: whether it is TLS.
+        is_direct: whether :meth:`send_nowait` can write to it.
         peer_address: ``host:port`` of the other end.
         local_address: ``host:port`` of this end.
     """
@@ -39,13 +41,13 @@ class Wire:
         self._socket = transport.socket
         self._read_size = READ_SIZE
         # A socket of a network in memory (trio.abc.SocketFactory) has no descriptor.
-        self._is_direct = os.name == "posix" and not self.is_encrypted and self._socket.fileno() >= 0
+        self.is_direct: bool = os.name == "posix" and not self.is_encrypted and self._socket.fileno() >= 0
         self.peer_address: str = format_address(self._socket.getpeername())
         self.local_address: str = format_address(self._socket.getsockname())
 
     async def receive(self) -> bytes | bytearray:
         """Wait for bytes, and return some; none at the end. Raises WIRE_ERRORS."""
-        if not self._is_direct:
+        if not self.is_direct:
             return await self._stream.receive_some(MOST_READ_SIZE)
         while True:
             await trio.lowlevel.wait_readable(self._socket)
@@ -59,15 +61,13 @@ class Wire:
                 raise trio.BrokenResourceError from error
 
     def send_nowait(self, data: bytes) -> int:
-        """Write what can be written without waiting; return how many bytes. 0 if it cannot be done so."""
-        if not self._is_direct:
-            return 0
+        """Write what can be written without waiting, if it is direct; return how many bytes that were."""
         try:
             return os.write(self._socket.fileno(), data)
         except OSError:
             return 0  # there is no space, or it is broken: whoever waits for it will be told
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes | memoryview) -> None:
         """Write all of it. Raises WIRE_ERRORS."""
         await self._stream.send_all(data)
 

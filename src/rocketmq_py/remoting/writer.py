@@ -69,7 +69,7 @@ class Writer:
 
     def put_alone(self, frame: bytes) -> int:
         """As :meth:`put`, but write it at once where nothing waits: nothing is expected to join it."""
-        written = self._wire.send_nowait(frame) if self._is_idle else 0
+        written = self._wire.send_nowait(frame) if self._is_idle and self._wire.is_direct else 0
         if written:
             self.turn += 1
         if written < len(frame):
@@ -132,7 +132,11 @@ class Writer:
             self.turn += 1
             self._is_writing = True
             self._waiting_for_space.unpark_all()
-            await self._wire.send(frames[0] if len(frames) == 1 else b"".join(frames))
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            # Where all goes at once, nothing is left here: the next round waits, and others have their turn.
+            written = self._wire.send_nowait(data) if self._wire.is_direct else 0
+            if written < len(data):
+                await self._wire.send(memoryview(data)[written:] if written else data)
             self._is_writing = False
             if not self._frames:
                 self._flushed.unpark_all()

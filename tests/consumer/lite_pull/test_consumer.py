@@ -13,7 +13,13 @@ import trio.testing
 from rocketmq_py import AssignmentListener, Client
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.consumer import ConsumeFrom, LitePullConsumer
-from rocketmq_py.errors import ClosedError, ConfigurationError, NoQueueError, NotAssignedError
+from rocketmq_py.errors import (
+    ClosedError,
+    ConfigurationError,
+    NoQueueError,
+    NotAssignedError,
+    SqlFilterRefusedError,
+)
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from tests.consumer.conftest import Fill
 
@@ -593,6 +599,28 @@ async def test_a_poll_that_waits_is_told_of_the_end(address: str, broker: Embedd
             nursery.start_soon(poll, consumer)
             await trio.testing.wait_all_tasks_blocked(0.05)
         assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "sql"), [(SqlFilterRefusedError, "size >"), (ClosedError, None)], ids=["refused", "closed"]
+)
+async def test_a_poll_that_lets_others_run_first_is_told_of_what_they_did(
+    client: Client, fill: Fill, monkeypatch: pytest.MonkeyPatch, error: type[Exception], sql: str | None
+) -> None:
+    await fill("T", 0)
+    async with trio.open_nursery() as nursery, consumer_of(client) as consumer:
+        consumer.subscribe("T", sql=sql)
+
+        async def let_others_run() -> None:
+            monkeypatch.undo()
+            if error is ClosedError:
+                nursery.start_soon(consumer.aclose)
+            while consumer.is_open and not consumer._subscriptions.refused:
+                await trio.sleep(0.01)
+
+        monkeypatch.setattr(trio.lowlevel, "checkpoint", let_others_run)
+        with trio.fail_after(100), pytest.raises(error):
+            await consumer.poll(timeout=math.inf)
 
 
 async def test_in_a_nursery_of_the_callers(client: Client, fill: Fill) -> None:

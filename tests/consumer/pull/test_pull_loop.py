@@ -188,6 +188,39 @@ async def test_a_full_queue_is_pulled_from_as_soon_as_there_is_space(
     assert looping.process_queue.on_space is None
 
 
+async def test_its_state_is_what_it_waits_for_and_else_what_comes_after_the_pull_under_way(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    looping = Looping(ScriptedPuller())
+    states = [looping.loop.state]
+    nursery.start_soon(looping.loop.run)
+    looping.puller.answer(found(0, 1, 2), ConnectError("b", "refused"))
+    await settled()
+    states.append(looping.loop.state)
+    looping.loop.pause(True)  # it has failed, and pauses for that until it is looked at again
+    states.append(looping.loop.state)
+    looping.loop.pause(False)
+    await trio.sleep(4)
+    states.append(looping.loop.state)
+    looping.loop.pause(True)
+    states.append(looping.loop.state)
+    looping.loop.pause(False)
+    looping.limits = attrs.evolve(looping.limits, count=2)
+    states.append(looping.loop.state)
+    assert looping.puller.offsets == [0, 3, 3], "the last pull is under way since before it was paused"
+    looping.loop.drop()
+    states.append(looping.loop.state)
+    assert states == [
+        Flow.STARTING,
+        Flow.FAILED,
+        Flow.FAILED,
+        Flow.PULLING,
+        Flow.PAUSED,
+        Flow.FULL_BY_COUNT,
+        Flow.DROPPED,
+    ]
+
+
 async def test_one_that_is_removed_is_not_always_room_enough(looping: Looping) -> None:
     looping.puller.answer(found(0, 1, 2, 3, 4))
     await settled()
@@ -417,6 +450,23 @@ async def test_beginning_again_while_it_begins(nursery: trio.Nursery) -> None:
     looping.loop.begin_again()
     await settled()
     assert looping.puller.offsets == [9, 3]
+
+
+async def test_what_is_looked_up_counts_no_more_when_it_is_told_meanwhile_where_to_begin(
+    nursery: trio.Nursery,
+) -> None:
+    """The look-up has been answered, in the same moment, and cannot be cancelled any more."""
+
+    class Hasty(Looping):
+        async def look_up_start(self) -> int:
+            self.loop.begin_again(9)
+            return 3
+
+    looping = Hasty(ScriptedPuller())
+    nursery.start_soon(looping.loop.run)
+    await settled()
+    assert looping.process_queue.next_offset == 9
+    assert set(looping.puller.offsets) == {9}
 
 
 async def test_a_pull_that_never_ends_is_found_and_made_anew(

@@ -50,6 +50,100 @@ async def test_what_was_handled_is_removed(open_handling: Open) -> None:
     assert handling.handling == 0
 
 
+async def test_when_a_call_waits_those_before_it_are_done_with_and_those_behind_it_go_on(
+    open_handling: Open,
+) -> None:
+    gate = trio.Event()
+    seen: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+        if message.queue_offset == 5:
+            await gate.wait()
+
+    handling = open_handling(handle)
+    process_queue = holding(10)
+    handling.offer(process_queue)
+    await settled()
+    assert seen == list(range(10))
+    assert (process_queue.safe_offset, len(process_queue), handling.handling) == (5, 1, 1)
+    gate.set()
+    await settled()
+    assert (process_queue.safe_offset, handling.handling) == (10, 0)
+
+
+async def test_when_a_call_fails_those_before_it_are_done_with_and_those_behind_it_go_on(
+    open_handling: Open, nursery: trio.Nursery
+) -> None:
+    seen: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+        if message.queue_offset == 5:
+            raise ValueError("not this one")
+
+    async def never(_: ReceivedMessage, __: int) -> None:
+        await trio.sleep_forever()
+
+    process_queue = holding(10)
+    handling = handling_in(nursery, handle, backs=never)
+    handling.offer(process_queue)
+    await settled()
+    assert seen == list(range(10))
+    assert (process_queue.safe_offset, len(process_queue), handling.handling) == (5, 1, 1)
+
+
+async def test_a_handler_that_stops_it_is_called_no_more(open_handling: Open) -> None:
+    seen: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+        if message.queue_offset == 3:
+            handling.close()
+
+    process_queue = holding(10)
+    handling = open_handling(handle)
+    handling.offer(process_queue)
+    await settled()
+    await handling.drain()
+    assert seen == [0, 1, 2, 3]
+    assert (process_queue.safe_offset, process_queue.waiting, handling.handling) == (4, 6, 0)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+async def test_cancelled_in_the_middle_only_what_was_handled_is_done_with(
+    backs: Backs, batch_size: int | None
+) -> None:
+    calls = 0
+
+    async def handle(_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            await trio.sleep_forever()
+
+    process_queue = holding(10)
+    async with trio.open_nursery() as nursery:
+        handling_in(nursery, handle, 1, backs=backs, batch_size=batch_size).offer(process_queue)
+        await settled()
+        nursery.cancel_scope.cancel()
+    assert process_queue.safe_offset == 2 * (batch_size or 1)
+    assert not backs.taken
+
+
+async def test_every_call_is_timed_whether_it_waits_or_not(
+    open_handling: Open, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset % 2:
+            await trio.sleep(1)
+
+    process_queue = holding(100)
+    open_handling(handle).offer(process_queue)
+    await trio.sleep(100)
+    assert (process_queue.counts.calls, process_queue.counts.call_seconds) == (100, 50)
+
+
 @pytest.mark.parametrize("concurrency", [1, 3, 50])
 async def test_so_many_run_at_once_and_no_more(open_handling: Open, concurrency: int) -> None:
     gate = Gate()

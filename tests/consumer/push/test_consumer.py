@@ -191,6 +191,30 @@ async def test_a_thread_that_hangs_does_not_hold_up_the_end(
         go.set()
 
 
+async def test_who_leaves_threads_alone_waits_for_none_when_it_is_cancelled(
+    client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
+) -> None:
+    """A close_timeout of an hour, and no jump of the clock that could end it: the thread outlasts the run."""
+    await fill("T", 1)
+    stuck, go = trio.Event(), threading.Event()
+
+    def handle(_: ReceivedMessage) -> None:
+        trio.from_thread.run_sync(stuck.set)
+        go.wait()
+
+    try:
+        async with consumer_of(client, close_timeout=3600) as consumer:
+            consumer.leave_threads()  # none runs, so there is nothing to leave
+            async with trio.open_nursery() as inner:
+                inner.start_soon(consumer.run, handle)
+                await stuck.wait()
+                consumer.leave_threads()
+                inner.cancel_scope.cancel()
+        assert await client.brokers.committed_offset("g", QUEUE) == 0
+    finally:
+        go.set()
+
+
 async def test_a_cancelled_run_commits_what_was_handled_and_can_be_run_again(
     client: Client, fill: Fill, jumping_clock: trio.testing.MockClock
 ) -> None:

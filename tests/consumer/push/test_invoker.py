@@ -14,7 +14,7 @@ import trio.testing
 from rocketmq_py import Client
 from rocketmq_py.client.user_calls import is_async
 from rocketmq_py.consumer import PushConsumer
-from rocketmq_py.consumer.push.invoker import check_handler
+from rocketmq_py.consumer.push.invoker import RestOfCall, check_handler
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.conftest import Fill
@@ -160,3 +160,31 @@ def test_what_was_meant_to_be_several_tags_is_one_and_said(
 def test_nothing_is_said_about_tags_that_are_well(tags: str, caplog: pytest.LogCaptureFixture) -> None:
     PushConsumer(group="g").subscribe("T", tags)
     assert not caplog.records
+
+
+async def test_the_rest_of_a_call_gets_what_the_task_gets() -> None:
+    ended: list[str] = []
+
+    async def call() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("cancelled")
+
+    async def quick() -> str:
+        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+        return "done"
+
+    begun = quick()
+    assert await RestOfCall(begun, begun.send(None)) == "done"
+    with trio.CancelScope() as scope:
+        endless = call()
+        rest = RestOfCall(endless, endless.send(None))
+        scope.deadline = trio.current_time()
+        await rest
+    assert scope.cancelled_caught
+    assert ended == ["cancelled"]
+    failing = quick()
+    with pytest.raises(ZeroDivisionError):
+        RestOfCall(failing, failing.send(None)).throw(ZeroDivisionError())

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_py.consumer.group.hooks import ConsumerHook, ConsumerHooks
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage
 from tests.consumer.handing import Backs, handling_in, holding, settled
@@ -194,13 +195,17 @@ class Stuck:
 
 
 @pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.parametrize("hooked", [False, True])
 async def test_a_thread_that_hangs_keeps_its_place_but_not_its_message(
-    nursery: trio.Nursery, fail: bool, caplog: pytest.LogCaptureFixture
+    nursery: trio.Nursery, hooked: bool, fail: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     backs, stuck = Backs(), Stuck()
     stuck.fail = fail
     process_queue = holding(3)
-    handling = handling_in(nursery, stuck, 2, timeout=0.05, backs=backs)
+    hooks = ConsumerHooks("g", "client", lambda: 0)
+    if hooked:
+        hooks.add(ConsumerHook())
+    handling = handling_in(nursery, stuck, 2, timeout=0.05, backs=backs, hooks=hooks)
     handling.offer(process_queue)
     await stuck.until(2)
     while not backs.taken:

@@ -13,6 +13,7 @@ from rocketmq_py.consumer.config import LOCK_LIFE
 from rocketmq_py.consumer.group.queue_locks import Lock
 from rocketmq_py.consumer.group.results import Commit, ConsumeLater, ConsumeResult, Rollback, Suspend
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
+from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.consumer.push.orderly import OrderlyDispatch
 from rocketmq_py.errors import ConnectError
@@ -491,4 +492,5 @@ async def test_a_handler_that_never_waits_lets_others_run(nursery: trio.Nursery)
     nursery.start_soon(other)
     orderly_in(nursery, handle).offer(holding(500))
     await settled()
-    assert 0 < most_at_once <= 32
+    # Trio may run the one worker that yields twice before it is the turn of another.
+    assert 0 < most_at_once <= 2 * YIELD_EVERY

@@ -238,6 +238,7 @@ class LitePullConsumer(GroupConsumer):
             self._queues.settle()
             if yields:
                 await trio.lowlevel.checkpoint()
+                self._check_polling()  # what has come meanwhile woke nobody
             else:
                 await trio.lowlevel.checkpoint_if_cancelled()
             buffer, began = self._queues.buffer, trio.current_time()

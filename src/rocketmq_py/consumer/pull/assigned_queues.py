@@ -255,7 +255,7 @@ class AssignedQueues:
             loop.look_for_space()
 
     def _limits_of(self, topic: str) -> FlowLimits:
-        return self._limits(len(self._loops.of_topic(topic)) or 1)
+        return self._limits(self._loops.count_of(topic) or 1)
 
     async def _commit_revoked(self, loops: Collection[PullLoop]) -> None:
         for loop in loops:

@@ -49,6 +49,10 @@ class LoopTable(Generic[_Loop]):
         """Return the loops of a topic's queues."""
         return list(self._loops.get(topic, {}).values())
 
+    def count_of(self, topic: str) -> int:
+        """Return how many there are of a topic's queues."""
+        return len(self._loops.get(topic, ()))
+
     def find(self, queue: MessageQueue) -> _Loop | None:
         """Return the loop of a queue; None if there is none."""
         return self._loops.get(queue.topic, {}).get(queue)

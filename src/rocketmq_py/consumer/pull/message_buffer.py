@@ -60,7 +60,11 @@ class MessageBuffer:
         line = self.line
         if self.dropped:
             return []
-        return [line.popleft() for _ in range(min(count, len(line)))]
+        if len(line) <= count:  # as with what one pull brought
+            messages = list(line)
+            line.clear()
+            return messages
+        return [line.popleft() for _ in range(count)]
 
     def put_back(self, message: ReceivedMessage) -> None:
         """Have a message that was taken and not removed handed out again, behind those that wait."""

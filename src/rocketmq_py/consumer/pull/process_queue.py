@@ -80,6 +80,8 @@ class ProcessQueue(MessageBuffer):
         """
         expected, size = self.next_offset, self.size
         by_offset, offsets, waiting = self._messages, self._offsets, self.line
+        if not by_offset:  # as nearly always where handlers are quick: then none has to be looked at
+            offsets.clear()
         for message in messages:
             offset = message.queue_offset
             if offset >= expected:

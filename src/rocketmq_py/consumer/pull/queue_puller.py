@@ -12,11 +12,13 @@ import msgspec
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.pull.pull_request import PullRequest
 from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest, pulled_place
+from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.protocol.stored_message import decode_answer
 from rocketmq_py.protocol.subscription import matches
 
@@ -94,8 +96,7 @@ class QueuePuller:
     """
 
     __slots__ = (
-        "_batch_size", "_broker_id", "_client", "_fields", "_hold", "_prepared_for", "_timeout", "group",
-        "queue",
+        "_batch_size", "_broker_id", "_client", "_hold", "_prepared", "_timeout", "group", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -115,8 +116,7 @@ class QueuePuller:
         self._hold = hold
         self._timeout = timeout
         self._broker_id = MASTER_ID
-        self._prepared_for: tuple[SubscriptionData, int] | None = None
-        self._fields: dict[str, str] = {}
+        self._prepared: tuple[SubscriptionData, int, PullForm] | None = None
 
     @property
     def namespace(self) -> Namespace:
@@ -156,27 +156,24 @@ class QueuePuller:
         flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
         if commit is not None and address == routes.master_address_nowait(name):
             flag |= _COMMIT
-        fields = self._prepared(subscription, self._batch_size if batch_size is None else batch_size)
-        fields["queueOffset"] = str(offset)
-        fields["sysFlag"] = str(flag)
-        fields["commitOffset"] = str(commit or 0)
+        form = self._form(subscription, self._batch_size if batch_size is None else batch_size)
+        request = PullRequest(form, offset, flag, commit or 0, self._timeout)
         try:
-            answer = await self._client.brokers.pull(address, fields, timeout=self._timeout)
+            answer = await self._client.brokers.pull(address, request)
         except RocketMQError:
             self._broker_id = MASTER_ID  # a replica that fails is not asked again
             raise
         return self._read(answer, address)
 
-    def _prepared(self, subscription: SubscriptionData, batch_size: int) -> dict[str, str]:
-        """Return the fields of a pull, but for those that differ from one pull to the next."""
-        prepared_for = self._prepared_for
+    def _form(self, subscription: SubscriptionData, batch_size: int) -> PullForm:
+        """Return what one pull has in common with the next."""
+        prepared = self._prepared
         if (
-            prepared_for is None
-            or prepared_for[0] is not subscription  # another one is another object
-            or prepared_for[1] != batch_size
+            prepared is None
+            or prepared[0] is not subscription  # another one is another object
+            or prepared[1] != batch_size
         ):
-            self._prepared_for = subscription, batch_size
-            self._fields = self._client.brokers.pull_fields(
+            form = self._client.brokers.pull_form(
                 PullMessageRequest(
                     consumer_group=self.group,
                     topic=self.queue.topic,
@@ -192,7 +189,8 @@ class QueuePuller:
                     broker_name=self.queue.broker_name,
                 )
             )
-        return self._fields.copy()
+            self._prepared = prepared = subscription, batch_size, form
+        return prepared[2]
 
     def ask_master(self) -> None:
         """Ask the master next, whatever the last answer said."""

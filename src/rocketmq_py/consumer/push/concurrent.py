@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import trio
@@ -19,7 +21,7 @@ from rocketmq_py.consumer.push.handler_failures import (
     log_meaningless,
     unreadable,
 )
-from rocketmq_py.consumer.push.invoker import Invoker
+from rocketmq_py.consumer.push.invoker import Invoker, RestOfCall
 from rocketmq_py.message import ReceivedMessage
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -28,6 +30,9 @@ EXPIRED_DELAY_LEVEL = 3
 """The delay level of a message that took too long. Java: ProcessQueue.cleanExpiredMsg."""
 LOOKS_PER_TIMEOUT = 10
 """How often it is looked, in each ``consume_timeout``, for calls that take too long."""
+
+_ALL_DONE = object()
+"""What came of calls that had nothing to wait for, and returned None."""
 
 
 class CallUnderWay(Protocol):
@@ -47,11 +52,24 @@ class CallUnderWay(Protocol):
 
 
 class _Worker:
-    """A worker, whose call it is, and a scope around that."""
+    """A worker, whose call it is, and a scope around that.
 
-    __slots__ = ("buffer", "item", "scope", "seen", "since")
+    Attributes:
+        called_with: what the handler was last called with, or None at the end of a queue.
+        calls: how many calls have been begun since it last turned to a queue.
+        has_waited: whether the last of them had to wait.
+        until_yield: how many it may begin before it lets other tasks run.
+    """
+
+    __slots__ = (
+        "buffer", "called_with", "calls", "has_waited", "item", "scope", "seen", "since", "until_yield",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.called_with: Any = None
+        self.calls = 0
+        self.has_waited = False
+        self.until_yield = 0
         self.buffer: MessageBuffer
         self.item: Any = None
         self.scope = trio.CancelScope()
@@ -61,6 +79,9 @@ class _Worker:
 
 class ConcurrentDispatch(Dispatch[MessageBuffer]):
     """Hands out messages of all queues at once. Java: ``ConsumeMessageConcurrentlyService``.
+
+    As long as calls have nothing to wait for, a worker makes one after the other in a plain loop, and is done
+    with what they were called with all at once. It wakes another one when a call waits.
 
     An item is what one call of the handler gets: a message, or a tuple of them.
 
@@ -103,77 +124,140 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
 
     async def _serve(self, worker: _Worker) -> None:
         """Have messages handled, until a call has failed or took too long."""
-        ready, call, one_by_one = self._ready, self._invoker.call, self._batch_size is None
-        hooked = self._hooked
-        until_yield, is_timed = YIELD_EVERY, True  # of many calls one is timed
-        began = 0.0
+        ready = self._ready
+        worker.until_yield = YIELD_EVERY
         while True:
             if not ready:
-                worker.item = None
                 await self._idle.park()
                 self._waking = False
-                until_yield, is_timed = YIELD_EVERY, True
+                worker.until_yield = YIELD_EVERY
                 continue
-            buffer = ready[0]
-            item: Any = buffer.take() if one_by_one else self._take_several(buffer)
-            if item is None or not buffer.line:
-                ready.popleft()
-                buffer.offered = False
-                if item is None:  # the queue has been dropped, or nothing in it can be read
-                    continue
-            elif len(ready) > 1:
-                ready.rotate(-1)
-            if ready and not self._waking:
-                self._wake()
-            worker.buffer, worker.item = buffer, item
+            worker.buffer = buffer = ready[0]
             self._handling += 1
-            if is_timed:
-                began = trio.current_time()
+            result: Any = None
+            began = trio.current_time()
             try:
-                if one_by_one and item.corruption is not None:
-                    raise unreadable(item)
-                result = await (self._call_hooked(buffer, item) if hooked else call(item))
+                result = self._begin_turn(worker, buffer)
+                if result is not _ALL_DONE:
+                    self._wake_another()
+                    if type(result) is RestOfCall:
+                        result = await result
+                        worker.until_yield = YIELD_EVERY
             except Exception:
-                logger.exception("handling %s failed", describe_item(buffer, item))
-                await self._failed(worker, item)
+                self._wake_another()
+                logger.exception("handling %s failed", describe_item(buffer, worker.called_with))
+                await self._failed(worker, worker.called_with)
             except BaseExceptionGroup as group:
-                raise_without_failures(group, logger, "handling %s failed", describe_item(buffer, item))
+                called_with = describe_item(buffer, worker.called_with)
+                raise_without_failures(group, logger, "handling %s failed", called_with)
             else:
-                if result is not None:
-                    await self._returned(worker, item, result)
-                elif one_by_one:
-                    buffer.remove(item)
-                else:
-                    buffer.remove_all(item)
+                if result is None:
+                    buffer.remove_all(_messages(worker.called_with))
+                elif result is not _ALL_DONE:
+                    await self._returned(worker, worker.called_with, result)
             finally:
                 self._handling -= 1
                 if self._closed:
                     self._look_whether_all_is_done()
-            if is_timed:
-                is_timed = False
-                buffer.counts.calls += 1
-                buffer.counts.call_seconds += trio.current_time() - began
-            if worker.item is None:
-                return
-            until_yield -= 1
-            if not until_yield:
-                until_yield, is_timed = YIELD_EVERY, True
+            buffer.counts.calls += worker.calls
+            buffer.counts.call_seconds += trio.current_time() - began
+            if result is not _ALL_DONE:
+                if worker.item is None:
+                    return
+                worker.item = None
+            if ready and not worker.until_yield:  # where nothing is left, it yields as it parks
+                worker.until_yield = YIELD_EVERY
+                self._waking = True  # it looks at what there is before another one that is woken could
                 await trio.lowlevel.checkpoint()
+                self._waking = False
+
+    def _begin_turn(self, worker: _Worker, buffer: MessageBuffer) -> Any:
+        """Have messages of a queue handled, until a call has to wait, or does not simply return.
+
+        Nothing else runs meanwhile: what has to be seen to after each call is seen to after the last.
+
+        Returns:
+            ``_ALL_DONE``; or the rest of a call that has to wait; or what a call returned that is not None.
+
+        Raises:
+            what a call raises.
+        """
+        done: list[Any] = []
+        worker.has_waited = False
+        turn = self._take_turn(worker, buffer, done)
+        result: Any = None
+        try:
+            # Not awaited, so as to be told when a call has to wait, which ends the turn.
+            result = RestOfCall(turn, turn.send(None))
+            worker.has_waited = True
+        except StopIteration as ended:
+            result = ended.value
+        finally:
+            worker.calls = len(done)
+            if result is not _ALL_DONE:
+                worker.calls += 1
+                worker.item = worker.called_with
+            worker.until_yield -= worker.calls
+            if done:
+                buffer.remove_all(done if self._batch_size is None else chain.from_iterable(done))
+            if self._ready:  # else a handler has stopped the consumer
+                self._next_queue(buffer, is_over=worker.called_with is None)
+        return result
+
+    async def _take_turn(self, worker: _Worker, buffer: MessageBuffer, done: list[Any]) -> Any:
+        """Call the handler with items of a queue until a call has waited, or does not simply return.
+
+        Those of the calls before are ``done``. Returns and raises as :meth:`_begin_turn`.
+        """
+        take: Callable[[], Any] = buffer.take
+        call = self._invoker.call
+        if self._batch_size is not None:
+            take = partial(self._take_several, buffer)
+        if self._hooked:
+            call = partial(self._call_hooked, buffer)
+        ready, one_by_one = self._ready, self._batch_size is None
+        for _ in range(worker.until_yield):
+            if not ready:  # a handler has stopped the consumer
+                break
+            worker.called_with = item = take()
+            if item is None:  # nothing is left, the queue has been dropped, or nothing can be read
+                break
+            if one_by_one and item.corruption is not None:
+                raise unreadable(item)
+            result = await call(item)
+            if result is not None or worker.has_waited:
+                return result
+            done.append(item)
+        return _ALL_DONE
+
+    def _next_queue(self, buffer: MessageBuffer, *, is_over: bool) -> None:
+        """Put the queue that was the first of the line behind the others, or out of it if it has no more."""
+        if is_over or not buffer.line:
+            self._ready.popleft()
+            buffer.offered = False
+        elif len(self._ready) > 1:
+            self._ready.rotate(-1)
+
+    def _wake_another(self) -> None:
+        if self._ready and not self._waking:
+            self._wake()
 
     def _take_several(self, buffer: MessageBuffer) -> tuple[ReceivedMessage, ...] | None:
         """Return the next messages that can be read; those that cannot are sent back."""
         assert self._batch_size is not None
         while messages := buffer.take_several(self._batch_size):
             readable = tuple([message for message in messages if message.corruption is None])
-            for message in messages:
-                if message.corruption is not None:
-                    logger.error(
-                        "handling %s failed", describe(buffer, message), exc_info=unreadable(message)
-                    )
-                    self._nursery.start_soon(self._redelivery.deliver_again, buffer, [message], 0)
+            if len(readable) < len(messages):
+                self._send_back_unreadable(buffer, messages)
             if readable:
                 return readable
         return None
+
+    def _send_back_unreadable(self, buffer: MessageBuffer, messages: Iterable[ReceivedMessage]) -> None:
+        for message in messages:
+            if message.corruption is not None:
+                logger.error("handling %s failed", describe(buffer, message), exc_info=unreadable(message))
+                self._nursery.start_soon(self._redelivery.deliver_again, buffer, [message], 0)
 
     async def _returned(self, call: CallUnderWay, item: Any, result: object) -> None:
         """See to what a handler has returned, other than that all is done with."""

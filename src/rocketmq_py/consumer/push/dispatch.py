@@ -17,8 +17,8 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 Buffer = TypeVar("Buffer", bound=MessageBuffer)
 
-YIELD_EVERY = 16
-"""A worker whose handler never waits lets other tasks run after so many messages."""
+YIELD_EVERY = 32
+"""A worker whose handler never waits lets other tasks run after so many calls of it."""
 
 
 class Dispatch(Generic[Buffer]):

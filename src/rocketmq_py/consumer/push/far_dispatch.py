@@ -74,13 +74,9 @@ class FarDispatch(ConcurrentDispatch):
             else:
                 several = self._take_several(buffer)
                 items = [] if several is None else [several]
-            if not items or not buffer.line:
-                ready.popleft()
-                buffer.offered = False
-                if not items:  # the queue has been dropped, or nothing in it can be read
-                    continue
-            elif len(ready) > 1:
-                ready.rotate(-1)
+            self._next_queue(buffer, is_over=not items)
+            if not items:  # the queue has been dropped, or nothing in it can be read
+                continue
             space -= len(items)
             calls += [_HandlerCall(buffer, item) for item in items]
         if calls:

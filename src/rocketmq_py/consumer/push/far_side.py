@@ -189,7 +189,9 @@ class AwaitedCall(Call):
                 self.ended()
 
     def ended(self) -> None:
-        """Have the task go on."""
+        """Have the task go on, unless it is about to be cancelled."""
+        if self.result is NO_OUTCOME:
+            return
         task, self._task = self._task, None
         if task is not None:
             trio.lowlevel.reschedule(task)

@@ -145,12 +145,13 @@ class HandlerThreads(FarSide):
 
 def run(call: Call, function: Callable[[Any], Any], context: contextvars.Context) -> None:
     """Make a call here."""
-    began = perf_counter()
+    is_timed = call.seconds is not None  # as few are
+    began = perf_counter() if is_timed else 0.0
     try:
         result = context.run(function, call.argument) if call.is_wanted() else NO_OUTCOME
         if result is not None:
             call.result = result
     except BaseException as error:  # noqa: BLE001  # what it means is the consumer's affair
         call.error = error
-    if call.seconds is not None:
+    if is_timed:
         call.seconds = perf_counter() - began

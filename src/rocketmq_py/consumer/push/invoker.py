@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, TypeAlias
 
 import trio
@@ -96,3 +96,38 @@ def _with_own_list(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awa
         return call(list(messages))
 
     return call_with_list
+
+
+class RestOfCall(Generator[Any, Any, Any]):
+    """The rest of a call of an async function that has been begun with ``send(None)``, and waits.
+
+    It is to be awaited, once: then the task waits for what the call waits for.
+
+    Args:
+        coroutine: what was begun.
+        waits_for: what it has given to the loop that runs the task, which has not seen it yet.
+
+    Attributes:
+        cr_await: the coroutine. So who asks a task what it waits for is shown the call's frames.
+        cr_frame: none, as it has none of its own.
+    """
+
+    __slots__ = ("_waits_for", "cr_await")
+
+    cr_frame = None
+
+    def __init__(self, coroutine: Any, waits_for: Any) -> None:
+        self.cr_await: Any = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self
+
+    def send(self, value: Any) -> Any:
+        """Go on, as a generator does: first with what the loop has not seen yet."""
+        waits_for, self._waits_for = self._waits_for, None
+        return self.cr_await.send(value) if waits_for is None else waits_for
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where the call waits."""
+        return self.cr_await.throw(*error)

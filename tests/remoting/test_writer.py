@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.remoting.wire import Wire
+from rocketmq_py.remoting.writer import Writer
+
+LARGE = 16 * 1024 * 1024
+"""Bytes that no socket takes at once."""
+
+
+@asynccontextmanager
+async def streams() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
+    """Give both ends of a connection of real sockets."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        ours = await trio.open_tcp_stream(*listener.socket.getsockname())
+        async with ours, await listener.accept() as peer:
+            yield ours, peer
+
+
+async def received(stream: trio.SocketStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        some = await stream.receive_some()
+        assert some, "the other end closed it"
+        data += some
+    return bytes(data)
+
+
+async def test_what_a_socket_does_not_take_at_once_follows_before_all_else() -> None:
+    async with streams() as (ours, peer), trio.open_nursery() as nursery:
+        writer = Writer(Wire(ours), LARGE)
+        writer.put(b"first ")
+        writer.put(b"x" * LARGE)
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not writer.is_flushed
+        writer.put(b" last")
+        data = await received(peer, LARGE + len("first  last"))
+        await writer.flush()
+        nursery.cancel_scope.cancel()
+    assert data.startswith(b"first x")
+    assert data.endswith(b"x last")
+    assert data.count(b"x") == LARGE
+
+
+async def test_what_is_written_alone_may_go_in_part_and_the_rest_follows() -> None:
+    async with streams() as (ours, peer), trio.open_nursery() as nursery:
+        writer = Writer(Wire(ours), LARGE)
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()  # idle
+        writer.put_alone(b"x" * LARGE + b"!")
+        data = await received(peer, LARGE + 1)
+        await writer.flush()
+        nursery.cancel_scope.cancel()
+    assert data == b"x" * LARGE + b"!"
+
+
+async def test_others_run_between_two_writes() -> None:
+    async with streams() as (ours, _), trio.open_nursery() as nursery:
+        writer = Writer(Wire(ours), LARGE)
+        nursery.start_soon(writer.run)
+        turns = set()
+        for _ in range(20):
+            writer.put(b"x")
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+            turns.add(writer.turn)
+        nursery.cancel_scope.cancel()
+    assert len(turns) == 20
+
+
+@pytest.mark.parametrize("closed_here", [True, False])
+async def test_a_socket_that_is_closed_is_told_as_streams_tell_it(closed_here: bool) -> None:
+    async with streams() as (ours, peer):
+        wire = Wire(ours)
+        writer = Writer(wire, LARGE)
+        if closed_here:
+            await wire.aclose()
+        else:
+            peer.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            await peer.aclose()  # with a reset
+            await trio.lowlevel.wait_readable(ours.socket)
+        writer.put(b"x")
+        with pytest.raises(trio.ClosedResourceError if closed_here else trio.BrokenResourceError):
+            await writer.run()
