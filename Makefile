@@ -44,13 +44,14 @@ types: .venv/installed
 	$(BIN)/mypy
 
 # What takes half of the time, and seldom breaks alone: examples, processes that are killed or that end in the
-# middle, simulations, and what tries very much at random. `make check-long` runs it, and besides what `make check`
-# has in part: behaviours through the doors for asyncio and threads, where that has trio's, tests/aio and
-# tests/blocking; and property tests, of whose examples that tries a quarter.
+# middle, simulations but for a hundred small ones, and what tries very much at random. `make check-long` runs it,
+# and besides what `make check` has in part: behaviours through the doors for asyncio and threads, where that has
+# trio's, tests/aio and tests/blocking; and property tests, of whose examples that tries a quarter.
+# Where coverage is looked at, all tests run for that, these among them.
 LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
 	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
 	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py tests/relay/test_relay.py \
-	tests/relay/test_store.py tests/simulation tests/testing/test_simulation.py
+	tests/relay/test_store.py tests/simulation/test_workload.py tests/testing/test_simulation.py
 CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
 PARALLEL = -q -n auto --dist worksteal
 WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
@@ -70,7 +71,8 @@ SIMULATED_SEEDS ?= 100
 
 check-long: .venv/installed  ## What make check leaves out, but Spark: examples, kills, simulations, doors
 	SIMULATED_SEEDS=$(SIMULATED_SEEDS) $(BIN)/python -m pytest $(PARALLEL) $(LONG)
-	$(BIN)/python -m pytest $(WITHOUT_LONG) -m "hypothesis or other_door" tests
+	$(BIN)/python -m pytest $(WITHOUT_LONG) $(COVERED:%=--ignore=%) -m "hypothesis or other_door" tests
+	$(MAKE) coverage
 
 SEEDS ?= 1000
 

@@ -32,14 +32,14 @@ FOUND_BY = {
     "lost_wake_up": 6,
     "offset_that_is_not_told_anew": 5384,
     "offset_too_early": 0,
-    "one_lock_for_everybody": 3,
+    "one_lock_for_everybody": 48,
     "rebalance_that_drops": 7,
     "reply_matched_twice": 0,
-    "request_of_a_dead_connection": 8,
+    "request_of_a_dead_connection": 50,
     "requester_counted_on": 6,
     "retry_that_forgets_the_queue": 3,
     "rolled_back_message_shown": 0,
-    "send_back_that_is_none": 0,
+    "send_back_that_is_none": 1,
     "transaction_at_a_lost_place": 229,
 }
 """The seed that finds each planted defect as plans are now; ``--plant NAME`` tells.
@@ -47,8 +47,15 @@ FOUND_BY = {
 What simulations have found is planted with the others, and so found again by a seed that stands here.
 """
 
+MISJUDGED = {
+    2852: "queues were to be added, and there were fewer than before: what the last had was hidden",
+    4405: "the same",
+    6768: "what was popped before each of two crashes comes three times, and is acknowledged each time",
+}
+"""Seeds of which the workload found wrong what brokers may do."""
 
-@pytest.mark.parametrize("seed", sorted({*SOME, *FOUND_BY.values()}))
+
+@pytest.mark.parametrize("seed", sorted({*SOME, *FOUND_BY.values(), *MISJUDGED}))
 def test_nothing_is_wrong(seed: int) -> None:
     findings = run(plan_of(seed)).value.findings
     assert not findings, "\n".join([f"again: python -m tests.simulation --seed {seed} --trace", *findings])
@@ -147,11 +154,12 @@ def test_a_failing_seed_says_how_to_run_it_again_and_shows_less(jobs: str) -> No
 
 
 def test_with_a_defect_it_ends_at_the_first_seed_that_finds_it() -> None:
-    command = [sys.executable, "-c", BROKEN, "--plant", "dedup_of_a_batch", "--tries", "0", "--jobs", "2"]
+    options = ["--brief", "--plant", "dedup_of_a_batch", "--tries", "0", "--jobs", "2"]
+    command = [sys.executable, "-c", BROKEN, *options]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
     first, _, last = ran.stdout.splitlines()
-    assert first.endswith("--seed 0 --trace --plant dedup_of_a_batch")
+    assert first.endswith("--seed 0 --trace --brief --plant dedup_of_a_batch")
     assert last.startswith("1 seeds, 1 failed, ")
 
 

@@ -8,6 +8,7 @@ import trio
 
 from rocketmq_py.admin import Admin, ResetTo
 from rocketmq_py.errors import RocketMQError
+from tests.simulation.plan import TOPICS
 from tests.simulation.scene import Scene
 
 REQUESTS = ("SEND_MESSAGE", "PULL_MESSAGE", "HEART_BEAT", "UPDATE_CONSUMER_OFFSET", None)
@@ -23,6 +24,7 @@ class Troubles:
         self._scene = scene
         self._world = scene.world
         self._rng = scene.rng
+        self._queues = TOPICS["plain"]
 
     async def run(self) -> None:
         """Return when all have been, and are mended."""
@@ -71,7 +73,9 @@ class Troubles:
             case "reset":
                 await self._reset()
             case "add_queues":
-                world.change_topic("plain", queues=rng.randint(4, 6))
+                # Fewer would hide what the last ones have: from groups of real brokers, too.
+                self._queues = max(self._queues, rng.randint(4, 6))
+                world.change_topic("plain", queues=self._queues)
             case "close_for_reading":
                 topic = rng.choice(CLOSED)
                 world.change_topic(topic, readable=False)

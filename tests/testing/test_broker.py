@@ -7,6 +7,7 @@ import datetime
 import ssl
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -22,6 +23,7 @@ from rocketmq_py import (
     TransactionProducer,
     blocking,
 )
+from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.errors import ClosedError, ConfigurationError, NameServerError, NoQueueError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer import TransactionState
@@ -276,6 +278,29 @@ def test_settings_are_the_embedded_brokers() -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("topics", "message"),
+    [
+        ("Orders", r"topics is a text; .* such as \['Orders'\]"),
+        (["no topic!"], "'no topic!' may hold only"),
+        ([5], "topic is a text, not int"),
+        ({"Orders": 0}, "number of queues of Orders is 0; it must be from 1 to 65536"),
+        ({"Orders": 65_537}, "Orders is 65537"),
+        ({"Orders": "4"}, "Orders is '4', of type str; expected int"),
+    ],
+)
+async def test_topics_that_cannot_be_are_refused(topics: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message), run_broker(topics=topics):
+        pass
+    with pytest.raises(ConfigurationError, match=message):
+        EmbeddedBroker(topics=topics)
+    if isinstance(topics, dict):
+        with run_broker() as broker, pytest.raises(ConfigurationError, match=message):
+            broker.create_topic("Orders", queues=topics["Orders"])
+        with run_broker() as broker, pytest.raises(ConfigurationError, match=message):
+            broker.change_topic("Orders", queues=topics["Orders"])
+
+
 @pytest.mark.parametrize(("most", "size"), [(3, 1 << 20), (None, 6000)])
 def test_what_is_kept_is_bounded_and_the_oldest_go(most: int | None, size: int) -> None:
     with run_broker(topics={"T": 1}, max_store_messages=most, max_store_bytes=size) as broker:
@@ -304,7 +329,7 @@ def test_durations(duration: float | str | datetime.timedelta, seconds: float) -
     assert seconds_of(duration) == seconds
 
 
-@pytest.mark.parametrize("duration", ["", "1", "1y", "h", "-1s", -1, float("nan"), float("inf")])
-def test_what_is_no_duration(duration: float | str) -> None:
+@pytest.mark.parametrize("duration", ["", "1", "1y", "h", "-1s", -1, float("nan"), float("inf"), None])
+def test_what_is_no_duration(duration: Any) -> None:
     with pytest.raises(ConfigurationError, match="duration"):
         seconds_of(duration)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import subprocess
 import sys
 import time
+from typing import Any, cast
 
 import pytest
 import trio
 
-from rocketmq_py import Client, Message, Producer, PushConsumer, ReceivedMessage, TransactionProducer
+from rocketmq_py import (
+    Client,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    TransactionProducer,
+    blocking,
+)
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import World, simulate
@@ -183,3 +193,30 @@ def test_settings_are_checked() -> None:
         simulate(nothing, seed=1, brokers=0)
     with pytest.raises(ConfigurationError, match="default_topic_queue_nums is 0"):
         simulate(nothing, seed=1, default_topic_queue_nums=0)
+    for latency in ((2.0, 1.0), (-1.0, 0.0), (0.0, math.inf), 0.1, ("0", "1")):
+        with pytest.raises(ConfigurationError, match=r"latency is .* expected seconds"):
+            simulate(nothing, seed=1, latency=cast(Any, latency))
+    with pytest.raises(ConfigurationError, match="split is 7; it must be 0 to 1"):
+        simulate(nothing, seed=1, split=7)
+
+
+def test_a_program_that_never_ends_is_ended() -> None:
+    async def wait(world: World) -> None:
+        async with Producer(world.name_server_address, group="p"):
+            await trio.sleep_forever()
+
+    with pytest.raises(trio.TooSlowError, match="has not ended within 86400 s of its time") as caught:
+        simulate(wait, seed=4)
+    assert "seed 4" in caught.value.__notes__[0]
+    with pytest.raises(trio.TooSlowError, match="within 60 s"):
+        simulate(wait, seed=4, timeout=60)
+
+
+def test_what_runs_in_other_threads_is_refused() -> None:
+    async def program(world: World) -> None:
+        blocking.Producer(world.name_server_address, group="p")
+
+    with pytest.raises(
+        RuntimeError, match=r"blocking runs in a thread of its own, .* use the classes of rocketmq_py"
+    ):
+        simulate(program, seed=1)

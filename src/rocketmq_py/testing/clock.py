@@ -50,8 +50,12 @@ def seconds_of(duration: float | str | datetime.timedelta) -> float:
                 f"{duration!r} is no duration; expected numbers with ms, s, m, h or d, such as '1h 30m'"
             )
         seconds = sum(float(number) * _SECONDS_OF_UNIT[unit] for number, unit in _PART.findall(duration))
-    else:
+    elif isinstance(duration, (int, float)):
         seconds = duration
+    else:
+        raise ConfigurationError(
+            f"the duration is {duration!r}; expected seconds, a timedelta, or a text such as '1h 30m'"
+        )
     if not 0 <= seconds < float("inf"):
         raise ConfigurationError(f"the duration is {duration}; it must be 0 or more")
     return seconds

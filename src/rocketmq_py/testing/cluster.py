@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
@@ -61,8 +61,10 @@ class Cluster(Servers):
             which: those about one topic only, those of one client, and so on: see :class:`Which`.
 
         Raises:
-            ConfigurationError: there is no such request or server, or ``times`` is below 1.
+            ConfigurationError: there is no such request or server, or ``times`` or ``code`` cannot be.
         """
+        if not isinstance(code, int):
+            raise ConfigurationError(f"code is {code!r}; expected a ResponseCode")
         return self._strike(refuse(code, remark), request, **which)
 
     def lose_answers(self, request: int | str | None, **which: Unpack[Which]) -> Fault:
@@ -173,6 +175,8 @@ class Cluster(Servers):
         self._call(flush)
 
     async def _crash(self, server: str | None, keep: Keep) -> None:
+        if keep not in get_args(Keep):
+            raise ConfigurationError(f"keep is {keep!r}; it must be one of {', '.join(get_args(Keep))}")
         for process in self._chosen(server):
             await process.stop()
             if keep == "nothing":

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.topics import checked_topics
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.testing.faults import Faults
@@ -51,7 +52,7 @@ class Servers(ABC):
             raise ConfigurationError(
                 f"{brokers} brokers and {name_servers} name servers were asked for; one of each is the least"
             )
-        counts = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
+        counts = checked_topics(topics)
         host = iter(hosts)
         self._faults = Faults()
         around = Surroundings(now_ms, on_change, self._faults, tls)
@@ -94,7 +95,11 @@ class Servers(ABC):
         return {broker.config.broker_name: broker.address for broker in self._brokers}
 
     def create_topic(self, topic: str, *, queues: int = 4) -> None:
-        """Create a topic on each broker, or change how many queues it has there."""
+        """Create a topic on each broker, or change how many queues it has there.
+
+        Raises ConfigurationError for a name that brokers refuse, and for no queues or too many.
+        """
+        checked_topics({topic: queues})
 
         def create() -> None:
             for broker in self._brokers:
@@ -119,7 +124,10 @@ class Servers(ABC):
             readable: whether consumers may pull from it.
             writable: whether producers may send to it.
             server: on this broker only.
+
+        Raises ConfigurationError as :meth:`create_topic`, and if there is no such broker.
         """
+        checked_topics([topic] if queues is None else {topic: queues})
 
         def change() -> None:
             for broker in self._chosen_brokers(server):

@@ -7,9 +7,10 @@ import contextvars
 import gc
 import hashlib
 import itertools
+import math
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 from unittest import mock
 
 import attrs
@@ -19,6 +20,7 @@ import trio.testing
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.consumer.push.far_side import Call
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.testing.cluster import Cluster, Keep
 from rocketmq_py.testing.network import MemoryNetwork
 
@@ -150,6 +152,7 @@ def simulate(
     topics: Mapping[str, int] | Iterable[str] = (),
     latency: tuple[float, float] = (0.0, 0.002),
     split: float = 0.1,
+    timeout: float = 86_400.0,
     config: BrokerConfig | None = None,
     trace: bool = False,
     **settings: Any,
@@ -181,6 +184,8 @@ def simulate(
         topics: are there from the beginning, with four queues or as many as a mapping says.
         latency: seconds that bytes take one way: from, to.
         split: how often (0 to 1) what arrives is read in two pieces.
+        timeout: seconds of its time after which the program is cancelled: nothing else would end one that
+            waits for what never comes. ``math.inf`` for no limit.
         config: the brokers' settings; None for the default ones.
         trace: whether to keep the events as lines.
         settings: fields of BrokerConfig, to be changed in ``config``.
@@ -189,10 +194,12 @@ def simulate(
         How it went, with what the program returned.
 
     Raises:
-        ConfigurationError: a setting is out of its range.
+        ConfigurationError: an argument or a setting is out of its range.
         RuntimeError: trio runs in this thread already.
+        trio.TooSlowError: the program has not ended within ``timeout``.
         BaseException: what the program raises, with a note that names the seed.
     """
+    _check_network(latency, split)
     events = Trace(keep=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
     clock = trio.testing.MockClock(autojump_threshold=0)
@@ -210,7 +217,10 @@ def simulate(
                     seed, brokers, name_servers, topics, broker_config, events, nursery, replicas=replicas
                 )
                 await world.start()
-                outcome.append(await program(world))
+                with trio.move_on_after(timeout) as scope:
+                    outcome.append(await program(world))
+                if scope.cancelled_caught:
+                    failure = trio.TooSlowError(f"the program has not ended within {timeout:g} s of its time")
             except Exception as error:  # noqa: BLE001 - raised when the servers have ended
                 failure = error
             nursery.cancel_scope.cancel()
@@ -225,6 +235,18 @@ def simulate(
         error.add_note(f"simulated with seed {seed}, for {clock.current_time():.3f} s of its time")
         raise
     return Simulation(seed, value, events.digest, events.count, clock.current_time(), tuple(events.lines))
+
+
+def _check_network(latency: tuple[float, float], split: float) -> None:
+    match latency:
+        case (int() | float() as least, int() | float() as most) if 0 <= least <= most < math.inf:
+            pass
+        case _:
+            raise ConfigurationError(
+                f"latency is {latency!r}; expected seconds (from, to), such as (0.0, 0.002)"
+            )
+    if not 0 <= split <= 1:
+        raise ConfigurationError(f"split is {split!r}; it must be 0 to 1")
 
 
 @contextlib.contextmanager
@@ -249,6 +271,7 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             "trio.to_thread.run_sync": _run_here,
             "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_here,
             "rocketmq_py.client.identity._counter": itertools.count(),
+            "rocketmq_py.crossing.door.trio_thread": _no_other_thread,
             "os.getpid": lambda: 4242,
             "random.Random": Seeded,
             "time.time": lambda: time_ns() / 1e9,
@@ -264,6 +287,13 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             stack.callback(gc.enable)
             stack.callback(gc.collect, 0)
         yield
+
+
+def _no_other_thread() -> NoReturn:
+    raise RuntimeError(
+        "rocketmq_py.blocking runs in a thread of its own, which a simulation does not reach: "
+        "simulated programs use the classes of rocketmq_py"
+    )
 
 
 async def _run_here(function: Callable[..., _Result], *arguments: Any, **_: Any) -> _Result:
