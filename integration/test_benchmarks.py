@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from integration.benchmarks import report
+from integration.benchmarks import brokers, report
 from integration.benchmarks.bench import Results, Run
 from integration.benchmarks.peers import all_peers, go, official
 from integration.benchmarks.programs.floor import Answers
 from integration.benchmarks.run import BROKER_SETTINGS, parse, run
 from integration.clusters.cluster import Cluster
+from integration.clusters.embedded import embedded_cluster
 from integration.clusters.plugin import StartCluster
 from integration.clusters.provider import external_name, start_cluster
 from integration.go.peer import program
@@ -121,7 +122,15 @@ def test_it_measures_the_doors(cluster: Cluster, client: str) -> None:
 def test_the_floor_is_a_row(cluster: Cluster) -> None:
     results = run(cluster, parse([*QUICK, "--clients", "floor"]))
     assert not results.failures
-    assert {each.workload for each in results.runs} == {"awaited", "pipelined"}
+    assert {each.workload for each in results.runs} == all_peers()["floor"].workloads
+
+
+def test_the_embedded_broker_is_measured_beside_a_real_one(cluster: Cluster) -> None:
+    with embedded_cluster() as embedded:
+        pairs = brokers.measure(embedded, cluster, brokers.planned(rounds=1, scale=0.02))
+    assert [len(of_work) for of_work in pairs] == [1] * len(brokers.WORKS)
+    assert all(run.server_us and run.rate > 0 for of_work in pairs for pair in of_work for run in pair)
+    assert len(brokers.table(pairs).splitlines()) == 2 + len(brokers.WORKS)
 
 
 def test_answers_are_counted_however_they_come() -> None:

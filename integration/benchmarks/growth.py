@@ -2,8 +2,7 @@
 
     python -m integration.benchmarks.growth [--version 5.5.0] [--count 50000]
 
-Printed is the processor time of the client for a message: it should be the same in every row. The last rows
-compare the embedded broker, in a process of its own, with the real one, at the same work on the same machine.
+Printed is the processor time of the client for a message: it should be the same in every row.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import argparse
 import itertools
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -83,24 +81,6 @@ def table(address: str, count: int) -> None:
         print(f"| {topics:,} | {in_flight:,} | {statistics.median(of_shape):.1f} |")
 
 
-def compare(real: str, count: int) -> None:
-    """Print how fast the embedded broker is, beside the real one."""
-    command = [sys.executable, "-m", "rocketmq_py", "broker", "--namesrv-port", "0", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as embedded:
-        try:
-            assert embedded.stdout is not None
-            ready = re.search(r"name server (\S+),", embedded.stdout.readline())
-            assert ready is not None
-            address = ready[1]
-            ratios = [
-                measure(address, 1, IN_FLIGHT, count)["rate"] / measure(real, 1, IN_FLIGHT, count)["rate"]
-                for _ in range(ROUNDS)
-            ]
-        finally:
-            embedded.terminate()
-    print(f"\nThe embedded broker takes {statistics.median(ratios):.2f} x the messages of the real one.")
-
-
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(
@@ -118,7 +98,6 @@ def main() -> None:
     with start_cluster(chosen.version) as cluster:
         print(f"RocketMQ {chosen.version}, 128-byte bodies, {os.cpu_count()} cores shared with the broker\n")
         table(cluster.name_servers, chosen.count)
-        compare(cluster.name_servers, chosen.count)
 
 
 if __name__ == "__main__":

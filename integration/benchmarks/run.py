@@ -20,17 +20,19 @@ clients
   ours-blocking   this project's door for threads (rocketmq_py.blocking), with JSON headers
   ours-aio        this project's door for asyncio (rocketmq_py.aio), on asyncio's own loop
   ours-uvloop     the same on uvloop's
+                  No other client speaks to brokers on asyncio, to stand beside it: rocketmq-client-python and
+                  rocketmq wrap the C++ client and no longer build, and pyrocketmq 0.3.4 calls Java's (JPype)
   floor           no client: prepared frames, and answers that are only counted. Awaited, on trio: what its
-                  loop takes for a round trip. Pipelined, on a plain socket: what the broker takes by itself
+                  loop takes for a round trip. The others, on a plain socket: what the broker takes by itself
 Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up
 over at most 2,000 messages. Those that cannot be had here are left out, and the table says why.
 
 workloads
   awaited         one caller, which waits for each result
   callers         16 threads, goroutines or tasks, which do the same at the same time
-  pipelined       256 sends in flight, each with a result of its own
+  pipelined       256 sends in flight, each with a result of its own; the latencies are those of every tenth
   batches         batches of 100 that the program makes, with the latencies of whole batches; the
-                  BatchingProducer makes them by itself, and has latencies of messages
+                  BatchingProducer makes them by itself, and has latencies of every tenth message
   consume         a push consumer whose handler counts the messages of a backlog, one a call
   lists           the same with up to 32 a call
   latency         send a message to its handler in the same process, then the next; compared by the median

@@ -1,7 +1,7 @@
 """The source and the sink of Spark, beside what they stand on and beside Spark's own, on one real broker.
 
     python -m integration.benchmarks.spark [--count 1000000] [--size 200] [--rounds 3]
-        [--backlog 10000000] [--queues 1000] [--profile FOLDER]
+        [--works reading] [--backlog 10000000] [--queues 1000] [--profile FOLDER]
 
 Only ratios within one run mean anything: the broker, the JVM and Python share the machine. Every round does
 each work once, beginning with another one each time, after one round that does not count; a ratio is the
@@ -27,7 +27,8 @@ columns
                         ready batches, as the row says
   Python, JVM, broker   processor time, microseconds a message
 
-Messages to read have a tag, a key and two properties; work that sends has a quarter of them. --backlog fills
+Messages to read have a tag, a key and two properties; work that sends has a quarter of them. --works reading
+leaves out the works from the BatchingProducer on, --works sending those before it. --backlog fills
 a topic of 8 queues with small messages, and says what memory processes had at the most while a batch and a
 stream of 10 batches read it, and how long planning took; --queues says the same of many queues with one
 message each. --rounds 0 leaves out the table. With ROCKETMQ_NAMESRV set, the cluster there is used; the
@@ -102,6 +103,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1_000_000, help="messages to read (default: 1000000)")
     parser.add_argument("--size", type=int, default=200, help="bytes of a body (default: 200)")
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
+    parser.add_argument(
+        "--works", choices=("all", "reading", "sending"), default="all", help="(default: all)"
+    )
     parser.add_argument("--cold", action="store_true", help="without the round that warms up")
     parser.add_argument("--backlog", type=int, default=0, help="messages of a backlog")
     parser.add_argument("--queues", type=int, default=0, help="queues to plan over")
@@ -128,7 +132,7 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
             bench = Bench(cluster, session, directory, chosen.count, chosen.size)
             bench.prepare()
             if chosen.rounds:
-                figures = measure(bench, chosen.rounds, cold=chosen.cold)
+                figures = measure(bench, chosen.rounds, chosen.works, cold=chosen.cold)
                 print(f"{_heading(cluster, chosen)}\n\n{table(figures)}", flush=True)
             if chosen.profile:
                 profile(bench, chosen.profile)
@@ -139,9 +143,9 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
     return Results(figures, readings)
 
 
-def measure(bench: Bench, rounds: int, *, cold: bool = False) -> Figures:
-    """Do all works in turn, so many times; unless ``cold``, once more before that, to warm up."""
-    works = bench.works()
+def measure(bench: Bench, rounds: int, kind: str = "all", *, cold: bool = False) -> Figures:
+    """Do works of a kind in turn, so many times; unless ``cold``, once more before that, to warm up."""
+    works = [work for work in bench.works() if kind in ("all", "sending" if work.sends else "reading")]
     figures: dict[Work, list[Figure]] = {work: [] for work in works}
     for number in range(cold, rounds + 1):
         turn = number % len(works)

@@ -55,6 +55,11 @@ class Work:
     do: Callable[[], int]
     beside: str = ""
 
+    @property
+    def sends(self) -> bool:
+        """Whether it is compared with sending."""
+        return PRODUCER in (self.title, self.beside)
+
 
 @attrs.define
 class Bench:

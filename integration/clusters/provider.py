@@ -163,8 +163,9 @@ class NotOurs:
         """Refuse: its files are out of reach."""
         raise ClusterUnavailableError(f"{broker}'s files are out of reach: the cluster is not ours")
 
-    def cpu_seconds(self, broker: str) -> None:
-        """Return nothing: its processes are out of reach."""
+    def cpu_seconds(self, broker: str) -> float | None:
+        """Return None: its processes are out of reach."""
+        return None
 
     def stop(self) -> None:
         """Leave it running."""

@@ -105,7 +105,7 @@ def floor() -> Peer:
     return Peer(
         key=key,
         label="no client: prepared frames",
-        workloads=frozenset({"awaited", "pipelined"}),
+        workloads=frozenset({"awaited", "callers", "pipelined", "batches"}),
         open=partial(_opened, key, Serialization.JSON, None, None, program="floor"),
     )
 

@@ -14,14 +14,16 @@ from typing import Any, TypeAlias
 
 from integration.benchmarks.programs.consuming import Countdown
 from integration.benchmarks.programs.measuring import (
+    LATENCY_EVERY,
     TIMER_SECONDS,
     Stopwatch,
     due_bunches,
     options,
     report,
+    timed,
 )
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
-from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, SendResult, Serialization
+from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, Serialization
 from rocketmq_py.aio import Producer, PushConsumer
 
 Sends: TypeAlias = Callable[[int], Awaitable[list[float]]]
@@ -47,26 +49,13 @@ async def callers(producer: Producer, message: NewMessage, number: int, count: i
 async def pipelined(producer: Producer, message: NewMessage, count: int) -> list[float]:
     """Send without waiting, but for a place in flight."""
     latencies: list[float] = []
-    all_done = asyncio.Event()
-    failed: list[BaseException] = []
-
-    async def send_one() -> None:
-        started = time.perf_counter()
-
-        def on_done(future: asyncio.Future[SendResult]) -> None:
-            latencies.append(time.perf_counter() - started)
-            if (error := future.exception()) is not None:
-                failed.append(error)
-            if len(latencies) == count:
-                all_done.set()
-
-        (await producer.send_soon(message())).add_done_callback(on_done)
-
-    for _ in range(count):
-        await send_one()
-    await all_done.wait()
-    if failed:
-        raise failed[0]
+    for number in range(count):
+        done = None if number % LATENCY_EVERY else timed(latencies)
+        future = await producer.send_soon(message())
+        if done is not None:
+            future.add_done_callback(done)
+    await producer.flush()
+    assert not producer.statistics.failed
     return latencies
 
 

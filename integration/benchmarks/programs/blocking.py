@@ -9,20 +9,21 @@ import argparse
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import TypeAlias
 
 from integration.benchmarks.programs.consuming import Countdown
 from integration.benchmarks.programs.measuring import (
+    LATENCY_EVERY,
     TIMER_SECONDS,
     Stopwatch,
     due_bunches,
     options,
     report,
+    timed,
 )
 from integration.benchmarks.programs.sending import SEND_TIMEOUT, NewMessage
-from rocketmq_py import ConsumeFrom, Message, SendResult, Serialization
+from rocketmq_py import ConsumeFrom, Message, Serialization
 from rocketmq_py.blocking import Producer, PushConsumer
 
 Sends: TypeAlias = Callable[[int], list[float]]
@@ -59,26 +60,13 @@ def callers(producer: Producer, message: NewMessage, number: int, count: int) ->
 def pipelined(producer: Producer, message: NewMessage, count: int) -> list[float]:
     """Send without waiting, but for a place in flight."""
     latencies: list[float] = []
-    all_done = threading.Event()
-    failed: list[BaseException] = []
-
-    def send_one() -> None:
-        started = time.perf_counter()
-
-        def on_done(future: Future[SendResult]) -> None:
-            latencies.append(time.perf_counter() - started)
-            if (error := future.exception()) is not None:
-                failed.append(error)
-            if len(latencies) == count:
-                all_done.set()
-
-        producer.send_soon(message()).add_done_callback(on_done)
-
-    for _ in range(count):
-        send_one()
-    all_done.wait()
-    if failed:
-        raise failed[0]
+    for number in range(count):
+        done = None if number % LATENCY_EVERY else timed(latencies)
+        future = producer.send_soon(message())
+        if done is not None:
+            future.add_done_callback(done)
+    producer.flush()
+    assert not producer.statistics.failed
     return latencies
 
 

@@ -1,7 +1,8 @@
 """What a send costs without a client: prepared frames to one queue, and answers that are only counted.
 
-``awaited`` is a round trip as trio alone makes it, with one task and one stream. ``pipelined`` is a plain
-socket in a loop without any library: its rate, and the processor time of the server beside it, are those of
+``awaited`` is a round trip as trio alone makes it, with one task and one stream. The others are a plain
+socket in a loop without any library: ``pipelined`` and ``callers`` have so many sends under way, ``batches``
+sends one batch after the other. Their rates, and the processor time of the server beside them, are those of
 the broker alone.
 """
 
@@ -16,9 +17,12 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from integration.benchmarks.programs.measuring import Stopwatch, options, report
-from rocketmq_py import Client, Message
+from rocketmq_py import Client
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.protocol.command import encode_request
-from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.send_body import encode_bare
+from rocketmq_py.protocol.send_request import SendForm, batch_properties, send_fields
 from rocketmq_py.remoting.address import split_address
 
 READ_SIZE = 256 * 1024
@@ -49,20 +53,36 @@ class Answers:
 
 
 async def prepared(chosen: argparse.Namespace) -> tuple[str, bytes]:
-    """Return the address of a broker, and a frame that sends a message to it."""
+    """Return the address of a broker, and a frame that sends a message to it, or a batch in that mode."""
     async with Client(chosen.address) as client:
         route = await client.routes.get(chosen.topic, for_sending=True)
         queue = route.queues_to_write()[0]
-        message = Message(chosen.topic, b"x" * chosen.size)
-        fields = send_fields(
-            message,
-            queue,
-            producer_group=chosen.group,
-            unique_id=client.unique_ids.next(),
-            born_time_ms=client.now_ms(),
-        )
-        address = client.routes.broker_address(queue.broker_name)
-    return address, encode_request(310, 1, fields, message.body)
+        frame = (_batch if chosen.mode == "batches" else _message)(client, queue, chosen)
+        return client.routes.broker_address(queue.broker_name), frame
+
+
+def _message(client: Client, queue: MessageQueue, chosen: argparse.Namespace) -> bytes:
+    message = Message(chosen.topic, b"x" * chosen.size)
+    fields = send_fields(
+        message,
+        queue,
+        producer_group=chosen.group,
+        unique_id=client.unique_ids.next(),
+        born_time_ms=client.now_ms(),
+    )
+    return encode_request(RequestCode.SEND_MESSAGE_V2, 1, fields, message.body)
+
+
+def _batch(client: Client, queue: MessageQueue, chosen: argparse.Namespace) -> bytes:
+    form = SendForm(RequestCode.SEND_BATCH_MESSAGE, chosen.group, chosen.topic)
+    fields = form.fields(
+        queue.queue_id,
+        queue.broker_name,
+        born_time_ms=client.now_ms(),
+        properties=batch_properties(wait_store_ok=True),
+    )
+    body = encode_bare([b"x" * chosen.size] * chosen.batch, client.unique_ids.take(chosen.batch))
+    return encode_request(form.code, 1, fields, body)
 
 
 async def awaited(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
@@ -92,12 +112,28 @@ async def _received(stream: trio.SocketStream) -> bytes:
 
 async def pipelined(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
     """Have so many sends under way all the time, on a blocking socket."""
+    _measure(address, frame, chosen, in_flight=chosen.in_flight)
+
+
+async def callers(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
+    """As :func:`pipelined`, with as many as there are callers."""
+    _measure(address, frame, chosen, in_flight=chosen.callers)
+
+
+async def batches(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
+    """Send one batch after the other."""
+    _measure(address, frame, chosen, in_flight=1, messages=chosen.batch)
+
+
+def _measure(
+    address: str, frame: bytes, chosen: argparse.Namespace, *, in_flight: int, messages: int = 1
+) -> None:
     watch = Stopwatch()
     with socket.create_connection(split_address(address)) as connection:
         if chosen.warm_up:
-            _exchange(connection, frame, chosen.warm_up, chosen.in_flight)
+            _exchange(connection, frame, chosen.warm_up // messages, in_flight)
         watch.start()
-        _exchange(connection, frame, chosen.count, chosen.in_flight)
+        _exchange(connection, frame, chosen.count // messages, in_flight)
         watch.stop()
     report(watch)
 
@@ -119,7 +155,9 @@ def _exchange(connection: socket.socket, frame: bytes, count: int, in_flight: in
 
 MODES: dict[str, Callable[[str, bytes, argparse.Namespace], Awaitable[None]]] = {
     "awaited": awaited,
+    "callers": callers,
     "pipelined": pipelined,
+    "batches": batches,
 }
 
 

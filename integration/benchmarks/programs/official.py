@@ -20,7 +20,7 @@ from rocketmq import (  # type: ignore[import-not-found]  # it is in that enviro
     Producer,
 )
 
-from integration.benchmarks.programs.measuring import Stopwatch, options, report
+from integration.benchmarks.programs.measuring import LATENCY_EVERY, Stopwatch, options, report
 
 TIMEOUT = 30
 """Seconds for a request, as for the other clients."""
@@ -61,15 +61,16 @@ def pipelined(producer: Producer, chosen: argparse.Namespace, count: int) -> lis
     latencies: list[float] = []
     failed: list[BaseException] = []
 
-    def done(started: float, future: Future[Any]) -> None:
-        latencies.append(time.perf_counter() - started)
+    def done(started: float | None, future: Future[Any]) -> None:
+        if started is not None:
+            latencies.append(time.perf_counter() - started)
         if error := future.exception():
             failed.append(error)
         places.release()
 
-    for _ in range(count):
+    for number in range(count):
         places.acquire()
-        started = time.perf_counter()
+        started = None if number % LATENCY_EVERY else time.perf_counter()
         producer.send_async(message(chosen)).add_done_callback(partial(done, started))
     for _ in range(chosen.in_flight):
         places.acquire()

@@ -10,8 +10,15 @@ from typing import TypeAlias
 
 import trio
 
-from integration.benchmarks.programs.measuring import TIMER_SECONDS, Stopwatch, due_bunches, report
-from rocketmq_py import BatchingProducer, Message, PendingSend, Producer, Serialization
+from integration.benchmarks.programs.measuring import (
+    LATENCY_EVERY,
+    TIMER_SECONDS,
+    Stopwatch,
+    due_bunches,
+    report,
+    timed,
+)
+from rocketmq_py import BatchingProducer, Message, Producer, Serialization
 
 SEND_TIMEOUT = 30.0
 """Seconds: a benchmark waits rather than fails, and so do its other clients."""
@@ -46,28 +53,12 @@ async def callers(producer: Producer, message: NewMessage, number: int, count: i
 
 
 async def pipelined(producer: Producer | BatchingProducer, message: NewMessage, count: int) -> list[float]:
-    """Send without waiting, but for a place in flight, or for room."""
+    """Send without waiting, but for a place in flight, or for space."""
     latencies: list[float] = []
-    all_done = trio.Event()
-    failed: list[Exception] = []
-
-    async def send_one() -> None:
-        started = time.perf_counter()
-
-        def on_done(pending: PendingSend) -> None:
-            latencies.append(time.perf_counter() - started)
-            if pending.error is not None:
-                failed.append(pending.error)
-            if len(latencies) == count:
-                all_done.set()
-
-        await producer.send_soon(message(), on_done=on_done)
-
-    for _ in range(count):
-        await send_one()
-    await all_done.wait()
-    if failed:
-        raise failed[0]
+    for number in range(count):
+        await producer.send_soon(message(), on_done=None if number % LATENCY_EVERY else timed(latencies))
+    await producer.flush()
+    assert not producer.statistics.failed
     return latencies
 
 

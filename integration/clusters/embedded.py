@@ -1,0 +1,47 @@
+"""The embedded broker in a process of its own, as a cluster beside real ones."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from integration.clusters import probe
+from integration.clusters.cluster import Cluster, ClusterStartError
+from integration.clusters.folders import OwnedFolder
+from integration.clusters.layout import START_TIMEOUT
+from integration.clusters.processes import Process
+from integration.clusters.provider import NotOurs
+
+
+@contextmanager
+def embedded_cluster() -> Iterator[Cluster]:
+    """Run ``rocketmq-py server`` on free ports.
+
+    Raises:
+        ClusterStartError: it does not serve; the text has the end of its log.
+    """
+    folder = OwnedFolder()
+    command = [sys.executable, "-m", "rocketmq_py", "server", "--namesrv-port", "0", "--port", "0"]
+    process = Process(command, log=folder.path / "server.log", folder=folder.path)
+    try:
+        probe.wait_until(lambda: process.has_printed("\n") or not process.is_running, START_TIMEOUT)
+        ready = re.search(r"name server (\S+), broker (\S+)", process.log_tail())
+        if ready is None:
+            raise ClusterStartError(f"the embedded broker does not serve:\n{process.log_tail()}")
+        address, broker = ready.groups()
+        yield Cluster("embedded", "", address, {"embedded": broker}, _OneProcess(process), "embedded")
+    finally:
+        process.kill()
+        folder.remove()
+
+
+@attrs.frozen
+class _OneProcess(NotOurs):
+    process: Process
+
+    def cpu_seconds(self, broker: str) -> float | None:
+        return self.process.cpu_seconds()
