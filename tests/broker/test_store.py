@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from rocketmq_py.broker.store import OVERHEAD, ConsumeQueue, MessageStore, StoredMessage, Window
@@ -120,13 +122,32 @@ def test_a_deleted_topic_begins_anew() -> None:
     assert store.queue("t", 0).start == 7
 
 
+def test_losing_the_end_leaves_the_queue_of_a_new_topic_alone() -> None:
+    store = new_store()
+    put(store)
+    put(store)
+    store.forget_topic("t")
+    new = put(store)
+    store.truncate(1)
+    assert (store.queue("t", 0).start, store.queue("t", 0).end) == (0, 0)
+    put(store)
+    store.truncate(0)
+    assert store.queue("t", 0).end == 0
+    assert store.at(new.commit_log_offset) is None
+
+
 def test_watchers_hear_of_each_message() -> None:
     store = new_store()
-    heard: list[StoredMessage] = []
-    store.queue("t", 0).watchers.append(heard.append)
+    queue = store.queue("t", 0)
+    heard: list[tuple[ConsumeQueue, StoredMessage]] = []
+    queue.watchers.append(lambda *arrival: heard.append(arrival))
     stored = put(store)
     put(store, queue_id=1)
-    assert heard == [stored]
+    assert heard == [(queue, stored)]
+
+
+def test_the_garbage_collector_does_not_walk_through_what_is_stored() -> None:
+    assert not gc.is_tracked(put(new_store()))
 
 
 # What a real broker answered to SEARCH_OFFSET_BY_TIMESTAMP for messages stored at these times.

@@ -128,8 +128,8 @@ class HeldPulls:
                 for queue in arrived:
                     self._look_at(queue)
 
-    def _note_arrival(self, message: StoredMessage) -> None:
-        self._arrived[message.queue] = None
+    def _note_arrival(self, queue: ConsumeQueue, _: StoredMessage) -> None:
+        self._arrived[queue] = None
         self._parked.unpark_all()
 
     def _look_at(self, queue: ConsumeQueue) -> None:

@@ -66,7 +66,7 @@ class KeyIndex:
             return
         self.last_indexed = stored
         for key in _keys_of(message):
-            self._places[stored.queue.topic, key].append(place)
+            self._places[stored.topic, key].append(place)
 
 
 def _keys_of(message: Draft) -> set[str]:

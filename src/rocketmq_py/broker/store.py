@@ -23,7 +23,9 @@ OVERHEAD = 300
 """Bytes that a message takes beside its stored form: about, and the reason why tiny ones are not free."""
 
 
-class StoredMessage(msgspec.Struct, frozen=True, eq=False):
+# The garbage collector does not look at it, as it refers to plain values only: walking through all that is
+# stored, again and again while more comes, would take longer than to store it.
+class StoredMessage(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One message in the store.
 
     Attributes:
@@ -31,7 +33,8 @@ class StoredMessage(msgspec.Struct, frozen=True, eq=False):
         data: its stored form, as PULL_MESSAGE and VIEW_MESSAGE_BY_ID answer it.
         tags_code: the hash of its tag, 0 without one.
         store_time_ms: when it was stored, epoch milliseconds.
-        queue: where it is.
+        topic: where it is.
+        queue_id: its queue.
         queue_offset: its place in the queue.
     """
 
@@ -39,7 +42,8 @@ class StoredMessage(msgspec.Struct, frozen=True, eq=False):
     data: bytes
     tags_code: int
     store_time_ms: int
-    queue: ConsumeQueue
+    topic: str
+    queue_id: int
     queue_offset: int
 
 
@@ -99,8 +103,8 @@ class ConsumeQueue(Window[StoredMessage]):
         super().__init__()
         self.topic: str = topic
         self.queue_id: int = queue_id
-        self.watchers: list[Callable[[StoredMessage], None]] = []
-        """Called for each message that is stored here."""
+        self.watchers: list[Callable[[ConsumeQueue, StoredMessage], None]] = []
+        """Called with this queue for each message that is stored here."""
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}-{self.queue_id} {self.start}..{self.end}>"
@@ -220,7 +224,9 @@ class MessageStore:
             reconsume_times=reconsume_times,
             prepared_transaction_offset=prepared_transaction_offset,
         )
-        stored = StoredMessage(self.end_offset, data, tags_code, now_ms, queue, queue.end)
+        stored = StoredMessage(
+            self.end_offset, data, tags_code, now_ms, queue.topic, queue.queue_id, queue.end
+        )
         self.log.append(stored)
         queue.append(stored)
         size = len(data)
@@ -233,10 +239,10 @@ class MessageStore:
         self._held_bytes += size + OVERHEAD
         if self._held_bytes > self._max_bytes or self.log.end - self.log.start > self._max_messages:
             self._drop_oldest()
-        for watcher in queue.watchers:
-            watcher(stored)
-        for watcher in self.watchers:
-            watcher(stored)
+        for watch_queue in queue.watchers:
+            watch_queue(queue, stored)
+        for watch in self.watchers:
+            watch(stored)
         return stored
 
     def at(self, commit_log_offset: int) -> StoredMessage | None:
@@ -306,7 +312,10 @@ class MessageStore:
         """
         while self.log.end > max(end, self.log.start):
             newest = self.log.forget_last()
-            newest.queue.forget_last()
+            queue = self.find_queue(newest.topic, newest.queue_id)
+            # Not one of a topic that was deleted, and made anew since.
+            if queue is not None and queue.start < queue.end and queue[queue.end - 1] is newest:
+                queue.forget_last()
             self._held_bytes -= len(newest.data) + OVERHEAD
         self.truncations += 1
 
@@ -317,5 +326,7 @@ class MessageStore:
         ):
             oldest = self.log[self.log.start]
             self.log.forget_first()
-            oldest.queue.forget_first()
+            queue = self.find_queue(oldest.topic, oldest.queue_id)
+            if queue is not None and queue.start < queue.end and queue[queue.start] is oldest:
+                queue.forget_first()
             self._held_bytes -= len(oldest.data) + OVERHEAD

@@ -135,7 +135,7 @@ class Transactions:
 
     def _find(self, header: EndTransactionRequest) -> tuple[StoredMessage, Draft]:
         stored = self._store.at(header.commit_log_offset)
-        half = None if stored is None or stored.queue.topic != HALF_TOPIC else Draft.of(stored)
+        half = None if stored is None or stored.topic != HALF_TOPIC else Draft.of(stored)
         if stored is None or half is None or not _is_whole(half):
             raise Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if not header.from_transaction_check and self._is_late(half):

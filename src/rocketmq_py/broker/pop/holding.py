@@ -67,7 +67,7 @@ class HeldPop:
     def wants_any(self, messages: Iterable[StoredMessage]) -> bool:
         """Tell whether it wants any of the messages; those of a retry topic are not looked at."""
         return any(
-            self.wanted is None or message.queue.topic.startswith(RETRY_PREFIX) or self.wanted(message)
+            self.wanted is None or message.topic.startswith(RETRY_PREFIX) or self.wanted(message)
             for message in messages
         )
 
@@ -174,8 +174,8 @@ class HeldPops:
         self.wake(alarm.group_queue)
         self.wake(alarm.group_queue._replace(queue_id=ALL_QUEUES))
 
-    def _note_arrival(self, message: StoredMessage) -> None:
-        self._arrived.setdefault(message.queue, message.queue_offset)
+    def _note_arrival(self, queue: ConsumeQueue, message: StoredMessage) -> None:
+        self._arrived.setdefault(queue, message.queue_offset)
         self._parked.unpark_all()
 
     def _look_at(self, queue: ConsumeQueue, offset: int) -> None:

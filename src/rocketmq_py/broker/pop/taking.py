@@ -235,9 +235,9 @@ class Taking:
                 pop_time_ms=taken.pop_time_ms,
                 invisible_ms=taken.header.invisible_time,
                 revive_queue_id=taken.revive_queue_id,
-                mark=TopicMark.of(message.queue.topic),
+                mark=TopicMark.of(message.topic),
                 broker_name=self._config.broker_name,
-                queue_id=message.queue.queue_id,
+                queue_id=message.queue_id,
                 offset=message.queue_offset,
             )
             with suppress(InvalidMessageError):  # its properties became too long: it comes again
