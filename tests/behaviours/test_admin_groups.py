@@ -101,8 +101,8 @@ async def test_how_fast_a_group_gets_messages(
     async with client.producer("senders") as producer:
         for _ in range(count):
             await producer.send(Message(topic, b"x"))
-    got = 0
-    all_came = trio.Event()
+    got, all_came = 0, trio.Event()
+    least = count / 60 * 0.9  # brokers look every 10 s at what came in the last minute, and are a little late
 
     async def handle(message: ReceivedMessage) -> None:
         nonlocal got
@@ -116,13 +116,13 @@ async def test_how_fast_a_group_gets_messages(
             nursery.start_soon(consumer.run, handle)
             with trio.fail_after(PATIENCE):
                 await all_came.wait()
-                while not (described := await admin.groups.describe(group)).rate:
+                # Messages that came on both sides of a broker's look are not all in its first rate.
+                while (described := await admin.groups.describe(group)).rate < least:
                     await trio.sleep(0.2)
             (summary,) = [one for one in (await admin.groups.list()).groups if one.group == group]
             nursery.cancel_scope.cancel()
-    # Brokers look every 10 s at what came in the last minute, and are a little late.
-    assert count / 60 * 0.9 <= described.rate <= count / 10 * 1.1
-    assert count / 60 * 0.9 <= summary.rate <= count / 10 * 1.1
+    assert least <= described.rate <= count / 10 * 1.1
+    assert least <= summary.rate <= count / 10 * 1.1
     ((_, broker),) = (await client.name_servers.cluster_info()).broker_addr_table.items()
     answer = await client.brokers.call(broker.broker_addrs[MASTER_ID], GetTopicStatsInfoRequest(topic=topic))
     put_rate = TopicStats.decode(answer.body).topic_put_tps
