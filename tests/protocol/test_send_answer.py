@@ -68,12 +68,32 @@ def test_all_else_is_read_in_the_general_way(answer: Command) -> None:
     assert received == answer
 
 
-def test_a_header_with_numbers_is_read_in_the_general_way() -> None:
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"queueId": "-1"},
+        {"queueId": str(2**31)},
+        {"queueId": "x"},
+        {"queueId": " 3"},
+        {"queueOffset": ""},
+        {"queueOffset": str(2**63)},
+        {"queueOffset": "0x5"},
+    ],
+    ids=str,
+)
+def test_a_place_out_of_the_common_is_read_in_the_general_way(place: dict[str, str]) -> None:
+    answer = Command(0, 1, RESPONSE_FLAG, STORED | place)
+    _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + encode_command(answer))
+    assert received == answer
+
+
+def test_a_place_that_is_written_as_numbers_is_the_same() -> None:
     header = b'{"code":0,"extFields":{"msgId":"id","queueId":3,"queueOffset":5},"flag":1,"opaque":7}'
     frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
     _, received = FrameDecoder().feed_typed(encode_command(ANSWER) + frame)
-    assert isinstance(received, Command)
-    assert (received.opaque, received.fields) == (7, STORED)
+    assert isinstance(received, SendAnswer)
+    assert (received.opaque, received.stored.queue_id, received.stored.queue_offset) == (7, 3, 5)
+    assert received.as_command().fields == STORED
 
 
 def test_garbage_behind_an_answer_is_a_protocol_error() -> None:

@@ -103,7 +103,9 @@ class RequestBuilder:
             self._form(message.topic, self._code if code is None else code),
             (message,),
             body,
-            encode_message_properties(message, unique_id, system_properties),
+            None
+            if is_bare and not system_properties
+            else encode_message_properties(message, unique_id, system_properties),
             unique_id,
             now_ms,
             config.send_timeout if timeout is None else timeout,

@@ -12,9 +12,9 @@ from rocketmq_py.errors import BrokerError, Delivery, ProtocolError, RocketMQErr
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.protocol.headers import queue_place, stored_place
+from rocketmq_py.protocol.headers import stored_place
 from rocketmq_py.protocol.send_answer import SendAnswer, StoredFields
-from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
+from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, bare_properties
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.remoting.pending_request import Answer, PendingRequest
 
@@ -81,7 +81,7 @@ class SendRequest(PendingRequest):
         form: what its header has in common with others.
         messages: what is sent.
         body: the request's body; it may be large and is never copied.
-        properties: the wire form of the properties in its header.
+        properties: the wire form of the properties in its header; None for those of a bare message.
         message_id: the id of the message; of a batch all of them, with commas between.
         born_time_ms: when it was made, epoch milliseconds.
         timeout: seconds for all tries together, from the first one's beginning on.
@@ -157,7 +157,7 @@ class SendRequest(PendingRequest):
         form: TopicForm,
         messages: tuple[Message, ...],
         body: bytes,
-        properties: str,
+        properties: str | None,
         message_id: str,
         born_time_ms: int,
         timeout: float,
@@ -259,7 +259,7 @@ class SendRequest(PendingRequest):
             queue.queue_id,
             queue.broker_name,
             born_time_ms=self._born_time_ms,
-            properties=self._properties,
+            properties=bare_properties(self.message_id) if self._properties is None else self._properties,
             flag=self._flag,
             system_flag=self._system_flag,
         )
@@ -269,8 +269,13 @@ class SendRequest(PendingRequest):
         template = self.template
         if template is None or credentials is not None or serialization:
             return super().frame(opaque, serialization, credentials)
+        properties = self._properties
+        if properties is None:
+            return template.bare_frame(
+                opaque, self._born_time_ms, self.message_id, self._flag, self._system_flag, self.body
+            )
         return template.frame(
-            opaque, self._born_time_ms, self._properties, self._flag, self._system_flag, self.body
+            opaque, self._born_time_ms, properties, self._flag, self._system_flag, self.body
         )
 
     def answered(self, answer: Answer | SendAnswer) -> None:
@@ -288,16 +293,15 @@ class SendRequest(PendingRequest):
         queue = self.queue
         assert queue is not None
         fields: Mapping[str, str] | StoredFields
-        try:
-            if isinstance(answer, SendAnswer):
-                fields = answer.stored
-                offset_message_id = fields.message_id
-                queue_id, offset = queue_place(fields.queue_id, fields.queue_offset)
-            else:
-                fields = answer.fields
+        if isinstance(answer, SendAnswer):
+            fields = answer.stored
+            offset_message_id, queue_id, offset = fields.message_id, fields.queue_id, fields.queue_offset
+        else:
+            fields = answer.fields
+            try:
                 offset_message_id, queue_id, offset = stored_place(fields)
-        except ProtocolError as error:
-            raise ProtocolError(f"{self.address} answered a send: {error}") from error
+            except ProtocolError as error:
+                raise ProtocolError(f"{self.address} answered a send: {error}") from error
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         stored = status, self.message_id, offset_message_id, queue, offset, fields

@@ -1,7 +1,7 @@
 """What brokers answer to sends, read straight into what is wanted of it: this runs for every message.
 
 The general way, a :class:`Command` with all fields in a dictionary, takes twice as long. What is read here
-is read the same there; whatever else comes is refused here, and left to that way.
+is read the same there, as far as brokers write it; whatever else comes is refused here, and left to that way.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from rocketmq_py.message import SendStatus
 from rocketmq_py.protocol import json_header
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers.send import MOST_OFFSET, MOST_QUEUE_ID
 from rocketmq_py.protocol.json_header import Int32
 
 MOST_CODE = max(status.value for status in SendStatus)
@@ -30,11 +31,11 @@ _WIRE_NAMES = {
 
 
 class StoredFields(msgspec.Struct, rename=_WIRE_NAMES, forbid_unknown_fields=True, gc=False):
-    """The fields of a ``headers.SendMessageAnswer``, as texts."""
+    """The fields of a ``headers.SendMessageAnswer``."""
 
     message_id: str
-    queue_id: str
-    queue_offset: str
+    queue_id: Annotated[int, msgspec.Meta(ge=0, le=MOST_QUEUE_ID)]
+    queue_offset: Annotated[int, msgspec.Meta(ge=0, le=MOST_OFFSET)]
     transaction_id: str | None = None
     recall_handle: str | None = None
     batch_unique_id: str | None = None
@@ -42,9 +43,9 @@ class StoredFields(msgspec.Struct, rename=_WIRE_NAMES, forbid_unknown_fields=Tru
     trace_on: str | None = None
 
     def as_dict(self) -> dict[str, str]:
-        """Return them by the names that they have on the wire."""
+        """Return them as texts, by the names that they have on the wire."""
         values = {wire: getattr(self, name) for name, wire in _WIRE_NAMES.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
 
 class SendAnswer(msgspec.Struct, rename={"stored": "extFields"}, gc=False):
@@ -65,7 +66,8 @@ class SendAnswer(msgspec.Struct, rename={"stored": "extFields"}, gc=False):
         return Command(self.code, self.opaque, self.flag, fields, b"", self.remark, language, self.version)
 
 
-decode_send_answer: Final = msgspec.json.Decoder(SendAnswer).decode
+# Not strict: ext fields are texts, also where they are numbers.
+decode_send_answer: Final = msgspec.json.Decoder(SendAnswer, strict=False).decode
 """Returns what a header says that is such an answer's. For others it raises one of NO_SEND_ANSWER."""
 NO_SEND_ANSWER = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

@@ -27,6 +27,11 @@ _NO_PROPERTIES: Mapping[str, str] = {}
 _to_json = msgspec.json.Encoder().encode
 
 
+def bare_properties(unique_id: str) -> str:
+    """Return the wire form of the properties of a message without any of its own."""
+    return f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
+
+
 def encode_message_properties(
     message: Message, unique_id: str, system_properties: Mapping[str, str] = _NO_PROPERTIES
 ) -> str:
@@ -41,7 +46,7 @@ def encode_message_properties(
         MessageTooLargeError: they are longer than 32,767 bytes.
     """
     if message.is_bare and not system_properties:
-        return f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
+        return bare_properties(unique_id)
     wait = "true" if message.wait_store_ok else "false"
     encoded = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02"
     if message.tags:
@@ -158,16 +163,23 @@ class SendForm:
             fields = long_named(fields)
         open_fields = {"f": b'"%d"', "g": b'"%d"', "h": b'"%d"', "i": b"%b"}
         header = json_header.template(self.code, LANGUAGE_PYTHON, VERSION, fields, open_fields)
-        return None if header is None else HeaderTemplate(header)
+        open_fields["i"] = _to_json(bare_properties("%b"))
+        bare_header = json_header.template(self.code, LANGUAGE_PYTHON, VERSION, fields, open_fields)
+        return None if header is None or bare_header is None else HeaderTemplate(header, bare_header)
 
 
 class HeaderTemplate:
-    """A JSON header in which only what differs from message to message is left open."""
+    """A JSON header in which only what differs from message to message is left open.
 
-    __slots__ = ("_header",)
+    Of most messages the properties differ by the id alone: these have a header of their own, in which they
+    are escaped already.
+    """
 
-    def __init__(self, header: bytes) -> None:
+    __slots__ = ("_bare_header", "_header")
+
+    def __init__(self, header: bytes, bare_header: bytes) -> None:
         self._header = header
+        self._bare_header = bare_header
 
     def frame(
         self, opaque: int, born_time_ms: int, properties: str, flag: int, system_flag: int, body: bytes
@@ -178,6 +190,14 @@ class HeaderTemplate:
             UnicodeEncodeError: the properties hold half a surrogate pair.
         """
         header = self._header % (system_flag, born_time_ms, flag, _to_json(properties), opaque)
+        size = len(header)
+        return b"".join((pack_lengths(4 + size + len(body), size), header, body))
+
+    def bare_frame(
+        self, opaque: int, born_time_ms: int, unique_id: str, flag: int, system_flag: int, body: bytes
+    ) -> bytes:
+        """As :meth:`frame`, with the properties that :func:`bare_properties` returns."""
+        header = self._bare_header % (system_flag, born_time_ms, flag, unique_id.encode(), opaque)
         size = len(header)
         return b"".join((pack_lengths(4 + size + len(body), size), header, body))
 

@@ -96,7 +96,6 @@ if TYPE_CHECKING:
         SendMessageAnswer,
         SendMessageRequest,
         SendMessageRequestV2,
-        queue_place,
         stored_place,
     )
     from rocketmq_py.protocol.headers.servers import (
@@ -245,7 +244,6 @@ else:
                 "SendMessageAnswer",
                 "SendMessageRequest",
                 "SendMessageRequestV2",
-                "queue_place",
                 "stored_place",
             ),
         },
@@ -349,6 +347,5 @@ __all__ = [
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
     "pulled_place",
-    "queue_place",
     "stored_place",
 ]

@@ -115,7 +115,7 @@ class SendMessageAnswer(Header, frozen=True, kw_only=True):
     trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
 
 
-_MOST_QUEUE_ID, _MOST_OFFSET = 2**31 - 1, 2**63 - 1
+MOST_QUEUE_ID, MOST_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
@@ -127,20 +127,15 @@ def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
         ProtocolError: one of them is missing, is no number, or is none that a queue can have.
     """
     try:
-        message_id, queue_id, offset = fields["msgId"], fields["queueId"], fields["queueOffset"]
+        message_id, queue_id, queue_offset = fields["msgId"], fields["queueId"], fields["queueOffset"]
     except KeyError as error:
         raise ProtocolError(f"field {error} is missing") from None
-    return message_id, *queue_place(queue_id, offset)
-
-
-def queue_place(queue_id: str, queue_offset: str) -> tuple[int, int]:
-    """Return the numbers that these texts are. Raises ProtocolError where they are no place in a queue."""
     try:
         queue, offset = int(queue_id), int(queue_offset)
     except ValueError:
         queue = offset = -1
-    if 0 <= queue <= _MOST_QUEUE_ID and 0 <= offset <= _MOST_OFFSET:
-        return queue, offset
+    if 0 <= queue <= MOST_QUEUE_ID and 0 <= offset <= MOST_OFFSET:
+        return message_id, queue, offset
     raise ProtocolError(
         f"queueId {shown(repr(queue_id))} and queueOffset {shown(repr(queue_offset))} are no place in a queue"
     )
