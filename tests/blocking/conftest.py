@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -69,8 +70,14 @@ def unused_address() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
+_TOOK_LONG = re.compile(r"(WARNING:asyncio:)?Executing <.*> took \S+ seconds")
+
+
 def run_program(program: str, *arguments: str) -> str:
-    """Run a program to a good end, in development mode, without a word on stderr; return its output."""
+    """Run a program to a good end, in development mode, without a word on stderr; return its output.
+
+    But that a step of a loop took long: a busy machine has asyncio say so.
+    """
     ended = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program), *arguments],
         capture_output=True,
@@ -78,7 +85,8 @@ def run_program(program: str, *arguments: str) -> str:
         check=False,
         env=ENVIRONMENT,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    said = [line for line in ended.stderr.splitlines() if not _TOOK_LONG.fullmatch(line)]
+    assert (ended.returncode, said) == (0, [])
     return ended.stdout
 
 
