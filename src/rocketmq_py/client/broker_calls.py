@@ -250,6 +250,10 @@ class BrokerCalls:
         """Return the broker's answer to a pull, whatever its code is."""
         return await self._connections.exchange(address, request)
 
+    def begin_pull(self, address: str, request: PendingRequest) -> bool:
+        """Send a pull that nobody waits for, if it can go at once; see ``Connections.begin``."""
+        return self._connections.begin(address, request)
+
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:
         """Create a topic, or change it, on the broker at ``address``; ``perm`` 6 is reading and writing."""
         header = headers.CreateTopicRequest(

@@ -155,21 +155,30 @@ class Connections:
 
     async def exchange(self, address: str, pending: PendingRequest) -> Command:
         """As :meth:`request`, for a request that has been made and has not been given to anybody."""
-        connection = self._connections.get(address)
-        if (
-            connection is not None
-            and connection.is_usable
-            and connection.writer.has_space
-            and not self._hooks.all
-        ):
+        if self.begin(address, pending):
             # As nearly always: what follows would come to the same, with more steps between.
-            pending.deadline = trio.current_time() + pending.timeout
-            connection.carry(pending)
             answer = await pending.wait()
             assert isinstance(answer, Command)
             return answer
         channel = self.channel_nowait(address)
         return await channel.request(pending.code, pending.fields, pending.body, timeout=pending.timeout)
+
+    def begin(self, address: str, pending: PendingRequest) -> bool:
+        """Send a request, unless it has to wait for a connection, for space or for hooks; tell whether.
+
+        Raises InvalidMessageError where a text of its header cannot be written as UTF-8.
+        """
+        connection = self._connections.get(address)
+        if (
+            connection is None
+            or not connection.is_usable
+            or not connection.writer.has_space
+            or self._hooks.all
+        ):
+            return False
+        pending.deadline = trio.current_time() + pending.timeout
+        connection.carry(pending)
+        return True
 
     async def get_before(self, address: str, deadline: float) -> Connection:
         """As :meth:`get`, but raise RequestTimeoutError when ``deadline`` (trio's time) comes first."""

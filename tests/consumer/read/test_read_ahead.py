@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import pytest
 import trio
 import trio.testing
 
+from rocketmq_py import Client, RpcContext, RpcHook
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.pull.queue_puller import RawPulled
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
-from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, ReadAhead
+from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnEnd, ReadAhead
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
+from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.stored_message import decode_messages
@@ -182,9 +185,99 @@ async def test_brokers_may_come_to_give_more() -> None:
     assert asked[RELEARN_AFTER + 2] == 32
 
 
-async def test_what_is_given_up_is_not_pulled_to_its_end() -> None:
+async def test_half_of_them_is_taken_and_asked_for_together(jumping_clock: object) -> None:
+    broker = Broker(200, held=[])
+    async with (
+        scripted_cluster(broker) as cluster,
+        Reader(cluster.address) as reader,
+        reader.pull([Span(QUEUES[0], 0, 200)], parallel=4, in_order=True) as pulling,
+    ):
+        await trio.sleep(1)
+        broker.answer()
+        await trio.sleep(1)
+        first, second, *others = broker.held or []
+        broker.held = []
+        first()
+        await trio.sleep(1)
+        assert len(broker.asked) == 1 + 4
+        second()
+        await trio.sleep(1)
+        assert len(broker.asked) == 1 + 4 + 2
+        broker.held += others
+        broker.answer()
+        broker.held = None
+        assert offsets_of([chunk async for chunk in pulling]) == list(range(200))
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_no_answer_while_several_are_under_way(closes: bool, jumping_clock: object) -> None:
+    broker = Broker(400)
+    odd = {"104", "200", "208", "216"}
+
+    def handle(connection: Connection, request: Command) -> None:
+        offset = request.fields["queueOffset"]
+        if offset not in odd:
+            broker(connection, request)
+            return
+        odd.remove(offset)
+        if closes:
+            connection.close("scripted")
+
+    async with (
+        scripted_cluster(handle) as cluster,
+        Reader(cluster.address) as reader,
+        reader.pull([Span(QUEUES[0], 0, 400)], in_order=True) as chunks,
+    ):
+        assert offsets_of([chunk async for chunk in chunks]) == list(range(400))
+    assert not odd
+
+
+async def test_hooks_see_what_is_pulled_ahead() -> None:
+    class Hook(RpcHook):
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def before_request(self, context: RpcContext) -> None:
+            if context.code == RequestCode.PULL_MESSAGE:
+                self.asked.append(int(context.fields["queueOffset"]))
+
+    hook = Hook()
+    broker = Broker(100)
+    async with scripted_cluster(broker) as cluster, Client(cluster.address) as client:
+        client.add_rpc_hook(hook)
+        async with client.reader() as reader, reader.pull([Span(QUEUES[0], 0, 100)]) as chunks:
+            assert offsets_of([chunk async for chunk in chunks]) == list(range(100))
+    assert sorted(hook.asked) == list(range(0, 100, 8))
+
+
+async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
+    def begin(start: int, end: int, on_end: OnEnd) -> None:
+        raise NoQueueError("scripted")
+
+    async def pull(start: int, end: int) -> RawPulled:
+        raise AssertionError("nothing runs")
+
+    async with trio.open_nursery() as nursery:
+        buffer = ChunkBuffer(100, queues=1)
+        ahead = ReadAhead(nursery, begin, pull, buffer)
+        ahead.learn(8, 8, is_limited=False)
+        ahead.start(0, 100, depth=4, size=20)
+        assert await ahead.take(0) is None
+        assert ahead.limit(100) == 8
+        ahead.stop()
+        assert buffer.reserve_nowait(100) == 100, "all is free again"
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_what_is_given_up_is_not_pulled_to_its_end(begins: bool) -> None:
     started: list[int] = []
     ended: list[int] = []
+
+    def begin(start: int, end: int, on_end: OnEnd) -> Callable[[], None] | None:
+        if not begins:
+            return None
+        started.append(start)
+        return partial(ended.append, start)
 
     async def pull(start: int, end: int) -> RawPulled:
         started.append(start)
@@ -195,7 +288,7 @@ async def test_what_is_given_up_is_not_pulled_to_its_end() -> None:
 
     async with trio.open_nursery() as nursery:
         buffer = ChunkBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, pull, buffer)
+        ahead = ReadAhead(nursery, begin, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
         await trio.testing.wait_all_tasks_blocked()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.protocol.command import Serialization
 from rocketmq_py.protocol.pull_request import PullForm
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.protocol.send_answer import SendAnswer
+from rocketmq_py.remoting.pending_request import Answer, PendingRequest
 
 
 class PullRequest(PendingRequest):
@@ -38,3 +41,25 @@ class PullRequest(PendingRequest):
         if credentials is None and not serialization:
             frame = self._form.frame(opaque, self._offset, self._system_flag, self._commit)
         return super().frame(opaque, serialization, credentials) if frame is None else frame
+
+
+class SubmittedPull(PullRequest):
+    """One that nobody waits for: ``on_answer`` gets the answer, in another task; it must not raise."""
+
+    __slots__ = ("_on_answer",)
+
+    def __init__(
+        self,
+        form: PullForm,
+        offset: int,
+        system_flag: int,
+        timeout: float,
+        on_answer: Callable[[Answer], None],
+    ) -> None:
+        super().__init__(form, offset, system_flag, 0, timeout)
+        self._on_answer = on_answer
+
+    def answered(self, answer: Answer | SendAnswer) -> None:
+        """Hand the answer on."""
+        assert not isinstance(answer, SendAnswer)
+        self._on_answer(answer)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
 import attrs
 import msgspec
@@ -12,7 +14,7 @@ import msgspec
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.pull.pull_request import PullRequest
+from rocketmq_py.consumer.pull.pull_request import PullRequest, SubmittedPull
 from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
@@ -21,6 +23,7 @@ from rocketmq_py.protocol.headers import PullMessageRequest, pulled_place
 from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.protocol.stored_message import decode_answer
 from rocketmq_py.protocol.subscription import matches
+from rocketmq_py.remoting.pending_request import Answer
 
 
 class PullFlag(enum.IntFlag):
@@ -164,6 +167,38 @@ class QueuePuller:
             self._broker_id = MASTER_ID  # a replica that fails is not asked again
             raise
         return self._read(answer, address)
+
+    def begin_raw(
+        self,
+        offset: int,
+        subscription: SubscriptionData,
+        *,
+        batch_size: int,
+        on_end: Callable[[RawPulled | None], None],
+    ) -> SubmittedPull | None:
+        """Ask as :meth:`pull_raw` does, without waiting: ``on_end`` gets what came, None if it failed.
+
+        It runs in another task, and must not raise. None is returned, and nothing asked, where that has to
+        wait. What is returned can be forgotten.
+
+        Raises: as :meth:`pull_raw`, for what is known at once.
+        """
+        routes, name = self._client.routes, self.queue.broker_name
+        address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
+        flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
+        form = self._form(subscription, batch_size)
+        on_answer = partial(self._end_raw, address, on_end)
+        request = SubmittedPull(form, offset, flag, self._timeout, on_answer)
+        return request if self._client.brokers.begin_pull(address, request) else None
+
+    def _end_raw(self, address: str, on_end: Callable[[RawPulled | None], None], answer: Answer) -> None:
+        pulled = None
+        if isinstance(answer, RocketMQError):
+            self._broker_id = MASTER_ID
+        else:
+            with suppress(RocketMQError):
+                pulled = self._read(answer, address)
+        on_end(pulled)
 
     def _form(self, subscription: SubscriptionData, batch_size: int) -> PullForm:
         """Return what one pull has in common with the next."""

@@ -12,13 +12,18 @@ from rocketmq_py.errors import RocketMQError
 
 _Item = PulledChunk | RocketMQError
 
+NOTHING = 2**63
+"""More bytes than anybody waits for."""
+
 
 @attrs.define(eq=False)
 class ChunkQueue:
-    """Chunks that wait one behind the other, and whether more of them come."""
+    """Chunks that wait one behind the other, how many bytes they are, and whether more of them come."""
 
     items: deque[_Item] = attrs.field(factory=deque)
+    size: int = 0
     ended: bool = False
+    failed: bool = False
 
 
 class ChunkBuffer:
@@ -36,6 +41,8 @@ class ChunkBuffer:
         self._untouched = deque(self._queues)
         self._ended = False
         self._taken = 0
+        self._wanted = NOTHING
+        self._are_short = 0
         self._more = trio.lowlevel.ParkingLot()
         self._space = trio.lowlevel.ParkingLot()
 
@@ -54,9 +61,18 @@ class ChunkBuffer:
         """
         size = min(size, self._size)
         while not self._has_space_for(size, chunk_queue) and not self._is_wanted(chunk_queue):
-            await self._space.park()
+            await self._wait_for_space(self.is_first(chunk_queue))
         self._used += size
         return size
+
+    async def _wait_for_space(self, is_first: bool) -> None:
+        # Whoever takes from the first queue must not wait for more in it than there is space for.
+        self._are_short += is_first
+        self._wake()
+        try:
+            await self._space.park()
+        finally:
+            self._are_short -= is_first
 
     def reserve_nowait(self, size: int) -> int:
         """Reserve so many bytes for the first queue; return how many were, 0 if they are not free."""
@@ -88,8 +104,11 @@ class ChunkBuffer:
         self.release(reserved)
         if isinstance(item, PulledChunk):
             self._used += len(item.body)
+            chunk_queue.size += len(item.body)
+        else:
+            chunk_queue.failed = True
         chunk_queue.items.append(item)
-        self._more.unpark_all()
+        self._wake()
 
     def release(self, reserved: int) -> None:
         """Release what was reserved."""
@@ -99,22 +118,24 @@ class ChunkBuffer:
     def end_queue(self, chunk_queue: ChunkQueue) -> None:
         """Say that nothing more comes in a queue."""
         chunk_queue.ended = True
-        self._more.unpark_all()
+        self._wake()
 
     def end(self) -> None:
         """Say that nothing more comes."""
         self._ended = True
-        self._more.unpark_all()
+        self._wake()
 
-    async def take(self, most: int | None) -> list[PulledChunk]:
+    async def take(self, most: int | None, least: int = 0) -> list[PulledChunk]:
         """Return the next chunks, ``most`` or up to half of all bytes; none at the end. Raise a failure.
 
-        When cancelled, nothing is lost.
+        They are waited for until there are ``least`` bytes of them, or nothing more can come before some are
+        taken. When cancelled, nothing is lost.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self.release(self._taken)  # before waiting: it may be what the next chunk has no space for
         self._taken = 0
-        while not self._next_items() and not self._ended:
+        while not self._has(least):
+            self._wanted = min(self._wanted, least)
             await self._more.park()
         taken: list[PulledChunk] = []
         while (items := self._next_items()) and len(taken) != most and self._taken <= self._size // 2:
@@ -126,8 +147,23 @@ class ChunkBuffer:
                 break
             taken.append(item)
             del items[0]
+            self._queues[0].size -= len(item.body)
             self._taken += len(item.body)
         return taken
+
+    def _wake(self) -> None:
+        """Wake who waits to take, if it has come to what is waited for."""
+        if self._more and self._has(self._wanted):
+            self._wanted = NOTHING
+            self._more.unpark_all()
+
+    def _has(self, least: int) -> bool:
+        """Tell whether something is to be taken, and need not be waited for any longer."""
+        if self._ended:
+            return True
+        items = self._next_items()
+        first = self._queues[0]
+        return bool(items) and (first.size >= least or first.ended or first.failed or self._are_short > 0)
 
     def _next_items(self) -> deque[_Item]:
         """Return what waits in the first queue that has not come to its end."""

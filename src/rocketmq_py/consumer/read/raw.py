@@ -24,6 +24,8 @@ __all__ = ["DEFAULT_BUFFER", "DEFAULT_PARALLEL", "DEFAULT_PATIENCE", "PulledChun
 DEFAULT_BUFFER = 32 * 1024 * 1024
 DEFAULT_PARALLEL = 8
 DEFAULT_PATIENCE = 60.0
+AT_ONCE = 512 * 1024
+"""Bytes that `RawPull.some` waits for: to hand a chunk to another thread takes as long as to pull it."""
 
 
 class RawPull(Lifespan):
@@ -83,6 +85,7 @@ class RawPull(Lifespan):
         self._parallel = parallel
         self._buffer = ChunkBuffer(max_buffered_bytes, queues=len(self._spans) if in_order else 1)
         self._in_order = in_order
+        self._at_once = min(AT_ONCE, max_buffered_bytes // 4)
         self._failure_log = FailureLog()
         self._at_work = 0
         self._refused: SqlFilterRefusedError | None = None
@@ -106,12 +109,13 @@ class RawPull(Lifespan):
         return items[0]
 
     async def some(self) -> Sequence[PulledChunk]:
-        """Return chunks that wait to be taken, at least one; none at the end. Raises as :meth:`__anext__`.
+        """Return the next chunks, at least one; none at the end. Raises as :meth:`__anext__`.
 
-        They are up to half of ``max_buffered_bytes``, and count as waiting until the next call.
+        They are about half a MiB or more, where so many come, and up to half of ``max_buffered_bytes``; they
+        count as waiting until the next call.
         """
         self._check_open()
-        return await self._buffer.take(None)
+        return await self._buffer.take(None, self._at_once)
 
     def _not_open(self) -> ClosedError:
         return ClosedError("this pulling is not open: use it inside `async with reader.pull(...)`")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -15,6 +18,9 @@ from rocketmq_py.errors import RocketMQError
 RELEARN_AFTER = 256
 """Pulls ahead after which one asks for all that its broker gives at once: it may have become more."""
 
+OnEnd: TypeAlias = Callable[[RawPulled | None], None]
+Begin: TypeAlias = Callable[[int, int, OnEnd], Callable[[], None] | None]
+
 
 @attrs.define(eq=False)
 class _Ahead:
@@ -22,8 +28,8 @@ class _Ahead:
     end: int
     reserved: int
     pulled: RawPulled | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    is_done: bool = False
+    stop: Callable[[], None] | None = None
 
 
 class ReadAhead:
@@ -34,24 +40,33 @@ class ReadAhead:
     taken to come in each of the next. What comes differently does no harm: a part is taken as it is, and
     what fails here is left to who pulls in turn.
 
+    What half of them brought is taken together, and as many are asked for together then: to wake a task for
+    each, and to write it by itself, would cost several times as much as all else.
+
     Args:
-        nursery: where pulls run.
-        pull: pulls from an offset to before another.
+        nursery: where pulls run that ``begin`` cannot begin.
+        begin: begins a pull from an offset to before another, and gives what it brought, None if it failed,
+            to a function. Returns what stops it, or None where it cannot begin without waiting.
+        pull: pulls the same, and waits for it.
         buffer: where the space for them is.
     """
 
     def __init__(
         self,
         nursery: trio.Nursery,
+        begin: Begin,
         pull: Callable[[int, int], Awaitable[RawPulled]],
         buffer: ChunkBuffer,
     ) -> None:
         self._nursery = nursery
+        self._begin = begin
         self._pull = pull
         self._buffer = buffer
         self._pulls: deque[_Ahead] = deque()
         self._stride = 0
         self._until_relearning = 0
+        self._awaited: _Ahead | None = None
+        self._parked = trio.lowlevel.ParkingLot()
 
     def learn(self, asked: int, brought: int, *, is_limited: bool) -> None:
         """Take note of what a pull brought.
@@ -77,7 +92,7 @@ class ReadAhead:
         """
         while self._pulls and self._pulls[0].start < offset:
             self._release(self._pulls.popleft())
-        if depth < 2 or not self._stride:
+        if depth < 2 or not self._stride or len(self._pulls) > depth // 2:
             return
         start = self._pulls[-1].end if self._pulls else offset
         while start < end and len(self._pulls) < depth and self._until_relearning:
@@ -86,7 +101,7 @@ class ReadAhead:
                 return
             ahead = _Ahead(start, min(start + self._stride, end), reserved)
             self._pulls.append(ahead)
-            self._nursery.start_soon(self._run, ahead)
+            self._run(ahead)
             self._until_relearning -= 1
             start = ahead.end
 
@@ -102,7 +117,10 @@ class ReadAhead:
         if self.limit(-1) != offset:
             return None
         ahead = self._pulls[0]
-        await ahead.done.wait()
+        if not ahead.is_done:
+            await self._wait_for(self._pulls[(len(self._pulls) - 1) // 2])  # most come in order
+            while not ahead.is_done:
+                await self._wait_for(ahead)
         self._pulls.popleft()
         if ahead.pulled is None:
             self._release(ahead)
@@ -120,14 +138,33 @@ class ReadAhead:
             self._release(self._pulls.pop())
 
     def _release(self, ahead: _Ahead) -> None:
-        ahead.scope.cancel()  # what it brought would be held beside what the buffer allows
+        if ahead.stop is not None and not ahead.is_done:
+            ahead.stop()  # what it brought would be held beside what the buffer allows
         self._buffer.release(ahead.reserved)
 
-    async def _run(self, ahead: _Ahead) -> None:
+    def _run(self, ahead: _Ahead) -> None:
         try:
-            with ahead.scope:
-                ahead.pulled = await self._pull(ahead.start, ahead.end)
+            ahead.stop = self._begin(ahead.start, ahead.end, partial(self._end, ahead))
         except RocketMQError:
-            return  # asked for again in its turn, where a failure counts
-        finally:
-            ahead.done.set()
+            self._end(ahead, None)
+            return
+        if ahead.stop is None:
+            scope = trio.CancelScope()
+            ahead.stop = scope.cancel
+            self._nursery.start_soon(self._wait, ahead, scope)
+
+    async def _wait(self, ahead: _Ahead, scope: trio.CancelScope) -> None:
+        pulled = None
+        with scope, suppress(RocketMQError):  # asked for again in its turn, where a failure counts
+            pulled = await self._pull(ahead.start, ahead.end)
+        self._end(ahead, pulled)
+
+    def _end(self, ahead: _Ahead, pulled: RawPulled | None) -> None:
+        ahead.pulled, ahead.is_done = pulled, True
+        if ahead is self._awaited:
+            self._parked.unpark_all()
+
+    async def _wait_for(self, ahead: _Ahead) -> None:
+        if not ahead.is_done:
+            self._awaited = ahead
+            await self._parked.park()

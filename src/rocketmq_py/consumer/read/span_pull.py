@@ -12,7 +12,7 @@ from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller, RawPulled
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
-from rocketmq_py.consumer.read.read_ahead import ReadAhead
+from rocketmq_py.consumer.read.read_ahead import OnEnd, ReadAhead
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import queue_name
@@ -66,7 +66,7 @@ class SpanPull:
         self._puller = QueuePuller(
             client, group, span.queue, batch_size=RAW_BATCH_SIZE, hold=0.0, timeout=TIMEOUT_SECONDS
         )
-        self._ahead = ReadAhead(nursery, self._pull, buffer)
+        self._ahead = ReadAhead(nursery, self._begin, self._pull, buffer)
         invalidate_route = partial(client.routes.invalidate, span.queue.topic)
         self._retry = BoundedRetry(
             client,
@@ -131,6 +131,10 @@ class SpanPull:
 
     async def _pull(self, offset: int, end: int) -> RawPulled:
         return await self._puller.pull_raw(offset, self._subscription, batch_size=end - offset)
+
+    def _begin(self, offset: int, end: int, on_end: OnEnd) -> Callable[[], None] | None:
+        begun = self._puller.begin_raw(offset, self._subscription, batch_size=end - offset, on_end=on_end)
+        return None if begun is None else begun.forget
 
     def _is_found(self, pulled: RawPulled) -> bool:
         return pulled.status is PullStatus.FOUND and pulled.next_offset > self._offset

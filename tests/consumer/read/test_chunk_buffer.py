@@ -1,0 +1,111 @@
+"""Chunks that wait to be taken: when who takes them is woken, and never too late."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
+from rocketmq_py.consumer.read.raw import AT_ONCE, Span
+from rocketmq_py.consumer.read.reader import Reader
+from rocketmq_py.consumer.read.spans import PulledChunk
+from rocketmq_py.errors import NoQueueError
+from rocketmq_py.message import MessageQueue
+from tests.consumer.read.test_read_ahead import Broker
+from tests.scripted import scripted_cluster
+
+SPAN = Span(MessageQueue("T", "broker-a", 0), 0, 1000)
+
+
+@attrs.define(eq=False)
+class Taking:
+    """Takes once, in a task, and says what came."""
+
+    buffer: ChunkBuffer
+    taken: list[int] = attrs.field(factory=list)
+
+    async def take(self, least: int) -> None:
+        self.taken = [len(chunk.body) for chunk in await self.buffer.take(None, least)]
+
+
+def put(buffer: ChunkBuffer, queue: ChunkQueue, size: int) -> None:
+    buffer.put(PulledChunk(SPAN, b"x" * size, 0, 1), 0, queue)
+
+
+@pytest.fixture(name="buffer")
+def buffer_of_two_queues() -> ChunkBuffer:
+    return ChunkBuffer(1000, queues=2)
+
+
+async def test_chunks_are_waited_for_until_there_are_enough(buffer: ChunkBuffer) -> None:
+    first, second = buffer.next_queue(), buffer.next_queue()
+    taking = Taking(buffer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(taking.take, 100)
+        for size in (60, 39):
+            put(buffer, first, size)
+            put(buffer, second, 100)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not taking.taken
+        put(buffer, first, 1)
+    assert taking.taken == [60, 39, 1]
+    put(buffer, first, 99)
+    with pytest.raises(trio.TooSlowError), trio.fail_after(0):
+        await buffer.take(None, 100)
+    assert [len(chunk.body) for chunk in await buffer.take(1)] == [99]
+
+
+@pytest.mark.parametrize("why", ["the queue ends", "it fails", "all ends", "there is no space for more"])
+async def test_what_there_is_comes_where_no_more_can(
+    why: str, buffer: ChunkBuffer, autojump_clock: trio.testing.MockClock
+) -> None:
+    first = buffer.next_queue()
+    taking = Taking(buffer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(taking.take, 100)
+        put(buffer, first, 60)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not taking.taken
+        if why == "the queue ends":
+            buffer.end_queue(first)
+        elif why == "it fails":
+            buffer.put(NoQueueError("scripted"), 0, first)
+        elif why == "all ends":
+            buffer.end()
+        else:
+            nursery.start_soon(buffer.reserve, 941, first)
+            await trio.testing.wait_all_tasks_blocked()
+            assert taking.taken == [60]
+            buffer.release(60)  # as the next one who takes does
+    assert taking.taken == [60]
+
+
+async def test_who_wants_less_is_woken_before_who_wants_more(buffer: ChunkBuffer) -> None:
+    first = buffer.next_queue()
+    much, little = Taking(buffer), Taking(buffer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(little.take, 10)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(much.take, 100)
+        await trio.testing.wait_all_tasks_blocked()
+        put(buffer, first, 10)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (little.taken, much.taken) == ([10], [])
+        put(buffer, first, 100)
+    assert much.taken == [100]
+
+
+async def test_much_is_handed_over_at_once() -> None:
+    end = 30_000
+    async with (
+        scripted_cluster(Broker(end)) as cluster,
+        Reader(cluster.address) as reader,
+        reader.pull([Span(SPAN.queue, 0, end)], in_order=True) as chunks,
+    ):
+        sizes = []
+        while some := await chunks.some():
+            sizes.append(sum(len(chunk.body) for chunk in some))
+    assert len(sizes) > 2
+    assert min(sizes[:-1]) >= AT_ONCE
