@@ -8,6 +8,7 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, Serialization
 from rocketmq_py.protocol.frames import FrameDecoder
+from rocketmq_py.protocol.plain_send import PlainSend
 from rocketmq_py.protocol.send_answer import SendAnswer
 from tests.protocol.encoding import encode_command
 from tests.protocol.strategies import commands
@@ -32,8 +33,8 @@ answers = st.builds(
 )
 
 
-def as_commands(received: list[Command | SendAnswer]) -> list[Command]:
-    return [one.as_command() if isinstance(one, SendAnswer) else one for one in received]
+def as_commands(received: list[Command | SendAnswer | PlainSend]) -> list[Command]:
+    return [one if isinstance(one, Command) else one.as_command() for one in received]
 
 
 @given(st.lists(answers | commands, max_size=6), st.integers(1, 1000))

@@ -24,6 +24,7 @@ from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offsets import OffsetRequests, OffsetTable
 from rocketmq_py.broker.operating import Operating
+from rocketmq_py.broker.plain_sending import PlainSending
 from rocketmq_py.broker.pop import PopService
 from rocketmq_py.broker.pulling import Pulling
 from rocketmq_py.broker.queries import Queries
@@ -40,7 +41,7 @@ from rocketmq_py.broker.timers import Timers
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
-from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting import Connection, SendHandler
 from rocketmq_py.remoting.address import pack_address, split_address
 
 REGISTER_SECONDS = 30.0
@@ -63,6 +64,8 @@ class Broker:
         tasks: must be under way for held pulls, delayed messages, open transactions and silent clients to
             be looked after.
         config: its own copy of its settings, which operators may change.
+        send_handler: answers plain sends, and leaves to ``dispatch`` what is unusual in them; None before
+            :meth:`open`, and where requests are checked.
         check: raises Refusal for a request that is not to be handled; None lets all of them in.
         store: what is stored, once :meth:`open` has been called; so are the next four.
         topics: the topics.
@@ -96,6 +99,7 @@ class Broker:
         accounts = Accounts(config.access_keys)
         self.check: Final = Authentication(accounts).check if config.access_keys else None
         self.dispatch: Dispatch = Dispatch(self.check)
+        self.send_handler: SendHandler | None = None
         self.dispatch.add(accounts.handlers())
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 
@@ -152,6 +156,10 @@ class Broker:
             new_unique_id=unique_ids.next,
             born_host=self._born_host,
         )
+        if self.check is None:
+            self.send_handler = PlainSending(
+                admission.marks, config.cluster_name, topics, store, born_host=self._born_host
+            ).take
         replying = Replying(
             config,
             admission,

@@ -22,6 +22,21 @@ from rocketmq_py.protocol.subscription import tag_code
 
 TRANSACTION_BITS = TRANSACTION_ROLLBACK
 """The bits of the system flag that say what a message is to a transaction."""
+UNLIKE_PLAIN_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
+UNLIKE_PLAIN = frozenset(
+    {
+        names.DELAY_LEVEL,
+        names.INNER_NUMBER,
+        names.POP_CHECKPOINT,
+        names.PRIORITY,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELAY_SECONDS,
+        names.TIMER_DELIVER_MS,
+        names.TIMER_OUT_MS,
+        names.TRANSACTION_PREPARED,
+    }
+)
+"""Bits of the system flag, and properties, of messages with which more is done than to store them."""
 _SYSTEM_FLAG_AT = slice(36, 40)
 _UNPACKING_FLAGS = COMPRESSED_FLAG | INNER_BATCH_FLAG
 

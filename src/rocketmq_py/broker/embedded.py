@@ -21,7 +21,7 @@ from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.topics import TopicConfig, checked_topics
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import Connection, serve
+from rocketmq_py.remoting import Connection, SendHandler, serve
 from rocketmq_py.remoting.address import format_address, split_address
 from rocketmq_py.remoting.running import check_inside_trio
 
@@ -141,7 +141,9 @@ class EmbeddedBroker:
         if self._port:
             # Clients that wait for this port may be there at once: everything is ready before it listens.
             self._open(broker, self._address_on(self._port))
-        bound = await nursery.start(self._serve, broker.dispatch, self._port, broker.forget)
+        bound = await nursery.start(
+            self._serve, broker.dispatch, self._port, broker.forget, lambda: broker.send_handler
+        )
         self._broker_address = self._address_on(split_address(bound)[1])
         if not self._port:
             self._open(broker, self._broker_address)
@@ -160,6 +162,7 @@ class EmbeddedBroker:
         dispatch: Dispatch,
         port: int,
         on_closed: Callable[[Connection], None],
+        send_handler: Callable[[], SendHandler | None] = lambda: None,
         *,
         task_status: trio.TaskStatus[str],
     ) -> None:
@@ -170,10 +173,16 @@ class EmbeddedBroker:
             told(request.code, topic_of(request.code, request.fields), connection.peer_address)
             dispatch(connection, request)
 
-        handler = dispatch if told is None else tell
         try:
             await serve(
-                handler, self._host, port, on_closed=on_closed, tls=self._tls, task_status=task_status
+                dispatch if told is None else tell,
+                self._host,
+                port,
+                # Who is told of requests is told of all.
+                send_handler=send_handler if told is None else lambda: None,
+                on_closed=on_closed,
+                tls=self._tls,
+                task_status=task_status,
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}; choose another port, or 0 for any that is free") from error

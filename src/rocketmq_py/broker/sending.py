@@ -11,6 +11,8 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.draft import (
     TRANSACTION_BITS,
+    UNLIKE_PLAIN,
+    UNLIKE_PLAIN_BITS,
     Draft,
     decode_properties,
     delay_level_of,
@@ -34,14 +36,6 @@ from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
 _TIMED = WISHES | {names.TIMER_OUT_MS}
-_UNLIKE_PLAIN = _TIMED | {
-    names.DELAY_LEVEL,
-    names.INNER_NUMBER,
-    names.POP_CHECKPOINT,
-    names.PRIORITY,
-    names.TRANSACTION_PREPARED,
-}
-_UNLIKE_PLAIN_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
 _UNLIKE_PRIORITY = WISHES | {names.DELAY_LEVEL, names.SHARDING_KEY}
 _MAX_BATCH_TOPIC_LENGTH = 127
 
@@ -113,7 +107,7 @@ class Sending:
         properties.update(self._marks)
         stored_topic, stored_queue_id = send.topic, queue_id
         # Nearly all messages are plain: what is asked of the others is asked at once.
-        is_plain = _UNLIKE_PLAIN.isdisjoint(properties) and not send.system_flag & _UNLIKE_PLAIN_BITS
+        is_plain = UNLIKE_PLAIN.isdisjoint(properties) and not send.system_flag & UNLIKE_PLAIN_BITS
         if not is_plain:
             properties.pop(names.POP_CHECKPOINT, None)
         if stored_topic.startswith(RETRY_PREFIX) and self._is_given_up(send):

@@ -149,7 +149,8 @@ class MessageStore:
         max_messages: int | None = None,
     ) -> None:
         self._address = address
-        self._id_prefix = address.hex().upper()
+        self.id_prefix: str = address.hex().upper()
+        """What the ids of its messages begin with, before the 16 digits of the place in the log."""
         self._max_bytes = max_bytes
         self._max_messages = sys.maxsize if max_messages is None else max_messages
         self.max_message_size = max_message_size
@@ -260,7 +261,7 @@ class MessageStore:
 
     def message_id(self, commit_log_offset: int) -> str:
         """Return the broker's id for the message at this place in the log."""
-        return f"{self._id_prefix}{commit_log_offset:016X}"
+        return f"{self.id_prefix}{commit_log_offset:016X}"
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """Return the messages of a topic, in the order in which they were stored."""

@@ -8,6 +8,7 @@ from typing import Any
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, decode_command
 from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.plain_send import NO_PLAIN_SEND, PlainSend, decode_plain_send, is_plain_send
 from rocketmq_py.protocol.send_answer import (
     NO_SEND_ANSWER,
     SendAnswer,
@@ -31,14 +32,17 @@ class FrameDecoder:
 
     Args:
         max_frame_size: the largest frame accepted, in bytes, its length field included.
+        reads_sends: whether :meth:`feed_typed` returns plain sends as what they are, too.
     """
 
-    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE) -> None:
+    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE, *, reads_sends: bool = False) -> None:
         self._max_frame_size = max_frame_size
         self._held = bytearray()
         self._wanted = _PREFIX_SIZE  # bytes held before there is something to be done
         self._broken: str | None = None
         self._expects_send_answers = False  # as the last answer was one, and the next will be
+        self._reads_sends = reads_sends
+        self._expects_sends = False  # the same
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
         """Return the commands that ``data`` completes, in their order; none is normal.
@@ -49,8 +53,11 @@ class FrameDecoder:
         """
         return self._feed(data, typed=False)
 
-    def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer]:
-        """As :meth:`feed`, but return answers to sends as what they are, as soon as the first has come."""
+    def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer | PlainSend]:
+        """As :meth:`feed`, but return answers to sends as what they are, as soon as the first has come.
+
+        And plain sends, if the decoder was told so.
+        """
         return self._feed(data, typed=True)
 
     def _feed(self, data: bytes | bytearray | memoryview, typed: bool) -> list[Any]:
@@ -72,8 +79,8 @@ class FrameDecoder:
             raise
 
     @decoder("a frame")
-    def _cut(self, data: bytes, typed: bool) -> list[Command | SendAnswer]:
-        commands: list[Command | SendAnswer] = []
+    def _cut(self, data: bytes, typed: bool) -> list[Command | SendAnswer | PlainSend]:
+        commands: list[Command | SendAnswer | PlainSend] = []
         position = 0
         available = len(data)
         self._wanted = _PREFIX_SIZE
@@ -95,10 +102,22 @@ class FrameDecoder:
                     continue
                 except NO_SEND_ANSWER:
                     pass
+            elif self._expects_sends and mark == header_size:
+                try:
+                    send = decode_plain_send(header)
+                except NO_PLAIN_SEND:
+                    pass
+                else:
+                    send.header, send.body = header, data[body_start:end]
+                    commands.append(send)
+                    continue
             command = decode_command(mark >> 24, header, data[body_start:end])
             commands.append(command)
-            if typed and command.flag & RESPONSE_FLAG:
-                self._expects_send_answers = is_send_answer(command)
+            if typed:
+                if command.flag & RESPONSE_FLAG:
+                    self._expects_send_answers = is_send_answer(command)
+                else:
+                    self._expects_sends = self._reads_sends and is_plain_send(command)
         self._held += data[position:] if position else data
         return commands
 

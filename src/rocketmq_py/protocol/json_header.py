@@ -82,15 +82,20 @@ def encode(
 
 
 def template(
-    code: int, language: int, version: int, fields: Mapping[str, str], open_fields: Mapping[str, bytes]
+    code: int,
+    language: int,
+    version: int,
+    fields: Mapping[str, str],
+    open_fields: Mapping[str, bytes],
+    flag: int = 0,
 ) -> bytes | None:
-    """Return a request's header in which some values are left open, for the operator ``%``.
+    """Return a header in which some values are left open, for the operator ``%``.
 
     That is ``open_fields``: what stands for each in ``fields`` is a NUL and its key here, and what it becomes
     its value. The opaque is left open, too: ``%d``. None for names out of the common, or very long ones.
     """
     try:
-        header = encode(code, language, version, 0, 0, None, fields)
+        header = encode(code, language, version, 0, flag, None, fields)
     except UnicodeEncodeError:
         return None
     header = header.replace(b"%", b"%%")

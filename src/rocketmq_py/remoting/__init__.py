@@ -4,7 +4,7 @@ One :class:`Connection` to an address, used from both sides of the wire; :class:
 and keeps those of a client; :func:`serve` accepts those of a server.
 """
 
-from rocketmq_py.remoting.connection import Connection, Handler
+from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_request import Answer
 from rocketmq_py.remoting.pool import Connections
@@ -22,5 +22,6 @@ __all__ = [
     "RpcContext",
     "RpcHook",
     "RpcHooks",
+    "SendHandler",
     "serve",
 ]

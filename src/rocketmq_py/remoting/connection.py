@@ -25,6 +25,7 @@ from rocketmq_py.protocol.command import (
     encode_response,
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
+from rocketmq_py.protocol.plain_send import PlainSend
 from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import pack_address
@@ -51,6 +52,9 @@ FLUSH_SECONDS = 1.0
 Handler: TypeAlias = "Callable[[Connection, Command], None]"
 """Called in the reader's task for every request of the peer: it must not block. It answers with
 :meth:`Connection.respond`, at once or later; what it raises is logged and answered as SYSTEM_ERROR."""
+SendHandler: TypeAlias = "Callable[[Connection, PlainSend], bytes | None]"
+"""Called in the same way for a plain send. It returns the frame that answers it, or None to have the general
+handler called."""
 
 
 class Connection(Channel):
@@ -67,6 +71,7 @@ class Connection(Channel):
         stream: a connected socket, plain or with TLS.
         deadlines: watches the time-outs; its ``run`` must be under way.
         handler: answers the requests of the peer.
+        send_handler: answers plain sends, in fewer steps.
         address: what ``address`` says, instead of the peer's own.
         serialization: how the headers of requests are written; an answer follows its request.
         credentials: who signs every request, or None; answers are not signed.
@@ -95,6 +100,7 @@ class Connection(Channel):
         *,
         deadlines: Deadlines,
         handler: Handler,
+        send_handler: SendHandler | None = None,
         address: str | None = None,
         serialization: Serialization = Serialization.JSON,
         credentials: Credentials | None = None,
@@ -107,11 +113,12 @@ class Connection(Channel):
         self._wire = wire = Wire(stream)
         super().__init__(address or wire.peer_address, deadlines, RpcHooks() if hooks is None else hooks)
         self._handler = handler
+        self._send_handler = send_handler
         self._serialization = serialization
         self._credentials = credentials
         self._successor = successor
         self._read_waits_for_space = read_waits_for_space
-        self._decoder = FrameDecoder(max_frame_size)
+        self._decoder = FrameDecoder(max_frame_size, reads_sends=send_handler is not None)
         self.writer: Writer = Writer(wire, max_buffered)
         self.peer_address: str = wire.peer_address
         self.local_address: str = wire.local_address
@@ -287,6 +294,20 @@ class Connection(Channel):
             logger.exception("%s: request %d failed", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
+    def _sent(self, send: PlainSend) -> None:
+        assert self._send_handler is not None
+        try:
+            frame = self._send_handler(self, send)
+        except Exception as error:
+            logger.exception("%s: request %d failed", self.address, send.code)
+            remark = f"{type(error).__name__}: {error}"
+            self.respond(send.as_command(), ResponseCode.SYSTEM_ERROR, remark=remark)
+            return
+        if frame is None:
+            self._asked(send.as_command())
+        elif self._closed_because is None:
+            self.writer.put(frame)
+
     # A peer that goes away
 
     def _sent_away(self, answer: Command, pending: PendingRequest | None) -> None:
@@ -394,6 +415,9 @@ class Connection(Channel):
                             pending.answered(command)
                         else:
                             self._answered(command.as_command(), pending)
+                        continue
+                    if type(command) is PlainSend:
+                        self._sent(command)
                         continue
                     assert isinstance(command, Command)
                     if command.flag & RESPONSE_FLAG:

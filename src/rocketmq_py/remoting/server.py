@@ -9,7 +9,7 @@ import trio
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.remoting.address import format_address
-from rocketmq_py.remoting.connection import Connection, Handler
+from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
 from rocketmq_py.remoting.deadlines import Deadlines
 
 HANDSHAKE_SECONDS = 10.0
@@ -20,6 +20,7 @@ async def serve(
     host: str,
     port: int,
     *,
+    send_handler: Callable[[], SendHandler | None] = lambda: None,
     on_closed: Callable[[Connection], None] = lambda _: None,
     tls: ssl.SSLContext | None = None,
     wrap: Callable[[trio.SocketStream], trio.SocketStream] = lambda stream: stream,
@@ -29,6 +30,7 @@ async def serve(
 
     Args:
         handler: called for every request, in the task that reads its connection.
+        send_handler: asked for each connection; what it returns is called for plain sends.
         host: what to bind, an IP address.
         port: what to bind; 0 takes a free port.
         on_closed: called once for each connection that has ended.
@@ -46,7 +48,13 @@ async def serve(
         try:
             with trio.fail_after(HANDSHAKE_SECONDS):
                 secure = await _handshake(stream, tls)
-            connection = Connection(secure, deadlines=deadlines, handler=handler, read_waits_for_space=True)
+            connection = Connection(
+                secure,
+                deadlines=deadlines,
+                handler=handler,
+                send_handler=send_handler(),
+                read_waits_for_space=True,
+            )
         except (OSError, ssl.SSLError, trio.BrokenResourceError, trio.TooSlowError):
             await trio.aclose_forcefully(stream)
             return
