@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from integration.clusters import provider
+
 TLS_PROPERTIES = """
 tls.test.mode.enable=false
 tls.server.certPath={home}/conf/server.pem
@@ -44,9 +46,9 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Make certificates, those of clients and the authority's in a folder."""
+    """Make certificates, those of clients and the authority's in a folder; servers' name where they are."""
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
-    server = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
+    server = authority.issue_cert(*provider.server_addresses(), key_type=trustme.KeyType.RSA)
     # The form that Java's servers read keys in.
     key = load_pem_private_key(server.private_key_pem.bytes(), None)
     pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -273,6 +273,13 @@ def _publishing(container: DockerContainer) -> Callable[[int], Any]:
     return lambda port: ("127.0.0.1", port) if is_here else port
 
 
+def engine_address() -> str:
+    """Return where ports that the engine publishes are reached."""
+    with _quiet_imports():
+        from testcontainers.core.docker_client import DockerClient
+    return _as_ip(DockerClient().host())
+
+
 def _as_ip(host: str) -> str:
     """Return ``host`` as an IPv4 address: brokers do not resolve the name that they are told to show."""
     try:

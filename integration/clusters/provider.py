@@ -64,6 +64,14 @@ def _engine_answers() -> bool:
     return containers.engine_answers()
 
 
+def server_addresses() -> list[str]:
+    """Return the addresses that servers started here may have: their certificates name these."""
+    own = "127.0.0.1"
+    if allows("containers") and _engine_answers():
+        return list(dict.fromkeys([own, containers.engine_address()]))
+    return [own]
+
+
 def external_cluster() -> Cluster:
     """Return the cluster at ``ROCKETMQ_NAMESRV`` (``host:port``, several joined with ``;``).
 
