@@ -32,6 +32,7 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.producer import ProducerHook, SendContext
 from tests.aio.conftest import run
+from tests.blocking.conftest import no_collection
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
@@ -75,6 +76,55 @@ def test_futures_work_with_asyncio(address: str) -> None:
             await asyncio.sleep(0)
             assert threads == [threading.get_ident()]
         assert await count(address, "T") == 301
+
+    run(main())
+
+
+def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g", max_message_size=10) as producer:
+            future = await producer.send_soon(Message("T", b"x"))
+            assert asyncio.isfuture(future)
+            with pytest.raises(asyncio.InvalidStateError):
+                future.result()
+            with pytest.raises(asyncio.InvalidStateError):
+                future.exception()
+            result = await future
+            assert isinstance(result, SendResult)
+            assert await future is future.result() is result
+            assert future.exception() is None
+            assert await asyncio.wait_for(future, 60) is result
+            assert await asyncio.shield(future) is result
+            assert (await asyncio.gather(future))[0] is result
+            copied: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(lambda done: copied.set_result(done.result()))
+            assert await copied is result
+            other = await producer.send_soon(Message("T", b"x"))
+            assert isinstance(await asyncio.wait_for(other, 60), SendResult)
+            failed = await producer.send_soon(Message("T", bytes(11)))
+            for _ in range(2):
+                with pytest.raises(MessageTooLargeError):
+                    await failed
+            with pytest.raises(MessageTooLargeError):
+                failed.result()
+            assert isinstance(failed.exception(), MessageTooLargeError)
+            cancelled = await producer.send_soon(Message("T", b"x"))
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            assert cancelled.cancelled()
+
+    run(main())
+
+
+def test_sends_leave_nothing_for_the_garbage_collector(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            await producer.send(Message("T", b"the first waits for a route, in a task"))
+            with no_collection() as requests_left:
+                await asyncio.gather(*[producer.send(Message("T", b"x")) for _ in range(16)])
+                await asyncio.gather(*[await producer.send_soon(Message("T", b"x")) for _ in range(16)])
+                assert requests_left() < 4, "what reads may have its last ones still"
 
     run(main())
 

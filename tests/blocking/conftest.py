@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import socket
@@ -9,8 +10,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import trio
 import rocketmq_py
 from rocketmq_py.blocking import Client
 from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.producer.send_request import SendRequest
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rocketmq_py.__file__).parent.parent)}
 
@@ -48,6 +51,21 @@ class BrokerThread:
             async with EmbeddedBroker(**self._settings) as broker:
                 self._address.set_result(broker.name_server_address)
                 await trio.sleep_forever()
+
+
+@contextmanager
+def no_collection() -> Iterator[Callable[[], int]]:
+    """Keep garbage from being collected; give what counts the requests to store messages made since."""
+
+    def count_requests() -> int:
+        return sum(isinstance(one, SendRequest) for one in gc.get_objects())
+
+    gc.disable()
+    try:
+        before = count_requests()
+        yield lambda: count_requests() - before
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from rocketmq_py.errors import (
     RocketMQError,
 )
 from rocketmq_py.producer import ProducerHook, SendContext
-from tests.blocking.conftest import BrokerThread, count
+from tests.blocking.conftest import BrokerThread, count, no_collection
 
 
 def body(number: int) -> bytes:
@@ -53,6 +53,15 @@ def test_the_ways_of_sending(client: Client) -> None:
         assert len(producer.send_batch([Message("T", b"one"), Message("T", b"two")])) == 2
         assert producer.statistics.sent == 5
         assert producer.in_flight == 0
+
+
+def test_sends_leave_nothing_for_the_garbage_collector(client: Client) -> None:
+    with client.producer("g") as producer:
+        producer.send(Message("T", b"the first waits for a route, in a task"))
+        with no_collection() as requests_left:
+            for _ in range(16):
+                producer.send(Message("T", b"x"))
+            assert requests_left() < 4, "what reads may have its last ones still"
 
 
 def test_errors_are_the_trio_producers(client: Client) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
 from rocketmq_py.crossing.bridge import Bridge, bridge
 from rocketmq_py.crossing.hand_over import BeginSoon, HandOver
@@ -17,28 +18,41 @@ YIELD_EVERY = 64
 """A sender that always finds space lets other tasks run after so many sends."""
 
 
-class LoopSend:
-    """A send that is under way, and the future of it."""
+class LoopSend(asyncio.Future[SendResult]):
+    """A send that is under way, and the future of it.
 
-    __slots__ = ("_bridge", "_hand_over", "_is_running", "future", "message", "queue", "size", "timeout")
+    What the future itself has for a result is the PendingSend: the SendResult is made when it is asked for.
 
-    def __init__(
-        self,
-        hand_over: LoopHandOver,
-        here: Bridge,
-        message: Message,
-        size: int,
-        queue: Destination | None,
-        timeout: float | None,
-    ) -> None:
-        self.message: Message | None = message
-        self.queue: Destination | None = queue
-        self.timeout: float | None = timeout
-        self.size: int = size
-        self.future: asyncio.Future[SendResult] = here.loop.create_future()
-        self._bridge = here
-        self._hand_over = hand_over
-        self._is_running = False
+    Attributes:
+        here: the way to its loop.
+        hand_over: what it goes through.
+        message: the message; None when it has its outcome.
+        size: what it takes of the space.
+        queue, timeout: what the producer is told beside it.
+    """
+
+    __slots__ = ("_is_running", "hand_over", "here", "message", "queue", "size", "timeout")
+
+    # There is one for each message, and a method of its own to set them would take half as long again.
+    here: Bridge
+    hand_over: LoopHandOver
+    message: Message | None
+    size: int
+    queue: Destination | None
+    timeout: float | None
+    _is_running: bool
+
+    def result(self) -> SendResult:
+        """Return the result, or raise the error; InvalidStateError while it is under way."""
+        pending: Any = super().result()
+        result: SendResult = pending.result()
+        return result
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        yield from super().__await__()
+        return self.result()
+
+    __iter__ = __await__
 
     def running(self) -> bool:
         """Whether it has been given to the producer."""
@@ -46,34 +60,34 @@ class LoopSend:
 
     def set_running_or_notify_cancel(self) -> bool:
         """Note that it is about to be; False if it was cancelled."""
-        self._is_running = not self.future.cancelled()
-        return self._is_running
+        self._is_running = is_wanted = not self.cancelled()
+        return is_wanted
 
     def resolve(self, pending: PendingSend) -> None:
         """Set what became of it."""
-        self._hand_over.leave(self)
+        self.hand_over.leave(self)
         error = pending.error
         if error is not None:
             self.fail(error)
         else:
             self.message = None
-            self._bridge.deliver(self._set_result, pending)
+            self.here.deliver(self._succeed, pending)
 
     def fail(self, error: BaseException) -> None:
         """Set that it failed."""
-        self._hand_over.note_failure(self.message, error)
+        self.hand_over.note_failure(self.message, error)
         self.message = None
-        self._bridge.deliver(self._set_error, error)
+        self.here.deliver(self._fail, error)
 
     # On the loop
 
-    def _set_result(self, pending: PendingSend) -> None:
-        if not self.future.done():
-            self.future.set_result(pending.result())
+    def _succeed(self, pending: Any) -> None:
+        if not self.done():
+            self.set_result(pending)
 
-    def _set_error(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+    def _fail(self, error: BaseException) -> None:
+        if not self.done():
+            self.set_exception(error)
 
 
 class LoopHandOver(HandOver[LoopSend]):
@@ -102,14 +116,22 @@ class LoopHandOver(HandOver[LoopSend]):
         size = self._check(message)
         if not (self._until_yield and (self._fits(size) or self._is_closed)):
             return None
-        send = LoopSend(self, bridge(), message, size, queue, timeout)
+        here = bridge()
+        send = LoopSend(loop=here.loop)
+        send.here = here
+        send.hand_over = self
+        send.message = message
+        send.size = size
+        send.queue = queue
+        send.timeout = timeout
+        send._is_running = False
         with self.lock:
             if not self._take(send):
                 return None
         self._until_yield -= 1
         if not self._is_called:
             self._hand_over()
-        return send.future
+        return send
 
     async def add(
         self, message: Message, queue: Destination | None, timeout: float | None = None

@@ -21,7 +21,7 @@ from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
 
-AT_ONCE = 32
+AT_ONCE = 256
 """What is handed to a loop in one go: its other callbacks run in between."""
 
 NEVER_SECONDS = 100 * 365 * 86400.0

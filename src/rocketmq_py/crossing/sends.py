@@ -58,10 +58,12 @@ class BeginSend:
         return None
 
     def _tried(self, stored: Stored | SendResult | None) -> None:
+        call, begun = self._call, self._begun
+        del self._call, self._begun  # they refer to this: what is left would be the garbage collector's
         if stored is None:
-            self._thread.go_on(self._call, self._begun.rest)
+            self._thread.go_on(call, begun.rest)
         else:
-            self._call.end_with(send_result(stored))
+            call.end_with(send_result(stored))
 
 
 _OPTIONS = frozenset({"queue", "timeout"})

@@ -37,8 +37,9 @@ class Begun:
         request.on_done = self._tried
         self.is_under_way: bool = sender.begin(request)
 
-    def _tried(self, _: SendRequest, outcome: Outcome) -> None:
+    def _tried(self, request: SendRequest, outcome: Outcome) -> None:
         self.is_under_way = False
+        del request.on_done  # they would refer to each other, and wait for the garbage collector
         if isinstance(outcome, RocketMQError):
             self._error = outcome
             self._on_done(None)
