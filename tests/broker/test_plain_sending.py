@@ -68,9 +68,9 @@ class Twin:
     def delete(self, topic: str) -> None:
         self.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
 
-    def stored(self) -> list[bytes]:
+    def stored(self) -> list[tuple[bytes, int]]:
         log = self.broker.broker.store.log
-        return [message.data for message in log.slice(log.start, log.end)]
+        return [(message.data, message.tags_code) for message in log.slice(log.start, log.end)]
 
     @property
     def queues(self) -> list[str]:
@@ -137,17 +137,25 @@ def test_a_plain_send_does_what_the_general_way_does(actions: Sequence[Sent | st
     [
         {},
         {"i": "UNIQ_KEY\x01U\x02WAIT\x01true"},
-        {"i": "k\x01é\x02UNIQ_KEY\x01U"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01false\x02TAGS\x01A\x02KEYS\x01k l\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02KEYS\x01k\x02TAGS\x01A\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01A\x02k\x01v\x02"},
+        {"i": "k\x01é\x02TAGS\x01A\x02UNIQ_KEY\x01U"},
         {"f": "769"},
         {"b": "narrow", "e": "1"},
     ],
-    ids=["ours", "Java's 4.9", "properties", "compressed", "a queue that is only read"],
-)
-async def test_plain_messages_take_the_short_way(changes: dict[str, str]) -> None:
-    twin = Twin(is_plain=True)
-    assert twin.send((FIELDS | changes, b"body"))
-    assert twin.client.answers[-1].code == ResponseCode.SUCCESS
-    assert len(twin.stored()) == 1
+    ids=[
+        "ours", "Java's 4.9", "keys", "keys first", "properties", "properties first", "compressed",
+        "a queue that is only read",
+    ],
+)  # fmt: skip
+async def test_plain_messages_take_the_short_way(changes: dict[str, str], mock_clock: MockClock) -> None:
+    plain, general = Twin(is_plain=True), Twin(is_plain=False)
+    assert plain.send((FIELDS | changes, b"body"))
+    general.send((FIELDS | changes, b"body"))
+    assert plain.client.answers == general.client.answers
+    assert plain.client.answers[-1].code == ResponseCode.SUCCESS
+    assert plain.stored() == general.stored()
 
 
 @pytest.mark.parametrize(
@@ -176,6 +184,12 @@ async def test_plain_messages_take_the_short_way(changes: dict[str, str]) -> Non
         ],
         {"i": ""},
         {"i": "UNIQ_KEY\x01\x02WAIT\x01true\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01A\x02TAGS\x01B\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01A\x01B\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01A\x02DELAY\x011\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02\x02"},
+        {"i": "UNIQ_KEY\x01U\x02WAIT\x01\x02"},
         {"b": "new"},
         {"b": "t t"},
         {"b": "ordered"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -40,7 +41,7 @@ UNLIKE_PLAIN = frozenset(
 _SYSTEM_FLAG_AT = slice(36, 40)
 _UNPACKING_FLAGS = COMPRESSED_FLAG | INNER_BATCH_FLAG
 
-_tag_code = lru_cache(maxsize=4096)(tag_code)
+cached_tag_code: Final = lru_cache(maxsize=4096)(tag_code)
 
 
 def decode_properties(encoded: str) -> dict[str, str]:
@@ -54,7 +55,7 @@ def decode_properties(encoded: str) -> dict[str, str]:
 def tags_code_of(properties: Mapping[str, str]) -> int:
     """Return the hash of a message's tag, 0 without one."""
     tags = properties.get(names.TAGS)
-    return _tag_code(tags) if tags else 0
+    return cached_tag_code(tags) if tags else 0
 
 
 def delay_level_of(properties: Mapping[str, str]) -> int:

@@ -6,18 +6,25 @@ so with these: whatever is unusual in one is left to it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from rocketmq_py import properties as names
-from rocketmq_py.broker.draft import UNLIKE_PLAIN, UNLIKE_PLAIN_BITS, tags_code_of
+from rocketmq_py.broker.draft import UNLIKE_PLAIN, UNLIKE_PLAIN_BITS, cached_tag_code
 from rocketmq_py.broker.store import ConsumeQueue, MessageStore
 from rocketmq_py.broker.topics import TopicTable, is_sendable
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.plain_send import AnswerTemplate, PlainSend, answer_template
 from rocketmq_py.remoting import Connection
+
+# What messages have that have tags and keys at the most: three times as fast as to take the text apart.
+_match_common = re.compile(
+    "UNIQ_KEY\x01([^\x01\x02]++)\x02WAIT\x01(?:true|false)\x02"
+    "(?:TAGS\x01([^\x01\x02]++)\x02)?+(?:KEYS\x01[^\x01\x02]++\x02)?+"
+).fullmatch
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -63,19 +70,11 @@ class PlainSending:
         encoded = fields.properties
         if not encoded.endswith("\x02"):
             encoded += "\x02"  # Java leaves the last one out
-        properties = names.decode_properties(encoded)
-        unique_id = properties.get(names.UNIQUE_KEY)
-        count = len(properties)
-        if (
-            not unique_id
-            or not send.body
-            # Written anew, they would be the same text: no name comes twice, and no piece is without a value.
-            or encoded.count("\x01") != count
-            or encoded.count("\x02") != count
-            or "" in properties
-            or "" in properties.values()
-            or not self._unlike_plain.isdisjoint(properties)
-        ):
+        if common := _match_common(encoded):
+            unique_id, tags = common.groups()
+        elif read := self._unique_id_and_tags(encoded):
+            unique_id, tags = read
+        else:
             return None
         try:
             system_flag = int(fields.system_flag)
@@ -83,7 +82,7 @@ class PlainSending:
             int(fields.default_topic_queues)  # not needed, and yet wrong where it is no number
         except ValueError:
             return None
-        if system_flag & UNLIKE_PLAIN_BITS:
+        if not send.body or system_flag & UNLIKE_PLAIN_BITS:
             return None
         if self._changes != self._topics.changes:
             self._places.clear()
@@ -99,7 +98,7 @@ class PlainSending:
                 place.queue,
                 send.body,
                 (encoded + self._added).encode(),
-                tags_code_of(properties),
+                cached_tag_code(tags) if tags else 0,
                 flag,
                 system_flag,
                 born_time_ms,
@@ -108,6 +107,23 @@ class PlainSending:
         except InvalidMessageError:
             return None  # nothing was stored, and why not is said in the general way
         return place.answer.frame(send.opaque, stored.commit_log_offset, stored.queue_offset, unique_id)
+
+    def _unique_id_and_tags(self, encoded: str) -> tuple[str, str | None] | None:
+        """Return what is wanted of properties; None if there is more to be done than to add the broker's."""
+        properties = names.decode_properties(encoded)
+        unique_id = properties.get(names.UNIQUE_KEY)
+        count = len(properties)
+        if (
+            not unique_id
+            # Written anew, they would be the same text: no name comes twice, and no piece is without a value.
+            or encoded.count("\x01") != count
+            or encoded.count("\x02") != count
+            or "" in properties
+            or "" in properties.values()
+            or not self._unlike_plain.isdisjoint(properties)
+        ):
+            return None
+        return unique_id, properties.get(names.TAGS)
 
     def _find(self, topic_name: str, queue_text: str) -> _Place | None:
         topic = self._topics.get(topic_name)

@@ -196,7 +196,7 @@ class Sending:
                 queue,
                 message.body,
                 message.properties,
-                tags_code_of(decode_properties(message.properties.decode(errors="replace"))),
+                _tags_code_in(message.properties),
                 message.flag,
                 send.system_flag,
                 send.born_time_ms,
@@ -226,6 +226,13 @@ class Sending:
             )
         if send.system_flag & TRANSACTION_BITS or delay_level_of(decode_properties(send.properties)) > 0:
             raise self._admission.refusal(*explain(PutStatus.MESSAGE_ILLEGAL, self._config))
+
+
+def _tags_code_in(properties: bytes) -> int:
+    """Return the hash of the tag in properties as they are on the wire, 0 without one."""
+    if b"TAGS\x01" not in properties:
+        return 0
+    return tags_code_of(decode_properties(properties.decode(errors="replace")))
 
 
 def _is_half(draft: Draft) -> bool:
