@@ -1,10 +1,16 @@
-"""Spark's own part of a Python source and sink: one that has its rows ready, and one that drops them."""
+"""Spark's own part of a Python source and sink: one that has its rows ready, and one that drops them.
+
+And a source that has its rows ready and pulls as many messages over plain sockets: see ``PulledReadyRows``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 
+import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -15,6 +21,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from integration.benchmarks.plain_pulls import PlainPulls
+from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.reading import BATCH_ROWS
 from rocketmq_py.spark.schema import ARROW_SCHEMA, SOURCE_SCHEMA
 
@@ -53,6 +62,62 @@ class _Reader(DataSourceReader):
             left -= min(left, BATCH_ROWS)
 
 
+class PulledReadyRows(DataSource):
+    """``format("pulled-ready")``: as many ready rows of ``size`` bytes as there are messages in ``spans``.
+
+    A task for each span pulls its messages over a plain socket, drops them, and hands on ready rows in their
+    place: what a source takes if its own work costs nothing.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "pulled-ready"
+
+    def schema(self) -> str:
+        return SOURCE_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _PulledReader(decode_spans(self.options["spans"]), int(self.options["size"]))
+
+
+class _PulledReader(DataSourceReader):
+    def __init__(self, spans: Sequence[tuple[str, Span]], size: int) -> None:
+        self._spans = spans
+        self._size = size
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(span) for span in self._spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        address, span = partition.value
+        return ready_for_pulled(address, span, self._size)
+
+
+def encode_spans(addressed: Sequence[tuple[str, Span]]) -> str:
+    """Return spans, each with its broker's address, as an option that ``decode_spans`` reads."""
+    return json.dumps([(address, attrs.astuple(span)) for address, span in addressed])
+
+
+def decode_spans(option: str) -> list[tuple[str, Span]]:
+    """Return what was encoded."""
+    return [
+        (address, Span(MessageQueue(*queue), start, end))
+        for address, (queue, start, end) in json.loads(option)
+    ]
+
+
+def ready_for_pulled(address: str, span: Span, size: int) -> Iterator[pa.RecordBatch]:
+    """Pull a span over a plain socket; yield ready rows in place of its messages, as they come."""
+    batch, rows = _kept_batch(BATCH_ROWS, size), 0
+    for brought in PlainPulls(address, span):
+        rows += brought
+        if rows >= BATCH_ROWS:
+            yield batch
+            rows -= BATCH_ROWS
+    if rows:
+        yield batch.slice(0, rows)
+
+
 class _Dropper(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
@@ -79,3 +144,7 @@ def ready_batch(rows: int, size: int) -> pa.RecordBatch:
         "keys": "order-1000000", "msgId": "0" * 32,
     }  # fmt: skip
     return pa.RecordBatch.from_pylist([row] * rows, schema=ARROW_SCHEMA)
+
+
+_kept_batch = cache(ready_batch)
+"""Processes of tasks live on, and need not make it for each."""

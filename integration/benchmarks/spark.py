@@ -11,8 +11,16 @@ works
   raw pulls             stored messages are pulled by one process, and nothing is done with them
   task of the source    the same, and they become Arrow batches: what a task does, in one process, no Spark
   rocketmq -> noop      the source, all columns, to Spark's sink that drops all; local[2]
+  pulls over plain sockets
+                        the same messages, over a blocking socket of one's own: no more than the requests'
+                        bytes, several under way, and a look at the header of each answer
   Python source of ready batches
                         what Spark itself needs for a Python source of the same columns
+  ready batches beside pulls over plain sockets
+                        the floor of rocketmq -> noop: each task pulls its queue's messages over a plain
+                        socket, drops them, and hands on ready batches in their place. What a source could
+                        reach on this machine if all that it does were for nothing: the broker's work, the
+                        socket's and Spark's stay
   range, rate-micro-batch
                         Spark's own sources, of two columns: no Python is in them
   BatchingProducer      send_all of one process, 10,000 messages at a time, each with a key

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from integration.benchmarks.ready_rows import ReadyRows, ready_batch
+from integration.benchmarks.plain_pulls import PlainPulls
+from integration.benchmarks.ready_rows import PulledReadyRows, ReadyRows, encode_spans, ready_batch
 from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
@@ -36,7 +37,9 @@ SENT_SHARE = 4
 PORTION = 10_000
 """Messages that the producer gets at a time: the rows of an Arrow batch that Spark hands to a sink."""
 PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "BatchingProducer"
+PLAIN = "pulls over plain sockets, 4 queues"
 READY = "Python source of ready batches -> noop"
+PULLED_READY = "ready batches beside pulls over plain sockets -> noop, 4 tasks"
 
 
 @attrs.frozen
@@ -108,6 +111,7 @@ class Bench:
         trio.run(fill, self.cluster, self.four, self.count, self.size, QUEUES)
         trio.run(self._create_target)
         self.spark.dataSource.register(ReadyRows)
+        self.spark.dataSource.register(PulledReadyRows)
 
     async def _create_target(self) -> None:
         async with Client(self.cluster.name_servers) as client:
@@ -123,7 +127,9 @@ class Bench:
             Work("task of the source, without Spark, 1 queue", count, self.read_task, PULL_ONE),
             Work("rocketmq -> noop, 1 task", count, lambda: self._read(self.one), PULL_ONE),
             Work(PULL, count, lambda: self._pull(self.four)),
+            Work(PLAIN, count, self._pull_plainly, PULL),
             Work("rocketmq -> noop, 4 tasks", count, lambda: self._read(self.four), READY),
+            Work(PULLED_READY, count, self._read_pulled_ready, READY),
             Work("rocketmq -> noop, a stream with its start", count, self._read_stream, PULL),
             Work(READY, count, self._read_ready, PULL),
             Work("range -> noop", count, lambda: self._count(self._range(count)), PULL),
@@ -150,6 +156,15 @@ class Bench:
         with blocking.Reader(self.cluster.name_servers) as reader:
             spans = _spans(reader, topic)
             return sum([chunk.next - chunk.first for chunk in reader.pull(spans)])
+
+    def _pull_plainly(self) -> int:
+        return sum([brought for each in self._addressed() for brought in PlainPulls(*each)])
+
+    def _addressed(self) -> list[tuple[str, Span]]:
+        """Return the spans of the topic with four queues, each with its broker's address."""
+        with blocking.Reader(self.cluster.name_servers) as reader:
+            spans = _spans(reader, self.four)
+        return [(self.cluster.brokers[span.queue.broker_name], span) for span in spans]
 
     def read_task(self) -> int:
         """Do what one task of the source does."""
@@ -209,6 +224,10 @@ class Bench:
     def _read_ready(self) -> int:
         options = {"rows": str(self.count), "size": str(self.size)}
         return self._count(self.spark.read.format("ready").options(**options).load())
+
+    def _read_pulled_ready(self) -> int:
+        options = {"spans": encode_spans(self._addressed()), "size": str(self.size)}
+        return self._count(self.spark.read.format("pulled-ready").options(**options).load())
 
     def _read_stream(self) -> int:
         options = {"nameServer": self.cluster.name_servers, "topic": self.four}

@@ -1,0 +1,112 @@
+"""Pulls over a plain socket, whose messages are counted and dropped: what no reader can do without.
+
+The bytes of the requests are this client's, several are under way, and of an answer only its header is read.
+There is no loop, no task, no time-out, no second broker, and nobody who would mend a fault.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import deque
+from collections.abc import Iterator
+
+import attrs
+
+from rocketmq_py.consumer.pull.queue_puller import PullFlag
+from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.stream import READER_GROUP
+from rocketmq_py.protocol.headers import PullMessageRequest
+from rocketmq_py.protocol.pull_request import PullForm
+from rocketmq_py.remoting.address import split_address
+
+AT_ONCE = 32
+"""Messages that a pull asks for: as many as a broker gives at the most, unless it is set up otherwise."""
+UNDER_WAY = 32
+READ_SIZE = 256 * 1024
+
+
+@attrs.define(eq=False)
+class PlainPulls:
+    """Pulls one span to its end: iterate over it for the number of messages that each answer brought.
+
+    Args:
+        address: the broker's.
+        span: what is pulled.
+
+    Raises:
+        RuntimeError: the broker gave no messages, or closed the connection.
+    """
+
+    address: str
+    span: Span
+    _left: deque[tuple[int, int]] = attrs.field(init=False, factory=deque)
+    _asked: dict[int, tuple[int, int]] = attrs.field(init=False, factory=dict)
+    _opaque: int = attrs.field(init=False, default=0)
+
+    def __iter__(self) -> Iterator[int]:
+        span, form = self.span, self._form()
+        self._left.extend([(at, min(at + AT_ONCE, span.end)) for at in range(span.start, span.end, AT_ONCE)])
+        with socket.create_connection(split_address(self.address)) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            received = bytearray()
+            while self._left or self._asked:
+                if len(self._asked) <= UNDER_WAY // 2:
+                    connection.sendall(self._requests(form))
+                data = connection.recv(READ_SIZE)
+                if not data:
+                    raise RuntimeError(f"{self.address} closed the connection")
+                received += data
+                yield from self._answers(received)
+
+    def _form(self) -> PullForm:
+        queue = self.span.queue
+        header = PullMessageRequest(
+            consumer_group=READER_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=0,
+            max_msg_nums=AT_ONCE,
+            sys_flag=0,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+            broker_name=queue.broker_name,
+        )
+        return PullForm(header.to_fields())
+
+    def _requests(self, form: PullForm) -> bytes:
+        frames = []
+        while self._left and len(self._asked) < UNDER_WAY:
+            self._opaque += 1
+            self._asked[self._opaque] = asked = self._left.popleft()
+            frame = form.frame(self._opaque, asked[0], PullFlag.SUBSCRIPTION, 0)
+            assert frame is not None
+            frames.append(frame)
+        return b"".join(frames)
+
+    def _answers(self, received: bytearray) -> Iterator[int]:
+        """Take the whole frames out of what was received; yield how many messages each has."""
+        position = 0
+        while len(received) - position >= 8:
+            size = int.from_bytes(received[position : position + 4], "big")
+            if len(received) - position < 4 + size:
+                break
+            header_size = int.from_bytes(received[position + 5 : position + 8], "big")
+            yield self._brought(json.loads(received[position + 8 : position + 8 + header_size]))
+            position += 4 + size
+        del received[:position]
+
+    def _brought(self, header: dict[str, object]) -> int:
+        opaque, fields = header["opaque"], header["extFields"]
+        assert isinstance(opaque, int)
+        assert isinstance(fields, dict)
+        start, end = self._asked.pop(opaque)
+        following = min(int(fields["nextBeginOffset"]), end)
+        if header["code"] != 0 or following <= start:
+            raise RuntimeError(f"a pull of {self.span} from {start} on brought no messages: {header}")
+        if following < end:
+            self._left.appendleft((following, end))
+        return following - start
