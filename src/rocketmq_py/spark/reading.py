@@ -24,6 +24,9 @@ BATCH_ROWS = 4096
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of stored messages that become one Arrow batch, with their bodies opened."""
 
+PARALLEL = 2 * DEFAULT_PARALLEL
+"""Pulls of the first span at a time: some come while others become a batch."""
+
 logger: Final = logging.getLogger("rocketmq_py.spark")
 
 
@@ -35,7 +38,7 @@ def read_spans(
     sql: str | None = None,
     fail_on_data_loss: bool = True,
     max_buffered_bytes: int = DEFAULT_BUFFER,
-    parallel: int = DEFAULT_PARALLEL,
+    parallel: int = PARALLEL,
 ) -> Generator[pa.RecordBatch]:
     """Return the messages of spans, each once, span by span and in their order there; see SOURCE_SCHEMA.
 

@@ -113,7 +113,8 @@ class ChunkBuffer:
     def release(self, reserved: int) -> None:
         """Release what was reserved."""
         self._used -= reserved
-        self._space.unpark_all()
+        if self._space:
+            self._space.unpark_all()
 
     def end_queue(self, chunk_queue: ChunkQueue) -> None:
         """Say that nothing more comes in a queue."""
