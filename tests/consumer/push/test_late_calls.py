@@ -197,7 +197,11 @@ class Stuck:
 @pytest.mark.parametrize("fail", [False, True])
 @pytest.mark.parametrize("hooked", [False, True])
 async def test_a_thread_that_hangs_keeps_its_place_but_not_its_message(
-    nursery: trio.Nursery, hooked: bool, fail: bool, caplog: pytest.LogCaptureFixture
+    nursery: trio.Nursery,
+    mock_clock: trio.testing.MockClock,
+    hooked: bool,
+    fail: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     backs, stuck = Backs(), Stuck()
     stuck.fail = fail
@@ -205,16 +209,18 @@ async def test_a_thread_that_hangs_keeps_its_place_but_not_its_message(
     hooks = ConsumerHooks("g", "client", lambda: 0)
     if hooked:
         hooks.add(ConsumerHook())
-    handling = handling_in(nursery, stuck, 2, timeout=0.05, backs=backs, hooks=hooks)
+    handling = handling_in(nursery, stuck, 2, timeout=60, backs=backs, hooks=hooks)
     handling.offer(process_queue)
-    await stuck.until(2)
-    while not backs.taken:
-        await trio.sleep(0.001)
+    while len(stuck.handled) < 2 or handling.handling > 1:
+        await trio.lowlevel.checkpoint()
+    while not backs.taken:  # it is looked now and then which calls are still the same
+        mock_clock.jump(60)
+        await trio.lowlevel.checkpoint()
     assert process_queue.safe_offset == 3
     assert handling.handling == 1
     stuck.go.set()
     while handling.handling:
-        await trio.sleep(0.001)
+        await trio.lowlevel.checkpoint()
     assert backs.offsets == [0]
     assert ("after all" in caplog.text) == fail
 
