@@ -90,3 +90,31 @@ async def test_a_write_that_fails(fault: OSError, error: type[Exception]) -> Non
     await output.print(b"a")
     with pytest.raises(error):
         await output.run()
+
+
+async def test_the_end_of_reading_waits_for_what_is_being_written() -> None:
+    """As ``grep -q`` does, who reads goes when the last bytes have come: they are printed nevertheless."""
+    reader = SlowReader()
+    output = Output(reader.write)
+    was_printed = False
+
+    async def print_it() -> None:
+        nonlocal was_printed
+        await output.print_now(b"a")
+        was_printed = True
+
+    async with trio.open_nursery() as nursery:
+
+        async def end() -> None:
+            with pytest.raises(OutputClosedError):
+                await output.end()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(output.run)
+        nursery.start_soon(print_it)
+        await reader.wait_for_write()
+        nursery.start_soon(end)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not nursery.cancel_scope.cancel_called
+        reader.allowed.release()
+    assert was_printed

@@ -41,7 +41,11 @@ class Printed:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._output = Output(write_stdout)
         nursery.start_soon(self._output.run)
-        nursery.start_soon(stdout_closed)
+        nursery.start_soon(self._end_when_closed)
+
+    async def _end_when_closed(self) -> None:
+        if await stdout_closed():
+            await self._output.end()
 
     async def put(self, _: ReceivedMessage, data: bytes) -> None:
         """See Outlet."""

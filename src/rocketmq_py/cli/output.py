@@ -35,6 +35,7 @@ class Output:
         self._size = 0
         self._begun = 0
         self._written = 0
+        self._is_writing = False
         self._something = trio.lowlevel.ParkingLot()
         self._progress = trio.lowlevel.ParkingLot()
 
@@ -48,6 +49,7 @@ class Output:
                 await self._something.park()
             data, self._waiting, self._size = b"".join(self._waiting), [], 0
             begun = self._begun
+            self._is_writing = True
             try:
                 await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
             except BrokenPipeError:
@@ -55,6 +57,7 @@ class Output:
             except OSError as error:
                 raise CommandError(f"cannot write the output: {error.strerror or error}") from error
             self._written = begun
+            self._is_writing = False
             self._progress.unpark_all()
 
     async def print(self, data: bytes) -> None:
@@ -77,6 +80,15 @@ class Output:
         while self._written < wanted:
             await self._progress.park()
 
+    async def end(self) -> None:
+        """Raise OutputClosedError, as nobody reads it any more; what was written before that counts.
+
+        Who reads may go at once when the last bytes have come, and before whoever printed them has heard so.
+        """
+        while self._is_writing:  # not for long: it is taken now, or refused
+            await self._progress.park()
+        raise OutputClosedError
+
 
 def write_stdout(data: bytes) -> None:
     """Write all of ``data`` to standard output."""
@@ -91,20 +103,20 @@ def write_stdout(data: bytes) -> None:
             select.select([], [fd], [])
 
 
-async def stdout_closed() -> None:
-    """Raise OutputClosedError when the reader of standard output goes away, where the system tells it.
+async def stdout_closed() -> bool:
+    """Wait until the reader of standard output goes away; return False where the system does not tell.
 
     Linux does for a pipe. Without that, only the next write would notice, which on a quiet topic may
     never come.
     """
     if sys.platform != "linux" or sys.stdout is None:
-        return
+        return False
     import fcntl
 
     fd = sys.stdout.fileno()
     writes_only = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
     if not (stat.S_ISFIFO(os.fstat(fd).st_mode) and writes_only):
-        return
+        return False
     # A pipe's writing end never has anything to read: what wakes this is the error condition.
     await trio.lowlevel.wait_readable(fd)
-    raise OutputClosedError
+    return True
