@@ -6,15 +6,20 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+import trio
 
 from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, SendResult
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.crossing.trio_thread import trio_thread
+from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
+from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.errors import ClosedError
 from tests.blocking.conftest import BrokerThread, count, run_program
 
 
@@ -54,6 +59,55 @@ def test_loops_in_several_threads_one_producer_for_all(address: str) -> None:
     owner.join()
     with Client(address) as client:
         assert count(client, "T") == 800
+
+
+def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        here, loop = bridge(), asyncio.get_running_loop()
+        came: list[int] = []
+        all_came = asyncio.Event()
+        wakes: list[object] = []
+        wakes_before: list[int] = []
+        wake = loop.call_soon_threadsafe
+
+        def note(function: Callable[..., object], *arguments: Any) -> asyncio.Handle:
+            wakes.append(function)
+            return wake(function, *arguments)
+
+        def hand_over() -> None:  # in trio's thread
+            for number in range(100):
+                here.deliver(came.append, number)
+            here.deliver(all_came.set)
+            wakes_before.append(len(wakes))
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", note)
+        here.thread.post(hand_over)
+        await all_came.wait()
+        assert came == list(range(100))
+        assert wakes_before == [0]
+        assert len(wakes) == 1
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_fails_lets_no_task_wait(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        thread = TrioThread()
+        thread.start()
+        call = LoopCall[None](Bridge(asyncio.get_running_loop(), thread), lambda _: trio.sleep_forever)
+
+        def fail() -> None:
+            thread.begin(call)  # it has crossed, and nobody takes it over any more
+            raise SystemExit("a defect")
+
+        thread.post(fail)
+        await call.ended
+        with pytest.raises(ClosedError, match="has ended"):
+            call.outcome()
+        thread.join()
+
+    asyncio.run(main())
+    assert "the thread that runs trio has failed" in caplog.text
 
 
 def test_the_end_of_a_loop_closes_what_is_open_on_it(address: str) -> None:

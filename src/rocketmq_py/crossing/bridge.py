@@ -110,7 +110,7 @@ class Bridge:
         # A loop may be closed before it has come to what it was woken for: then nothing would be noticed.
         if not self._is_woken or self.loop.is_closed():
             self._is_woken = True
-            self._wake()
+            self.thread.wakes.add(self._wake)
 
     def _wake(self) -> None:
         try:

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import trio
 
 from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall
+from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.errors import ClosedError
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
@@ -59,10 +60,12 @@ class TrioThread:
         is_left_behind: whether this process is a child that was forked while the thread ran: it has neither
             the thread nor a right to the connections.
         open: what is open.
+        wakes: takes what wakes those who wait elsewhere (in the thread only).
     """
 
     def __init__(self) -> None:
         self.is_usable: bool = True
+        self.wakes: Wakes = Wakes()
         self.is_left_behind: bool = False
         self.open: dict[Opened, None] = {}
         self._crossing: deque[Callable[[], object]] = deque()
@@ -280,7 +283,7 @@ class TrioThread:
     def _run(self) -> None:
         self._ident = threading.get_ident()
         try:
-            trio.run(self._main)
+            trio.run(self._main, instruments=[self.wakes])
         except BaseException:
             logger.exception("the thread that runs trio has failed")
         finally:
@@ -289,6 +292,7 @@ class TrioThread:
             self._is_running.set()
             for call in list(self._calls):
                 call.abandon(ClosedError(ENDED))
+            self.wakes.before_io_wait(0)
 
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:
