@@ -19,7 +19,7 @@ from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
-from rocketmq_py.errors import ClosedError
+from rocketmq_py.errors import ClosedError, OutsideAsyncioError
 from tests.blocking.conftest import BrokerThread, count, run_program
 
 
@@ -59,6 +59,22 @@ def test_loops_in_several_threads_one_producer_for_all(address: str) -> None:
     owner.join()
     with Client(address) as client:
         assert count(client, "T") == 800
+
+
+def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> None:
+    producer = Producer(address, group="g")
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    loops[0].run_until_complete(producer.start())
+    for loop in loops * 3:
+        future = loop.run_until_complete(producer.send_soon(Message("T", b"x")))
+        assert future.get_loop() is loop
+        assert isinstance(loop.run_until_complete(future), SendResult)
+    with pytest.raises(OutsideAsyncioError):
+        producer.send_soon(Message("T", b"x")).send(None)
+    loops[0].run_until_complete(producer.aclose())
+    for loop in loops:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +372,7 @@ FORKED = """
     import asyncio, os, sys
     from rocketmq_py import Message
     from rocketmq_py.aio import Producer
-    from rocketmq_py.errors import ClosedError
+    from rocketmq_py.errors import ClosedError, OutsideAsyncioError
 
     async def main():
         producer = Producer(sys.argv[1], group="g")
@@ -395,7 +411,7 @@ FORKED_WHILE_SENDING = """
     import asyncio, os, sys
     from rocketmq_py import Message
     from rocketmq_py.aio import Producer
-    from rocketmq_py.errors import ClosedError
+    from rocketmq_py.errors import ClosedError, OutsideAsyncioError
 
     def in_child(producer):
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop as _running_loop  # the other raises where none runs
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
@@ -105,6 +106,7 @@ class LoopHandOver(HandOver[LoopSend]):
         super().__init__(thread, begin_soon, name_servers=name_servers, most=most, most_bytes=most_bytes)
         self._waiting: deque[tuple[Bridge, asyncio.Future[None]]] = deque()
         self._until_yield = YIELD_EVERY
+        self._here: Bridge | None = None  # the way to the loop that has sent last
 
     def add_nowait(
         self, message: Message, queue: Destination | None, timeout: float | None = None
@@ -116,7 +118,9 @@ class LoopHandOver(HandOver[LoopSend]):
         size = self._check(message)
         if not (self._until_yield and (self._fits(size) or self._is_closed)):
             return None
-        here = bridge()
+        here = self._here
+        if here is None or here.loop is not _running_loop():
+            here = self._here = bridge()
         send = LoopSend(loop=here.loop)
         send.here = here
         send.hand_over = self

@@ -190,16 +190,17 @@ class HandOver(ABC, Generic[Sent]):
 
     async def run(self) -> None:
         """Give what comes to the producer, until cancelled or stopped."""
+        queue, begin_soon = self._queue, self._begin_soon
         with self._scope:
             while True:
-                while self._queue:
-                    one = self._queue.popleft()
+                while queue:
+                    one = queue.popleft()
                     if isinstance(one, trio.Event):
                         one.set()
                     elif one.set_running_or_notify_cancel():
                         try:
                             assert one.message is not None
-                            waiting = self._begin_soon(one.message, one.resolve, one.queue, one.timeout)
+                            waiting = begin_soon(one.message, one.resolve, one.queue, one.timeout)
                             if waiting is not None:
                                 await waiting
                         except Exception as error:  # noqa: BLE001  # a selector may raise anything: it is told
