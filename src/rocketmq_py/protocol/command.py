@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -27,7 +28,7 @@ MAX_HEADER_SIZE = 2**24 - 1
 
 _SECRET_FIELDS = frozenset({SIGNATURE, SECURITY_TOKEN})
 _NO_FIELDS: Mapping[str, str] = {}
-pack_lengths = struct.Struct(">II").pack
+pack_lengths: Final[Callable[[int, int], bytes]] = struct.Struct(">II").pack
 """What a frame begins with: the bytes that follow, and those of its header with the mark of its form."""
 
 
