@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
 
 import msgspec
 
@@ -23,25 +22,14 @@ from rocketmq_py.protocol.subscription import tag_code
 
 TRANSACTION_BITS = TRANSACTION_ROLLBACK
 """The bits of the system flag that say what a message is to a transaction."""
-UNLIKE_PLAIN_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
-UNLIKE_PLAIN = frozenset(
-    {
-        names.DELAY_LEVEL,
-        names.INNER_NUMBER,
-        names.POP_CHECKPOINT,
-        names.PRIORITY,
-        names.TIMER_DELAY_MS,
-        names.TIMER_DELAY_SECONDS,
-        names.TIMER_DELIVER_MS,
-        names.TIMER_OUT_MS,
-        names.TRANSACTION_PREPARED,
-    }
-)
-"""Bits of the system flag, and properties, of messages with which more is done than to store them."""
 _SYSTEM_FLAG_AT = slice(36, 40)
 _UNPACKING_FLAGS = COMPRESSED_FLAG | INNER_BATCH_FLAG
 
-cached_tag_code: Final = lru_cache(maxsize=4096)(tag_code)
+
+@lru_cache(maxsize=4096)  # asked for each message
+def tags_code(tags: str | None) -> int:
+    """Return the hash of a tag, 0 without one."""
+    return tag_code(tags) if tags else 0
 
 
 def decode_properties(encoded: str) -> dict[str, str]:
@@ -54,8 +42,7 @@ def decode_properties(encoded: str) -> dict[str, str]:
 
 def tags_code_of(properties: Mapping[str, str]) -> int:
     """Return the hash of a message's tag, 0 without one."""
-    tags = properties.get(names.TAGS)
-    return cached_tag_code(tags) if tags else 0
+    return tags_code(properties.get(names.TAGS))
 
 
 def delay_level_of(properties: Mapping[str, str]) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from rocketmq_py import properties as names
-from rocketmq_py.broker.draft import UNLIKE_PLAIN, UNLIKE_PLAIN_BITS, cached_tag_code
+from rocketmq_py.broker.draft import tags_code
+from rocketmq_py.broker.sending import UNLIKE_PLAIN, UNLIKE_PLAIN_BITS
 from rocketmq_py.broker.store import ConsumeQueue, MessageStore
 from rocketmq_py.broker.topics import TopicTable, is_sendable
 from rocketmq_py.errors import InvalidMessageError
@@ -98,7 +99,7 @@ class PlainSending:
                 place.queue,
                 send.body,
                 (encoded + self._added).encode(),
-                cached_tag_code(tags) if tags else 0,
+                tags_code(tags),
                 flag,
                 system_flag,
                 born_time_ms,

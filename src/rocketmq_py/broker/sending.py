@@ -11,8 +11,6 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.draft import (
     TRANSACTION_BITS,
-    UNLIKE_PLAIN,
-    UNLIKE_PLAIN_BITS,
     Draft,
     decode_properties,
     delay_level_of,
@@ -36,6 +34,15 @@ from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
 _TIMED = WISHES | {names.TIMER_OUT_MS}
+UNLIKE_PLAIN_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
+UNLIKE_PLAIN = _TIMED | {
+    names.DELAY_LEVEL,
+    names.INNER_NUMBER,
+    names.POP_CHECKPOINT,
+    names.PRIORITY,
+    names.TRANSACTION_PREPARED,
+}
+"""Bits of the system flag, and properties, of messages with which more is done than to store them."""
 _UNLIKE_PRIORITY = WISHES | {names.DELAY_LEVEL, names.SHARDING_KEY}
 _MAX_BATCH_TOPIC_LENGTH = 127
 
