@@ -35,7 +35,6 @@ class Output:
         self._size = 0
         self._begun = 0
         self._written = 0
-        self._is_writing = False
         self._something = trio.lowlevel.ParkingLot()
         self._progress = trio.lowlevel.ParkingLot()
 
@@ -49,7 +48,6 @@ class Output:
                 await self._something.park()
             data, self._waiting, self._size = b"".join(self._waiting), [], 0
             begun = self._begun
-            self._is_writing = True
             try:
                 await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
             except BrokenPipeError:
@@ -57,7 +55,6 @@ class Output:
             except OSError as error:
                 raise CommandError(f"cannot write the output: {error.strerror or error}") from error
             self._written = begun
-            self._is_writing = False
             self._progress.unpark_all()
 
     async def print(self, data: bytes) -> None:
@@ -85,7 +82,8 @@ class Output:
 
         Who reads may go at once when the last bytes have come, and before whoever printed them has heard so.
         """
-        while self._is_writing:  # not for long: it is taken now, or refused
+        # What is being written is neither waiting nor written. Not for long: it is taken now, or refused.
+        while self._written + len(self._waiting) < self._begun:
             await self._progress.park()
         raise OutputClosedError
 
