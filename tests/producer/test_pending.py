@@ -10,7 +10,7 @@ import trio.testing
 from rocketmq_py.errors import BatchError, ClosedError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.batch import BatchResults
-from rocketmq_py.producer.pending import PendingSend, resolve_all
+from rocketmq_py.producer.pending import BatchedSend, FailureLog, PendingBatch, PendingSend
 
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 7)
 
@@ -113,7 +113,8 @@ async def test_a_cancelled_wait_does_not_cancel_the_send() -> None:
 async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
     results = BatchResults(attrs.evolve(RESULT, offset_message_id="x,y"), ["a", "b"])
     called: list[PendingSend] = []
-    another, pending = PendingSend(called.append), PendingSend()
+    batch = PendingBatch()
+    another, pending = BatchedSend(batch, 0, called.append), BatchedSend(batch, 1)
     pending.add_done_callback(called.append)
     pending.add_done_callback(called.append)
     async with trio.open_nursery() as nursery:
@@ -123,13 +124,46 @@ async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
 
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
-        resolve_all([another, pending], results)
+        with pytest.raises(RuntimeError, match="still under way"):
+            pending.result()
+        batch.resolve(results, None)
         assert pending.done
         assert pending.error is None
     assert called == [another, pending, pending]
     assert another.result() == results[0]
     assert pending.result() == results[1]
     assert pending.result() is pending.result()
+
+
+async def test_a_batch_knows_only_of_what_somebody_waits_for() -> None:
+    batch = PendingBatch()
+    quiet, waited = BatchedSend(batch, 0), BatchedSend(batch, 1)
+    for _ in range(2):
+        with trio.move_on_after(0):
+            await waited
+    assert list(batch.watched) == [waited]
+    assert not quiet.done
+    batch.resolve([RESULT, RESULT], None)
+    called: list[PendingSend] = []
+    quiet.add_done_callback(called.append)
+    assert called == [quiet]
+    assert not batch.watched
+
+
+async def test_what_failed_of_a_batch_is_logged_if_nobody_has_looked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = FailureLog(now=lambda: 0.0)
+    batch = PendingBatch()
+    looked_at, succeeded = BatchedSend(batch, 0), BatchedSend(batch, 1)
+    batch.resolve([ClosedError("looked at"), RESULT, ClosedError("not looked at")], log)
+    assert str(looked_at.error) == "looked at"
+    with pytest.raises(ClosedError, match="looked at"):
+        await looked_at
+    assert await succeeded is RESULT
+    assert caplog.text == ""
+    del batch, looked_at, succeeded
+    assert "1 failed, and nobody looked at why; the latest: not looked at" in caplog.text
 
 
 async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:
@@ -149,8 +183,10 @@ async def test_a_fault_of_one_callback_is_not_that_of_others_of_a_batch(
     def broken(_: PendingSend) -> None:
         raise ZeroDivisionError
 
-    one, other, quiet = PendingSend(broken), PendingSend(called.append), PendingSend()
-    resolve_all([one, other, quiet], BatchResults(RESULT, ["a", "b", "c"]))
+    batch = PendingBatch()
+    other, quiet = BatchedSend(batch, 1, called.append), BatchedSend(batch, 2)
+    BatchedSend(batch, 0, broken)
+    batch.resolve(BatchResults(RESULT, ["a", "b", "c"]), None)
     assert called == [other]
     assert quiet.result().message_id == "c"
-    assert "a callback of PendingSend raised" in caplog.text
+    assert "a callback of BatchedSend raised" in caplog.text

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.pending import PendingSend
+from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
 
 class ProducerBatch:
@@ -14,7 +14,7 @@ class ProducerBatch:
 
     Attributes:
         messages: in their order.
-        pendings: what gets the outcome of each.
+        pending: what becomes of them.
         queue: the only queue that they may go to, or None for any of the topic's.
         size: how many bytes they take at most.
         timeout: seconds for sending it, the least of its messages'; None for the setting.
@@ -22,11 +22,11 @@ class ProducerBatch:
         is_under_way: whether they have gone.
     """
 
-    __slots__ = ("deadline", "is_under_way", "messages", "pendings", "queue", "size", "timeout")
+    __slots__ = ("deadline", "is_under_way", "messages", "pending", "queue", "size", "timeout")
 
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
-        self.pendings: list[PendingSend] = []
+        self.pending: PendingBatch = PendingBatch()
         self.queue: MessageQueue | None = queue
         self.size: int = 0
         self.timeout: float | None = None
@@ -82,44 +82,46 @@ class Accumulator:
     def add(
         self,
         message: Message,
-        pending: PendingSend,
         size: int,
         queue: MessageQueue | None = None,
         alone: bool = False,
         timeout: float | None = None,
-    ) -> None:
-        """Take a message.
+        on_done: Callable[[PendingSend], None] | None = None,
+    ) -> BatchedSend:
+        """Take a message. Return what becomes of it.
 
         Args:
             message: what is to be sent.
-            pending: what gets its outcome.
             size: how many bytes it takes at most.
             queue: the only queue that it may go to.
             alone: whether it cannot go together with others.
             timeout: seconds for sending it; None for the setting.
+            on_done: called when its outcome is there.
         """
         key: Hashable = queue
         if queue is None:
             key = message.topic if message.wait_store_ok else (message.topic, False)
             if alone:
-                key = pending  # nothing else has this one, and nothing has to wait for its sake
+                key = object()  # nothing else has this one, and nothing has to wait for its sake
         batch = self._open.get(key)
         if batch is not None and (
-            alone
-            or batch.size + size > self._max_size
+            batch.size + size > self._max_size
+            or alone
             or (queue is not None and batch.messages[0].wait_store_ok is not message.wait_store_ok)
         ):
             self._close(key)
             batch = None
         if batch is None:
             batch = self._begin(key, queue)
-        batch.messages.append(message)
-        batch.pendings.append(pending)
+        messages = batch.messages
+        pending = BatchedSend(batch.pending, len(messages), on_done)
+        messages.append(message)
         batch.size = size = batch.size + size
         if timeout is not None and (batch.timeout is None or timeout < batch.timeout):
             batch.timeout = timeout
-        if alone or size >= self._max_size or len(batch.messages) >= self._max_messages:
+        if alone or size >= self._max_size or len(messages) >= self._max_messages:
             self._close(key)
+        return pending
 
     def send_due(self, now: float) -> float | None:
         """Have sent what has waited until ``now``. Return until when the next one waits; None if none does.

@@ -27,11 +27,11 @@ from rocketmq_py.errors import (
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.batch import BatchResults, must_go_alone
+from rocketmq_py.producer.batch import must_go_alone
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import ProducerHook
-from rocketmq_py.producer.pending import FailureLog, PendingSend, resolve_all
+from rocketmq_py.producer.pending import BatchedSend, FailureLog, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
 from rocketmq_py.producer.selectors import check_destination, select, select_by_sharding_key
@@ -168,13 +168,13 @@ class BatchingProducer(Lifespan):
             size, alone = self._measure(message)
             if queue is None and message.sharding_key:
                 queue = select_by_sharding_key
-        pending = PendingSend(on_done)
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)
             except (ClosedError, InvalidMessageError):
                 raise
             except RocketMQError as error:
+                pending = PendingSend(on_done)
                 pending.resolve(error, self._failures)
                 return pending
         admission = self._admission
@@ -184,10 +184,10 @@ class BatchingProducer(Lifespan):
         if self._thread is None:  # it may have been closed meanwhile
             admission.leave(size)
             raise self._not_open()
-        self._accumulator.add(message, pending, size, queue, alone, timeout)
+        batched = self._accumulator.add(message, size, queue, alone, timeout, on_done)
         if admission.is_wanted:
             self._relieve()
-        return pending
+        return batched
 
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
@@ -321,7 +321,7 @@ class BatchingProducer(Lifespan):
         await trio.lowlevel.checkpoint()
         self._accumulator.send_all()
         for batch in list(self._accumulator.batches):
-            await batch.pendings[-1].wait()  # the last one to be resolved
+            await BatchedSend(batch.pending, 0).wait()
 
     def _start(self, batch: ProducerBatch) -> None:
         start_soon(self._nursery, self._deliver, batch)
@@ -352,11 +352,7 @@ class BatchingProducer(Lifespan):
         return [*first_half, *await self._outcomes(messages[middle:], queue, timeout)]
 
     def _finish(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
-        if isinstance(outcomes, BatchResults):
-            resolve_all(batch.pendings, outcomes)
-        else:
-            for pending, outcome in zip(batch.pendings, outcomes, strict=True):
-                pending.resolve(outcome, self._failures)
+        batch.pending.resolve(outcomes, self._failures)
         self._admission.leave(batch.size, len(batch.messages))
 
 

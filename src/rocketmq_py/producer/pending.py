@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, Self, TypeVar
 
 import trio
@@ -67,6 +67,14 @@ class _Failure:
     def __del__(self) -> None:
         if self.log is not None:
             self.log.add(self.error)
+
+
+def _kept(outcome: object, log: FailureLog | None) -> Any:
+    """Return an outcome in the form in which a Pending keeps it."""
+    if isinstance(outcome, RocketMQError):
+        # Frames of the sender's would keep what it held, and this too, for as long as the error is kept.
+        return _Failure(outcome.with_traceback(None), log)
+    return outcome
 
 
 class Pending(Generic[Result]):
@@ -145,11 +153,7 @@ class Pending(Generic[Result]):
 
     def resolve(self, outcome: Result | RocketMQError, log: FailureLog | None = None) -> None:
         """Set what became of it (the producer's affair); ``log`` is told of an error nobody looks at."""
-        if isinstance(outcome, RocketMQError):
-            # Frames of the sender's would keep what it held, and this too, for as long as the error is kept.
-            self.settle(_Failure(outcome.with_traceback(None), log))
-        else:
-            self.settle(outcome)
+        self.settle(_kept(outcome, log))
 
     def settle(self, outcome: Any) -> None:
         """Set what became of it, in the form in which it is kept (the producer's affair)."""
@@ -183,9 +187,7 @@ class Pending(Generic[Result]):
 class PendingSend(Pending[SendResult]):
     """A send that is under way; see :class:`Pending`. Its result is the SendResult."""
 
-    __slots__ = ("_place",)
-
-    _place: int
+    __slots__ = ()
 
     def result(self) -> SendResult:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
@@ -193,29 +195,104 @@ class PendingSend(Pending[SendResult]):
         if type(outcome) is tuple:
             self._outcome = result = send_result(outcome)
             return result
-        if type(outcome) is BatchResults:
-            self._outcome = outcome[self._place]
         return super().result()
 
 
-def resolve_all(pendings: Iterable[PendingSend], results: BatchResults) -> None:
-    """Set what became of the messages of a batch: each takes its result from there when it is asked for it.
+class BatchedSend(PendingSend):
+    """The send of one message of a batch, which finds its outcome among those of the batch.
 
-    As ``settle`` does, in one loop: of most there is a callback, or nothing that is to be told.
+    The batch knows only of those that somebody waits for, or that have a callback. One that nobody keeps is
+    gone at once: it costs neither memory while the batch is under way nor a step when it is done.
+
+    Args:
+        batch: what becomes of all messages of the batch.
+        place: the message's, from 0.
     """
-    for place, pending in enumerate(pendings):
-        assert pending._outcome is None, "it resolves once"
-        pending._outcome = results
-        pending._place = place
-        callback = pending._callbacks
-        if pending._waiting or type(callback) is tuple:
-            pending._tell()
-        elif callback is not None:
-            pending._callbacks = None
-            try:
-                callback(pending)
-            except Exception:
-                logger.exception(_CALLBACK_RAISED, "PendingSend")
+
+    __slots__ = ("_batch", "_place")
+
+    def __init__(
+        self, batch: PendingBatch, place: int, on_done: Callable[[PendingSend], None] | None = None
+    ) -> None:
+        self._outcome = None  # set here, as there is one for every message
+        self._callbacks = on_done
+        self._waiting = ()
+        self._batch = batch
+        self._place = place
+        if on_done is not None:
+            batch.watched[self] = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it has succeeded or failed."""
+        return self._batch.outcomes is not None
+
+    @property
+    def error(self) -> RocketMQError | None:
+        """Why it failed; None if it succeeded or is still under way."""
+        if type(self._batch.outcomes) is BatchResults:
+            return None
+        self._take()
+        return super().error
+
+    def result(self) -> SendResult:
+        """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
+        self._take()
+        return super().result()
+
+    async def wait(self) -> None:
+        """Wait until it is done, whatever has become of it."""
+        batch = self._batch
+        if batch.outcomes is not None:
+            await trio.lowlevel.checkpoint_if_cancelled()  # as a Pending does
+            return
+        batch.watched[self] = None
+        await super().wait()
+
+    def add_done_callback(self, callback: Callable[[Self], None]) -> None:
+        """Call ``callback(self)`` when it is done; at once if it is. What it raises is logged."""
+        if self._batch.outcomes is None:
+            self._batch.watched[self] = None
+        super().add_done_callback(callback)
+
+    def _take(self) -> None:
+        """Take the outcome from the batch, if there is one."""
+        outcomes = self._batch.outcomes
+        if self._outcome is None and outcomes is not None:
+            self._outcome = outcomes[self._place]
+
+
+class PendingBatch:
+    """What becomes of the messages of a batch, and who is to be told.
+
+    Attributes:
+        outcomes: None while it is under way; then one of each message.
+        watched: what somebody waits for, or that has a callback.
+    """
+
+    __slots__ = ("outcomes", "watched")
+
+    def __init__(self) -> None:
+        self.outcomes: Sequence[Any] | None = None
+        self.watched: dict[BatchedSend, None] = {}
+
+    def resolve(self, outcomes: Sequence[SendResult | RocketMQError], log: FailureLog | None) -> None:
+        """Set what became of each message; ``log`` is told of errors that nobody looks at."""
+        assert self.outcomes is None, "it resolves once"
+        if type(outcomes) is not BatchResults:  # a result of those is made when somebody asks for it
+            outcomes = [_kept(outcome, log) for outcome in outcomes]
+        self.outcomes = outcomes
+        watched, self.watched = self.watched, {}
+        for pending in watched:
+            callback = pending._callbacks
+            if pending._waiting or type(callback) is tuple:
+                pending._tell()
+            elif callback is not None:  # as nearly always
+                pending._callbacks = None
+                try:
+                    callback(pending)
+                except Exception:
+                    logger.exception(_CALLBACK_RAISED, type(pending).__name__)
 
 
 class PendingReply(Pending[ReceivedMessage]):
