@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from rocketmq_py.protocol.stored_message import (
     TRANSACTION_COMMIT,
     decode_messages,
 )
-from rocketmq_py.spark.columns import record_batch
+from rocketmq_py.spark.columns import plain_batch, record_batch
 from rocketmq_py.spark.opening import cut_chunk
 from rocketmq_py.spark.schema import ARROW_SCHEMA
 from tests.protocol import java_messages as java
@@ -38,10 +38,27 @@ BATCH_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 
 
 def batch_of(chunks: Sequence[PulledChunk], tags: Sequence[str] = ()) -> pa.RecordBatch:
-    batch = record_batch([cut for chunk in chunks for cut in cut_chunk(chunk)], tags)
-    batch.validate(full=True)
-    assert batch.schema.equals(ARROW_SCHEMA)
+    """Return the rows of chunks; see that both ways to them give the same."""
+    ways: list[Callable[[], pa.RecordBatch | None]] = [
+        lambda: record_batch([cut for chunk in chunks for cut in cut_chunk(chunk)], tags),
+        lambda: plain_batch(chunks, tags),
+    ]
+    batch, plain = [_made_or_raised(way) for way in ways]
+    if isinstance(batch, ProtocolError):
+        assert plain is None or str(plain) == str(batch)
+        raise batch
+    for made in [batch] if plain is None else [batch, plain]:
+        made.validate(full=True)
+        assert made.schema.equals(ARROW_SCHEMA)
+        assert made.equals(batch)
     return batch
+
+
+def _made_or_raised(way: Callable[[], pa.RecordBatch | None]) -> Any:
+    try:
+        return way()
+    except ProtocolError as error:
+        return error
 
 
 def rows(*messages: bytes, **chunk: Any) -> list[dict[str, Any]]:
@@ -195,6 +212,48 @@ def test_a_contradiction_in_one_of_several_chunks_names_its_queue() -> None:
     good = chunk_of(stored(0), queue=MessageQueue("other", "broker-a", 0))
     with pytest.raises(ProtocolError, match="orders/broker-a/3"):
         batch_of([good, chunk_of(bad, first=0)])
+
+
+@pytest.mark.parametrize(
+    "properties", [b"", b"TAGS\x01A\x02", b"a\x01\x02TAGS\x01A\x02", b"a\x011\x02a\x012\x02", b"odd"]
+)
+def test_plain_messages_are_not_cut_one_by_one(properties: bytes) -> None:
+    chunks = [
+        chunk_of(*[stored(offset, properties=properties) for offset in range(number)], stored(number))
+        for number in range(4)
+    ]
+    plain = plain_batch(chunks)
+    assert plain is not None
+    assert plain.num_rows == 10
+    assert plain.equals(batch_of(chunks))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [java.ZLIB, java.INNER_BATCH, stored(0)[:-1], stored(0) + b"x", stored(0)[:4] + bytes(4) + stored(0)[8:]],
+    ids=["compressed", "batch", "broken off", "too long", "magic"],
+)
+def test_what_is_not_plain_is_cut_one_by_one(other: bytes) -> None:
+    assert plain_batch([chunk_of(stored(0)), chunk_of(stored(1), other), chunk_of(stored(0))]) is None
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["", "TAGS", "KEYS", "TAGS KEYS", "KEYS TAGS", "aTAGS KEY", "UNIQ_KEY"]),
+            max_size=4,
+        ),
+        max_size=4,
+    ),
+    st.sampled_from([[], ["A"]]),
+)
+def test_names_may_be_those_of_all_messages_or_not(names: list[list[str]], tags: list[str]) -> None:
+    chunks = [
+        chunk_of(*[with_properties(at, **dict.fromkeys(each.split(), "A")) for at, each in enumerate(chunk)])
+        for chunk in names
+    ]
+    expected = [row for chunk in chunks for row in expected_rows(chunk)]
+    assert rows_of(batch_of(chunks, tags)) == [row for row in expected if not tags or row["tags"] in tags]
 
 
 def test_what_lies_outside_of_a_chunk_is_left_out() -> None:

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.errors import DataLossError, UnreadableBodyError
@@ -16,7 +18,7 @@ from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from rocketmq_py.spark import reading
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.reading import batches, present
-from tests.spark.stored import QUEUE, chunk_of, rows_of, stored, with_properties
+from tests.spark.stored import QUEUE, chunk_of, expected_rows, rows_of, stored, with_properties
 
 MIB = 1024 * 1024
 
@@ -106,10 +108,31 @@ def test_bodies_that_become_much_larger_are_opened_one_by_one() -> None:
     assert most_in_python < 64 * MIB
 
 
+@given(st.lists(st.lists(st.sampled_from(["A", "B", "packed"]), max_size=4), max_size=8), st.integers(1, 9))
+def test_rows_are_the_same_however_many_are_gathered(kinds: list[list[str]], most: int) -> None:
+    packed, chunks, offset = zlib.compress(b"body"), [], 0
+    for chunk in kinds:
+        messages = [
+            stored(at, packed, system_flag=COMPRESSED_FLAG)
+            if kind == "packed"
+            else with_properties(at, TAGS=kind)
+            for at, kind in enumerate(chunk, offset)
+        ]
+        offset += len(chunk)
+        chunks.append(chunk_of(*messages, first=offset - len(chunk), next=offset))
+    for tags in ([], ["A"]):
+        expected = [
+            row for chunk in chunks for row in expected_rows(chunk) if not tags or row["tags"] in tags
+        ]
+        made = list(batches(chunks, tags, max_rows=most))
+        assert [row for batch in made for row in rows_of(batch)] == expected
+        assert all(0 < batch.num_rows <= max(most, *map(len, kinds)) for batch in made)
+
+
 def test_a_body_that_cannot_be_opened_ends_it() -> None:
     chunks = [*chunks_of_three(2), chunk_of(stored(6, b"x", system_flag=COMPRESSED_FLAG))]
     made = batches(chunks, max_rows=3)
-    assert offsets(next(made)) == [0, 1, 2]
+    assert [offsets(next(made)) for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(UnreadableBodyError):
         next(made)
 

@@ -19,11 +19,12 @@ from rocketmq_py.protocol.stored_message import (
     decode_messages,
     encode_message,
 )
+from rocketmq_py.spark.walking import SMALLEST
 
 _BATCH_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
-_MAYBE_CLOSED = COMPRESSED_FLAG | _BATCH_FLAGS
+MAYBE_CLOSED = COMPRESSED_FLAG | _BATCH_FLAGS
+"""Flags of messages that have to be opened, or may have to."""
 
-_SMALLEST = 91  # bytes of a stored message with an empty topic, body and properties
 _unpack_start = struct.Struct(">ii12xq8xi").unpack_from  # size, magic, queue offset, system flag
 
 
@@ -54,13 +55,13 @@ def cut_chunk(chunk: PulledChunk) -> Iterator[Cut]:
     start = position = 0
     positions: list[int] = []
     while position < available:
-        if available - position < _SMALLEST:
+        if available - position < SMALLEST:
             raise _not_stored(chunk, position)
         size, magic, offset, system_flag = _unpack_start(data, position)
         end = position + size
-        if (magic != MAGIC and magic != MAGIC_V2) or size < _SMALLEST or end > available:
+        if (magic != MAGIC and magic != MAGIC_V2) or size < SMALLEST or end > available:
             raise _not_stored(chunk, position)
-        if system_flag & _MAYBE_CLOSED:
+        if system_flag & MAYBE_CLOSED:
             if positions:
                 yield Cut(chunk, data[start:position], positions)
             if _may_count(chunk, offset, system_flag):

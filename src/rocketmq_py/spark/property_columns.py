@@ -28,13 +28,22 @@ class PropertyColumns:
         regular = _split(texts)
         self.map: pa.MapArray = _decoded(texts) if regular is None else regular
         """All of them: a map for each message, in the order in which they are stored."""
-        self._look_at_names()
+        self._shared = _shared_names(self.map)
+        if self._shared is None:
+            self._look_at_names()
         if self._has_repeated_names():
-            self.map = _decoded(texts)
+            self.map, self._shared = _decoded(texts), None
             self._look_at_names()
 
     def column(self, name: str) -> pa.StringArray:
         """Return each message's property of this name, null where there is none."""
+        if self._shared is not None:
+            if name not in self._shared:
+                return pa.nulls(len(self.map), pa.string())
+            step = len(self._shared)
+            return self.map.items.take(
+                pa.array(np.arange(self._shared.index(name), step * len(self.map), step))
+            )
         found = np.flatnonzero(self._codes == self._code_of_name.get(name, -1))
         places = np.full(len(self.map), -1)
         places[self._rows[found]] = found
@@ -47,6 +56,8 @@ class PropertyColumns:
         self._rows = np.repeat(np.arange(len(self.map)), np.diff(self.map.offsets.to_numpy()))
 
     def _has_repeated_names(self) -> bool:
+        if self._shared is not None:
+            return len(set(self._shared)) < len(self._shared)
         name_count = len(self._code_of_name)
         entries = self._rows * name_count + self._codes
         if name_count > _MANY_NAMES:
@@ -80,6 +91,25 @@ def _split(texts: pa.BinaryArray) -> pa.MapArray | None:
     values = slices(data, after_names + 1, after_values, pa.string())
     first_entries = np.searchsorted(after_values, ends_of_texts).astype(np.int32)
     return pa.MapArray.from_arrays(pa.array(first_entries), names, values)
+
+
+def _shared_names(properties: pa.MapArray) -> list[str] | None:
+    """Return the names that each message has in this order, as messages of one producer do; else None."""
+    count = len(properties)
+    names = properties.keys
+    if not len(names) or len(names) % count:
+        return None
+    step = len(names) // count
+    ends, data = content(names)
+    size = int(ends[step])
+    if (
+        int(ends[-1]) != size * count
+        or (np.diff(properties.offsets.to_numpy()) != step).any()
+        or (np.diff(ends).reshape(count, step) != np.diff(ends[: step + 1])).any()
+        or (data.reshape(count, size) != data[:size]).any()
+    ):
+        return None
+    return names.slice(0, step).to_pylist()  # type: ignore[no-any-return]
 
 
 def _decoded(texts: pa.BinaryArray) -> pa.MapArray:

@@ -12,12 +12,13 @@ import pyarrow as pa
 from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, PulledChunk, Span
 from rocketmq_py.errors import DataLossError
 from rocketmq_py.protocol.subscription import ALL, subscribe
-from rocketmq_py.spark.columns import record_batch
+from rocketmq_py.spark.columns import plain_batch, record_batch
 from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.opening import Cut, cut_chunk
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.planning import ADVICE
 from rocketmq_py.spark.survey import ABSENCE_SECONDS
+from rocketmq_py.spark.walking import SMALLEST
 
 BATCH_ROWS = 4096
 """Rows of an Arrow batch; more make it hardly faster."""
@@ -97,23 +98,44 @@ def batches(
         UnreadableBodyError: a body cannot be opened.
         ProtocolError: what a broker sent are no messages.
     """
+    gathered: list[PulledChunk] = []
+    rows = size = 0
+    for chunk in chunks:
+        # As many as the offsets that it has, or as the bytes, where a filter passes over offsets.
+        most = min(chunk.next - chunk.first, len(chunk.body) // SMALLEST)
+        if gathered and (rows + most > max_rows or size + len(chunk.body) > max_bytes):
+            yield from _batches(gathered, tags, max_rows, max_bytes)
+            gathered, rows, size = [], 0, 0
+        gathered.append(chunk)
+        rows += most
+        size += len(chunk.body)
+    yield from _batches(gathered, tags, max_rows, max_bytes)
+
+
+def _batches(
+    chunks: Sequence[PulledChunk], tags: Collection[str], max_rows: int, max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Return a batch of chunks that are few enough for one, or several where bodies have to be opened."""
+    batch = plain_batch(chunks, tags)
+    for made in _opened_batches(chunks, tags, max_rows, max_bytes) if batch is None else [batch]:
+        if made.num_rows:
+            yield made
+
+
+def _opened_batches(
+    chunks: Sequence[PulledChunk], tags: Collection[str], max_rows: int, max_bytes: int
+) -> Iterator[pa.RecordBatch]:
     cuts: list[Cut] = []
     rows = size = 0
     for cut in chain.from_iterable(map(cut_chunk, chunks)):
         if cuts and (rows + len(cut.positions) > max_rows or size + len(cut.data) > max_bytes):
-            yield from _batch(cuts, tags)
+            yield record_batch(cuts, tags)
             cuts, rows, size = [], 0, 0
         cuts.append(cut)
         rows += len(cut.positions)
         size += len(cut.data)
     if cuts:
-        yield from _batch(cuts, tags)
-
-
-def _batch(cuts: Sequence[Cut], tags: Collection[str]) -> Iterator[pa.RecordBatch]:
-    batch = record_batch(cuts, tags)
-    if batch.num_rows:
-        yield batch
+        yield record_batch(cuts, tags)
 
 
 def present(chunks: Iterable[PulledChunk], *, fail_on_data_loss: bool) -> Iterator[PulledChunk]:

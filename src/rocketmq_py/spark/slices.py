@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -20,10 +21,13 @@ def numbers(buffer: Buffer, positions: Positions, kind: str) -> NDArray[Any]:
         positions: where each number begins; none may reach out of the buffer.
         kind: numpy's name of how it is stored, such as ``>i4``.
     """
+    return anywhere(buffer, kind)[positions].astype(np.dtype(kind).newbyteorder("="))
+
+
+def anywhere(buffer: Buffer, kind: npt.DTypeLike) -> NDArray[Any]:
+    """Return all values of a kind that the buffer could hold, one beginning at each byte: none is copied."""
     stored = np.dtype(kind)
-    # All numbers that the buffer could hold, one beginning at each byte: nothing is copied but those wanted.
-    anywhere: NDArray[Any] = np.ndarray((len(buffer) - stored.itemsize + 1,), stored, buffer, strides=(1,))
-    return anywhere[positions].astype(stored.newbyteorder("="))
+    return np.ndarray((len(buffer) - stored.itemsize + 1,), stored, buffer, strides=(1,))
 
 
 def slices(buffer: Any, starts: Positions, ends: Positions, kind: pa.DataType) -> pa.Array:
