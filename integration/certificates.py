@@ -16,6 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from integration.clusters import provider
 
+TLS_FOR_WHO_WANTS_IT = "-Dtls.server.mode=permissive"
+"""The option of servers that speak TLS and plain text, whichever a client begins with: their own default."""
+
 TLS_PROPERTIES = """
 tls.test.mode.enable=false
 tls.server.certPath={home}/conf/server.pem
@@ -42,7 +45,10 @@ class Certificates:
     ca_file: Path
     own: Path
     foreign: Path
-    jvm: tuple[str, ...] = ("-Dtls.config.file={home}/conf/tls.properties",)
+    jvm: tuple[str, ...] = (
+        TLS_FOR_WHO_WANTS_IT,
+        "-Dtls.config.file={home}/conf/tls.properties",
+    )
 
 
 def make_certificates(folder: Path) -> Certificates:

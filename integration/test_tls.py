@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
 import pytest
 
-from integration.certificates import Certificates, make_certificates
+from integration.certificates import TLS_FOR_WHO_WANTS_IT, Certificates, make_certificates
 from integration.clusters.cluster import Cluster
 from integration.clusters.plugin import start_own_cluster
 from integration.clusters.provider import VERSIONS
@@ -21,9 +21,11 @@ from tests.behaviours.ways import WAYS, serves
 from tests.cli.command import run_cli
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_otherwise(
-    real: Cluster, unique: str
+    own_cluster: Callable[..., Cluster], version: str, unique: str
 ) -> None:
+    real = own_cluster(version, jvm=[TLS_FOR_WHO_WANTS_IT])
     async with Client(real.name_servers, tls=TLS()) as client, client.producer("senders") as producer:
         with pytest.raises(NameServerError, match=r"nobody who is trusted vouches .*TLS\(ca_file=\.\.\.\)"):
             await producer.send(Message(unique, b"x"))

@@ -26,7 +26,7 @@ from integration.clusters.layout import (
     ATTEMPTS,
     BROKER_OPTIONS,
     BROKER_SETTINGS,
-    NAME_SERVER_HEAP,
+    NAME_SERVER_OPTIONS,
     START_TIMEOUT,
     STOP_TIMEOUT,
     Node,
@@ -128,7 +128,7 @@ class ContainerNodes:
     def start(self) -> None:
         """Start everything; return when the name server lists every broker."""
         own_port, *broker_ports = self._ports
-        name_server = self._container("namesrv", NAME_SERVER_HEAP, {"listenPort": str(own_port)})
+        name_server = self._container("namesrv", NAME_SERVER_OPTIONS, {"listenPort": str(own_port)})
         with _quiet_imports():
             publish = _publishing(name_server)
         for port in self._ports:

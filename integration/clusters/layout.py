@@ -15,8 +15,12 @@ STOP_TIMEOUT = 60
 ATTEMPTS = 3
 """How often a cluster is started whose ports others take."""
 
-NAME_SERVER_HEAP = ("-Xms64m", "-Xmx128m", "-Xmn32m")
+# Else each makes a key and a certificate at each start, for clients that might want TLS: half of what a start
+# costs. Clusters with TLS say so.
+_WITHOUT_TLS = "-Dtls.server.mode=disabled"
+NAME_SERVER_OPTIONS = ("-Xms64m", "-Xmx128m", "-Xmn32m", _WITHOUT_TLS)
 BROKER_OPTIONS = (
+    _WITHOUT_TLS,
     "-Xms512m",
     "-Xmx1g",
     "-Xmn256m",

@@ -15,7 +15,7 @@ from integration.clusters.layout import (
     ATTEMPTS,
     BROKER_OPTIONS,
     BROKER_SETTINGS,
-    NAME_SERVER_HEAP,
+    NAME_SERVER_OPTIONS,
     START_TIMEOUT,
     STOP_TIMEOUT,
     addresses_of,
@@ -31,7 +31,7 @@ from integration.clusters.processes import OPEN_MODULES, Process
 _BIND_ERROR = "Address already in use"
 
 _JVM = ("-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", *OPEN_MODULES)
-_NAME_SERVER_JVM = (*NAME_SERVER_HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_NAME_SERVER_JVM = (*NAME_SERVER_OPTIONS, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def start_local_cluster(
