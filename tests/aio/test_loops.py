@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -77,18 +76,25 @@ def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> No
         loop.close()
 
 
-def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_bell", [True, False])
+def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
+    has_bell: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         here, loop = bridge(), asyncio.get_running_loop()
         came: list[int] = []
         all_came = asyncio.Event()
         wakes: list[object] = []
         wakes_before: list[int] = []
-        wake = loop.call_soon_threadsafe
+        waker: Any = here._bell if has_bell else loop
+        name = "ring" if has_bell else "call_soon_threadsafe"
+        wake = getattr(waker, name)
+        if not has_bell:  # as with loops that are no selector loops
+            here._bell = None
 
-        def note(function: Callable[..., object], *arguments: Any) -> asyncio.Handle:
-            wakes.append(function)
-            return wake(function, *arguments)
+        def note(*arguments: Any) -> None:
+            wakes.append(arguments)
+            wake(*arguments)
 
         def hand_over() -> None:  # in trio's thread
             for number in range(100):
@@ -96,7 +102,7 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(monkeypatch: 
             here.deliver(all_came.set)
             wakes_before.append(len(wakes))
 
-        monkeypatch.setattr(loop, "call_soon_threadsafe", note)
+        monkeypatch.setattr(waker, name, note)
         here.thread.post(hand_over)
         await all_came.wait()
         assert came == list(range(100))

@@ -6,7 +6,6 @@ import atexit
 import contextvars
 import logging
 import os
-import socket
 import sys
 import threading
 from collections import deque
@@ -17,6 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import trio
 
+from rocketmq_py.crossing.bell import Bell
 from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall
 from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.errors import ClosedError
@@ -76,10 +76,8 @@ class TrioThread:
         self._idle: list[trio.lowlevel.Task] = []
         self._next: dict[trio.lowlevel.Task, Work | None] = {}
         self._nursery: trio.Nursery
-        # A TrioToken would do as well, at the price of two system calls more for each waking.
-        self._woken, self._waking = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waking.setblocking(False)
+        # A TrioToken would do as well, at the price of more system calls for each waking.
+        self._bell = Bell()
         self._is_running = threading.Event()
         self._ident: int | None = None
         self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
@@ -129,7 +127,7 @@ class TrioThread:
         if not self._is_woken:
             self._is_woken = True
             try:
-                self._waking.send(b"x")
+                self._bell.ring()
             except OSError:
                 self.check()  # it has ended just now
                 raise
@@ -261,8 +259,8 @@ class TrioThread:
         """Take over what crosses, until a call that came alone has waited: another task has gone on then."""
         crossing = self._crossing
         while True:
-            await trio.lowlevel.wait_readable(self._woken)
-            self._woken.recv(64)
+            await trio.lowlevel.wait_readable(self._bell)
+            self._bell.hush()
             self._is_woken = False  # from here on, what comes wakes it again
             several = len(crossing)
             self._is_alone = several == 1
@@ -288,7 +286,7 @@ class TrioThread:
             logger.exception("the thread that runs trio has failed")
         finally:
             self.is_usable = False
-            self._close_sockets()
+            self._bell.close()
             self._is_running.set()
             for call in list(self._calls):
                 call.abandon(ClosedError(ENDED))
@@ -299,10 +297,6 @@ class TrioThread:
             self._have_done(None, contextvars.Context())
             self._is_running.set()
             await trio.sleep_forever()
-
-    def _close_sockets(self) -> None:
-        self._woken.close()
-        self._waking.close()
 
     # The end of the process
 
@@ -327,7 +321,7 @@ class TrioThread:
         """Note that this process is a child: it has not got the thread, and lets go of its sockets."""
         self.is_left_behind = True
         self.is_usable = False
-        self._close_sockets()
+        self._bell.close()
         for opened in list(self.open):
             opened.detach()
 
