@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial, update_wrapper
 from inspect import isawaitable
 from time import perf_counter
 from types import CoroutineType, coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
-from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Call, FarSide
+from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Bunch, Call, FarSide
 from rocketmq_py.crossing.bridge import CANCELLED, Bridge, bridge
 from rocketmq_py.errors import ClosedError
 
@@ -20,6 +20,9 @@ LOOK_EVERY = 16
 """After so many calls a worker whose handler never waits looks how long that has taken."""
 SHARE_SECONDS = 0.001
 """How long it keeps the loop's other callbacks waiting."""
+
+_Waits: TypeAlias = tuple[Call, float, Coroutine[Any, Any, Any], Any, Context]
+"""A call that has to wait: when it began, what it awaits, what that waits for, and the context it runs in."""
 
 
 class HandlerOnLoop:
@@ -36,7 +39,7 @@ class HandlerOnLoop:
         update_wrapper(self, handle)
         self._handle = handle
         self._bridge = bridge()
-        self._context = contextvars.copy_context()
+        self._context = copy_context()
         self._consuming = asyncio.current_task()
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -70,13 +73,14 @@ class HandlerTasks(FarSide):
     """
 
     cancels = True
+    takes_bunches = True
 
     def __init__(
         self,
         function: Callable[[Any], Any],
         most: int,
         here: Bridge,
-        context: contextvars.Context,
+        context: Context,
         tasks: set[asyncio.Task[None]],
         is_ending: Callable[[], bool],
     ) -> None:
@@ -96,13 +100,13 @@ class HandlerTasks(FarSide):
         """Have calls made as soon as there are tasks for them."""
         self.calls.update(calls)
         self._line.extend(calls)
-        if not self._is_called:
+        # Whoever serves the line looks at it again after ceasing to.
+        if not (self._is_called or self._is_served):
             self._is_called = True
             self._bridge.deliver(self._come)
 
     def cancel(self, call: Call) -> bool:
         """Cancel it, without waiting for it."""
-        call.is_cancelled = True
         self._bridge.deliver(self._cancel, call)
         return True
 
@@ -118,6 +122,11 @@ class HandlerTasks(FarSide):
         self._have_line_served()
 
     def _cancel(self, call: Call) -> None:
+        if isinstance(call, Bunch):
+            if call.taken_out is None or call.taken_out.argument is not call.expired:
+                return  # it has ended meanwhile
+            call = call.taken_out
+        call.is_cancelled = True
         if call.runner is not None:
             call.runner.cancel()
 
@@ -159,7 +168,7 @@ class HandlerTasks(FarSide):
                 self._bridge.thread.post(self._take_finished)
 
     async def _work(self) -> None:
-        line, finished, function, context = self._line, self._finished, self.function, self._context
+        line = self._line
         me = asyncio.current_task()
         assert me is not None
         until_look, since = LOOK_EVERY, perf_counter()
@@ -171,48 +180,134 @@ class HandlerTasks(FarSide):
                 until_look, since = LOOK_EVERY, perf_counter()
                 continue
             self._is_served = True
-            call.runner = me
-            began = perf_counter() if call.seconds is not None else 0.0
-            try:
-                if call.is_wanted():
-                    own = call.context or context.copy()
-                    result = own.run(function, call.argument)
-                    if type(result) is CoroutineType or isawaitable(result):
-                        begun = result if type(result) is CoroutineType else _coroutine_of(result)
-                        try:
-                            waits_for = own.run(begun.send, None)
-                        except StopIteration as stop:
-                            result = stop.value
-                        else:
-                            self._let_go()
-                            result = await _go_on(begun, waits_for, own)
-                    if result is not None:
-                        call.result = result
-                else:
-                    call.result = NO_OUTCOME
-            except asyncio.CancelledError:
-                if call.is_cancelled or self._is_ending():
-                    call.result = NO_OUTCOME
-                else:
-                    call.error = RuntimeError(CANCELLED)
-            except BaseException as error:
-                call.error = error
-                if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
-                    finished.append(call)
-                    raise
-            call.runner = None
-            if call.seconds is not None:
-                call.seconds = perf_counter() - began
-            finished.append(call)
+            if isinstance(call, Bunch):
+                waits = self._begin_several(call, me)
+                until_look = 0
+            else:
+                waits = self._begin(call, me)
+                until_look -= 1
+            if waits is not None:
+                self._let_go()
+                await self._end(*waits)
             if me.cancelling():  # whoever did it meant this task: another one takes its place
                 return
-            until_look -= 1
-            if not until_look:
+            if until_look <= 0:
                 until_look = LOOK_EVERY
                 if perf_counter() - since > SHARE_SECONDS:
                     self._tell()
                     await asyncio.sleep(0)
                     since = perf_counter()
+
+    def _begin(self, call: Call, me: asyncio.Task[None]) -> _Waits | None:
+        """Make a call; return it, and what it waits for, if it has to wait."""
+        call.runner = me
+        began = perf_counter() if call.seconds is not None else 0.0
+        try:
+            if call.is_wanted():
+                own = call.context or self._context.copy()
+                result = own.run(self.function, call.argument)
+                if type(result) is CoroutineType or isawaitable(result):
+                    begun = result if type(result) is CoroutineType else _coroutine_of(result)
+                    try:
+                        return call, began, begun, own.run(begun.send, None), own
+                    except StopIteration as stop:
+                        result = stop.value
+                call.result = result
+            else:
+                call.result = NO_OUTCOME
+        except BaseException as error:  # noqa: BLE001  # what it means is the consumer's affair
+            self._fail(call, error)
+        self._ended(call, began)
+        return None
+
+    def _begin_several(self, bunch: Bunch, me: asyncio.Task[None]) -> _Waits | None:
+        """Make calls of a bunch, as :meth:`_begin`, until one has to wait, or others may have their turn."""
+        function, copy = self.function, self._context.copy
+        waiting, done, may_begin = bunch.waiting, bunch.done, bunch.may_begin
+        bunch.runner = me
+        began = perf_counter() if bunch.seconds is not None else 0.0
+        try:
+            for _ in range(LOOK_EVERY):
+                try:
+                    bunch.begun = argument = waiting.popleft()
+                except IndexError:  # that was all, or it has been withdrawn
+                    break
+                try:
+                    if may_begin(argument):
+                        own = copy()
+                        result = own.run(function, argument)
+                        if type(result) is CoroutineType or (result is not None and isawaitable(result)):
+                            begun = result if type(result) is CoroutineType else _coroutine_of(result)
+                            try:
+                                waits_for = own.run(begun.send, None)
+                            except StopIteration as stop:
+                                result = stop.value
+                            else:
+                                call = self._take_out(bunch, argument)
+                                call.runner = me
+                                if bunch.seconds is not None:
+                                    call.seconds = 0.0
+                                return call, perf_counter(), begun, waits_for, own
+                        if result is None:
+                            done.append(argument)
+                            if me.cancelling():
+                                break
+                            continue
+                    else:
+                        result = NO_OUTCOME
+                    call = self._take_out(bunch, argument)
+                    call.result = result
+                    self._finished.append(call)
+                except BaseException as error:  # noqa: BLE001  # what it means is the consumer's affair
+                    call = self._take_out(bunch, argument)
+                    self._fail(call, error)
+                    self._finished.append(call)
+                if me.cancelling():
+                    break
+            return None
+        finally:
+            bunch.runner = None
+            if bunch.seconds is not None:
+                bunch.seconds = perf_counter() - began
+            if waiting:
+                rest = bunch.rest()
+                self.calls.add(rest)
+                self._line.appendleft(rest)
+            self._finished.append(bunch)
+
+    def _take_out(self, bunch: Bunch, argument: Any) -> Call:
+        """Have the call of a bunch that has begun go on by itself."""
+        call = bunch.take_out(argument)
+        self.calls.add(call)
+        return call
+
+    async def _end(
+        self, call: Call, began: float, begun: Coroutine[Any, Any, Any], waits_for: Any, own: Context
+    ) -> None:
+        """Await what is left of a call."""
+        try:
+            call.result = await _go_on(begun, waits_for, own)
+        except BaseException as error:  # noqa: BLE001  # what it means is the consumer's affair
+            self._fail(call, error)
+        self._ended(call, began)
+
+    def _fail(self, call: Call, error: BaseException) -> None:
+        """Note what a call has raised; what ends the loop is raised here as well."""
+        if not isinstance(error, asyncio.CancelledError):
+            call.error = error
+            if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+                self._finished.append(call)
+                raise error
+        elif call.is_cancelled or self._is_ending():
+            call.result = NO_OUTCOME
+        else:
+            call.error = RuntimeError(CANCELLED)
+
+    def _ended(self, call: Call, began: float) -> None:
+        call.runner = None
+        if call.seconds is not None:
+            call.seconds = perf_counter() - began
+        self._finished.append(call)
 
     async def _until_woken(self) -> None:
         waiter = self._bridge.loop.create_future()
@@ -229,9 +324,7 @@ async def _coroutine_of(awaitable: Awaitable[Any]) -> Any:
 
 
 @coroutine
-def _go_on(
-    begun: Coroutine[Any, Any, Any], waits_for: Any, context: contextvars.Context
-) -> Generator[Any, Any, Any]:
+def _go_on(begun: Coroutine[Any, Any, Any], waits_for: Any, context: Context) -> Generator[Any, Any, Any]:
     """Await the rest of a coroutine that was begun in a context, and waits for something."""
     resume: Callable[[], Any]
     while True:

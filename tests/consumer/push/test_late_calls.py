@@ -144,7 +144,7 @@ async def test_what_ends_in_the_last_moment_is_not_given_back(
     await settled()
     (place,) = handling._under_way
     end.set()
-    handling._expire(place)
+    handling._expire(place, place.item)
     await settled()
     assert process_queue.safe_offset == 1
     assert backs.offsets == []

@@ -287,14 +287,14 @@ class ConcurrentDispatch(Dispatch[MessageBuffer]):
                 if call.item is not call.seen:
                     call.seen, call.since = call.item, now
                 elif call.item is not None and now - call.since >= self._timeout:
-                    self._expire(call)
+                    self._expire(call, call.seen)
 
     def _calls_under_way(self) -> Iterable[CallUnderWay]:
         return list(self._under_way)
 
-    def _expire(self, call: CallUnderWay) -> None:
+    def _expire(self, call: CallUnderWay, item: Any) -> None:
         """Count a call as failed that is under way still, and have its worker go on if it can."""
-        buffer, item = call.buffer, call.item
+        buffer = call.buffer
         call.item = None
         logger.error(
             "handling %s takes longer than %g s: it is sent back", describe_item(buffer, item), self._timeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 import logging
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from rocketmq_py.client.user_calls import raise_without_failures
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.consumer.push.concurrent import CallUnderWay, ConcurrentDispatch, describe_item
 from rocketmq_py.consumer.push.dispatch import YIELD_EVERY
-from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Call
+from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Bunch, Call
 from rocketmq_py.consumer.push.handler_failures import unreadable
 from rocketmq_py.message import ReceivedMessage
 
@@ -50,6 +51,8 @@ class FarDispatch(ConcurrentDispatch):
         for call in list(self._far.calls):
             if type(call) is _HandlerCall and self._far.withdraw(call):
                 self._handling -= 1
+            elif type(call) is _HandlerBunch:
+                self._handling -= self._far.withdraw_all(call)
         self._look_whether_all_is_done()
 
     def _wake(self) -> None:
@@ -62,6 +65,8 @@ class FarDispatch(ConcurrentDispatch):
         ready, batch_size = self._ready, self._batch_size
         space = self._concurrency - self._handling
         ahead = self._ahead
+        in_bunches = self._far.takes_bunches and batch_size is None
+        count = 0
         calls: list[Call] = []
         while ready and space + ahead > 0:
             buffer = ready[0]
@@ -78,10 +83,14 @@ class FarDispatch(ConcurrentDispatch):
             if not items:  # the queue has been dropped, or nothing in it can be read
                 continue
             space -= len(items)
-            calls += [_HandlerCall(buffer, item) for item in items]
+            count += len(items)
+            if in_bunches:
+                calls.append(_HandlerBunch(buffer, deque(items)))
+            else:
+                calls += [_HandlerCall(buffer, item) for item in items]
         if calls:
-            self._handling += len(calls)
-            self._until_timed -= len(calls)
+            self._handling += count
+            self._until_timed -= count
             if self._until_timed <= 0:
                 self._until_timed = YIELD_EVERY
                 calls[0].seconds = 0.0
@@ -90,8 +99,17 @@ class FarDispatch(ConcurrentDispatch):
     def _take(self, ended: list[Call]) -> None:
         """Take what calls came to, in trio's thread."""
         done: dict[MessageBuffer, list[ReceivedMessage]] = {}
-        begun = len(ended)
+        begun = 0
         for call in ended:
+            if type(call) is _HandlerBunch:
+                count = len(call.done)
+                begun += count
+                if call.seconds is not None:
+                    call.buffer.counts.calls += count
+                    call.buffer.counts.call_seconds += call.seconds
+                if count:
+                    call.buffer.remove_all(call.done)
+                continue
             assert type(call) is _HandlerCall
             buffer, item = call.buffer, call.handed_out
             if call.seconds is not None:
@@ -100,8 +118,8 @@ class FarDispatch(ConcurrentDispatch):
             if call.error is not None or call.result is not None:
                 # With the context of whoever runs the consumer: the result may have to be awaited.
                 self._context.copy().run(self._nursery.start_soon, self._settle, call)
-                begun -= 1
                 continue
+            begun += 1
             messages = done.get(buffer)
             if messages is None:
                 messages = done[buffer] = []
@@ -112,7 +130,7 @@ class FarDispatch(ConcurrentDispatch):
         for buffer, messages in done.items():
             buffer.remove_all(messages)
         self._handling -= begun
-        self._ahead = min(2 * len(ended), MOST_AHEAD)
+        self._ahead = min(2 * max(begun, len(ended)), MOST_AHEAD)
         self._go_on()
 
     async def _settle(self, call: _HandlerCall) -> None:
@@ -148,11 +166,11 @@ class FarDispatch(ConcurrentDispatch):
     def _calls_under_way(self) -> Iterable[CallUnderWay]:
         yield from super()._calls_under_way()
         for call in list(self._far.calls):
-            if isinstance(call, _HandlerCall) and call.runner is not None:
+            if isinstance(call, _HandlerCall | _HandlerBunch) and call.runner is not None:
                 yield call
 
     def _cancel(self, call: CallUnderWay) -> None:
-        if isinstance(call, _HandlerCall):
+        if isinstance(call, _HandlerCall | _HandlerBunch):
             self._far.cancel(call)
         else:
             super()._cancel(call)
@@ -180,3 +198,47 @@ class _HandlerCall(Call):
         if type(self.handed_out) is not tuple and self.handed_out.corruption is not None:
             raise unreadable(self.handed_out)
         return True
+
+
+class _HandlerBunch(Bunch):
+    """Calls of the handler with messages of one queue; also what ConcurrentDispatch knows of the one begun.
+
+    Attributes:
+        buffer: the queue.
+    """
+
+    seen: Any = None
+    since = 0.0
+
+    def __init__(self, buffer: MessageBuffer, messages: deque[ReceivedMessage]) -> None:
+        super().__init__(messages)
+        self.buffer = buffer
+
+    @property
+    def item(self) -> Any:
+        """What is handled; None once that took too long."""
+        begun = self.begun
+        return None if begun is self.expired else begun
+
+    @item.setter
+    def item(self, _: None) -> None:
+        self.expired = self.seen  # the next one may have begun since that was looked at
+
+    def may_begin(self, argument: ReceivedMessage) -> bool:
+        """As ``is_wanted`` of a single call."""
+        if self.buffer.dropped:
+            return False
+        if argument.corruption is not None:
+            raise unreadable(argument)
+        return True
+
+    def take_out(self, argument: ReceivedMessage) -> _HandlerCall:
+        """Return the call that has begun as one of its own."""
+        self.taken_out = call = _HandlerCall(self.buffer, argument)
+        if argument is self.expired:
+            call.item = None
+        return call
+
+    def rest(self) -> _HandlerBunch:
+        """Return those that have not begun as a bunch of their own."""
+        return _HandlerBunch(self.buffer, self.waiting)

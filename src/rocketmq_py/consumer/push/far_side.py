@@ -6,6 +6,7 @@ import contextvars
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 import trio
@@ -46,6 +47,44 @@ class Call:
         return True
 
 
+class Bunch(Call):
+    """Calls that stand in the line as one, for where they are made one after the other.
+
+    A call that has to wait, or comes to anything but None, is taken out of it and goes on by itself.
+
+    Args:
+        arguments: what they get.
+
+    Attributes:
+        waiting: the arguments of those that have not begun.
+        begun: that of the one that began last.
+        done: those of the calls that have returned None.
+        taken_out: the call that was taken out last.
+        expired: the argument of the last that took too long; None if none did.
+    """
+
+    begun: Any = None
+    taken_out: Call | None = None
+    expired: Any = None
+
+    def __init__(self, arguments: deque[Any]) -> None:
+        super().__init__(None)
+        self.waiting: deque[Any] = arguments
+        self.done: list[Any] = []
+
+    @abstractmethod
+    def may_begin(self, argument: Any) -> bool:
+        """Tell, just before a call is made, whether it is to be made still."""
+
+    @abstractmethod
+    def take_out(self, argument: Any) -> Call:
+        """Return the call that has begun as one of its own."""
+
+    @abstractmethod
+    def rest(self) -> Bunch:
+        """Return those that have not begun as a bunch of their own."""
+
+
 class FarSide(ABC):
     """Calls a user's function somewhere else than in trio's thread.
 
@@ -58,11 +97,13 @@ class FarSide(ABC):
     Attributes:
         function: see above.
         cancels: whether a call can be cancelled that has begun.
+        takes_bunches: whether it can begin a Bunch.
         calls: those in the line, and those that have begun.
         on_ended: called with bunches of calls that have ended, but those by :meth:`call`; not when abandoned.
     """
 
     cancels: bool
+    takes_bunches = False
 
     def __init__(self, function: Callable[[Any], Any], most: int) -> None:
         self.function = function
@@ -127,6 +168,16 @@ class FarSide(ABC):
         if not self.calls:
             self._none_runs.unpark_all()
         return True
+
+    def withdraw_all(self, bunch: Bunch) -> int:
+        """Keep the calls of a bunch from being made that have not begun; return how many they are."""
+        count = 0
+        with suppress(IndexError):  # the far side takes them as well
+            while bunch.waiting:
+                bunch.waiting.pop()
+                count += 1
+        self.withdraw(bunch)
+        return count
 
     def take_back(self, call: Call) -> bool:
         """Tell whether a call that shall not be need not be waited for."""
