@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import rocketmq_py
-from tests.cli.forking import Ended, run_forked
+from tests.cli.forking import Ended, Running, run_forked, start_forked
 
-__all__ = ["COMMAND", "ENVIRONMENT", "Ended", "run_cli"]
+__all__ = ["COMMAND", "ENVIRONMENT", "Ended", "Running", "run_cli", "start_command"]
 
 COMMAND = [sys.executable, "-m", "rocketmq_py"]
 ENVIRONMENT = {
@@ -24,3 +24,8 @@ ENVIRONMENT = {
 async def run_cli(*arguments: str | bytes, stdin: bytes = b"", env: Mapping[str, str] = {}) -> Ended:
     """Run ``rocketmq-py`` to its end, in a process of its own."""
     return await run_forked(arguments, stdin, {**ENVIRONMENT, **env})
+
+
+async def start_command(*arguments: str, instead: Mapping[int, int] = {}) -> Running:
+    """Start ``rocketmq-py`` in a process of its own; these files take the place of its pipes."""
+    return await start_forked(arguments, ENVIRONMENT, instead)

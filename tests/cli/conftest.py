@@ -8,10 +8,9 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -20,26 +19,23 @@ from click.testing import CliRunner
 from rocketmq_py import Client, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from tests.cli.command import COMMAND, ENVIRONMENT, Ended
+from tests.cli.command import ENVIRONMENT, Ended, Running, start_command
 
-StartCli = Callable[..., Awaitable[trio.Process]]
+StartCli = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
 async def start_cli() -> AsyncIterator[StartCli]:
     """Start ``rocketmq-py`` and return its process, which is killed at the end if it still runs."""
-    processes: list[trio.Process] = []
+    running: list[Running] = []
 
-    async def start(*arguments: str, **options: Any) -> trio.Process:
-        process = await trio.lowlevel.open_process([*COMMAND, *arguments], **{"env": ENVIRONMENT, **options})
-        processes.append(process)
-        return process
+    async def start(*arguments: str, instead: Mapping[int, int] = {}) -> Running:
+        running.append(await start_command(*arguments, instead=instead))
+        return running[-1]
 
     yield start
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-            await process.wait()
+    for command in running:
+        command.close()
 
 
 @pytest.fixture

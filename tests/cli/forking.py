@@ -45,40 +45,80 @@ class Ended:
         return self.out.splitlines()
 
 
-async def run_forked(arguments: Sequence[str | bytes], stdin: bytes, environment: Mapping[str, str]) -> Ended:
-    """Run ``rocketmq-py`` to its end; a cancellation kills it."""
+class Running:
+    """A command that runs, and its streams."""
+
+    def __init__(self, pid: int, streams: Sequence[trio.lowlevel.FdStream]) -> None:
+        self.pid = pid
+        self.stdin, self.stdout, self.stderr, self._tells = streams
+        self._told = b""
+
+    async def wait(self) -> int:
+        """Return the exit code when it has ended."""
+        async for part in self._tells:
+            self._told += part
+        assert self._told, "the process that forks has ended"
+        return int(self._told)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the command, if it has not been waited for."""
+        if not self._told:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Kill it if it has not been waited for."""
+        self.send_signal(signal.SIGKILL)
+        for stream in (self.stdin, self.stdout, self.stderr, self._tells):
+            stream.close()
+
+
+async def start_forked(
+    arguments: Sequence[str | bytes], environment: Mapping[str, str], instead: Mapping[int, int] = {}
+) -> Running:
+    """Start ``rocketmq-py``; of its streams, those named in ``instead`` are these and no pipes."""
     words = [os.fsdecode(argument) for argument in arguments]
     own, given = _pipes()
+    asked = json.dumps([words, dict(environment), os.getcwd()])
     try:
-        asked = json.dumps([words, dict(environment), os.getcwd()])
-        socket.send_fds(_server(), [asked.encode()], given)
+        taken = [instead.get(number, end) for number, end in enumerate(given)]
+        socket.send_fds(_server(), [asked.encode()], taken)
     finally:
         for end in given:
             os.close(end)
-    to_stdin, *streams = [trio.lowlevel.FdStream(end) for end in own]
-    out, err, told = [bytearray() for _ in streams]
+    streams = [trio.lowlevel.FdStream(end) for end in own]
+    number = b""
+    with trio.CancelScope(shield=True):
+        while not number.endswith(b"\n"):
+            part = await streams[3].receive_some(1)
+            assert part, "the process that forks has ended"
+            number += part
+    return Running(int(number), streams)
+
+
+async def run_forked(arguments: Sequence[str | bytes], stdin: bytes, environment: Mapping[str, str]) -> Ended:
+    """Run ``rocketmq-py`` to its end; a cancellation kills it."""
+    command = await start_forked(arguments, environment)
+    out, err = bytearray(), bytearray()
 
     async def feed() -> None:
-        async with to_stdin:
+        async with command.stdin:
             with suppress(trio.BrokenResourceError):  # it does not care for the rest
-                await to_stdin.send_all(stdin)
+                await command.stdin.send_all(stdin)
 
     async def read(stream: trio.lowlevel.FdStream, into: bytearray) -> None:
-        async with stream:
-            async for chunk in stream:
-                into += chunk
+        async for chunk in stream:
+            into += chunk
 
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(feed)
-            for stream, into in zip(streams, (out, err, told), strict=True):
-                nursery.start_soon(read, stream, into)
+            nursery.start_soon(read, command.stdout, out)
+            nursery.start_soon(read, command.stderr, err)
+        code = await command.wait()
     finally:
-        number, *code = told.split() or (None,)
-        if number and not code:
-            os.kill(int(number), signal.SIGKILL)
-    assert code, "the process that forks has ended"
-    return Ended(int(code[0]), bytes(out), err.decode())
+        command.close()
+    return Ended(code, bytes(out), err.decode())
 
 
 def _pipes() -> tuple[list[int], list[int]]:

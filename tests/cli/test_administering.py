@@ -6,7 +6,6 @@ import json
 import os
 import pty
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 import trio
@@ -162,12 +161,8 @@ async def test_a_terminal_is_asked_before_anything_is_deleted(address: str, star
         (b"y\n", 0, b""),
     ):
         terminal, other_end = pty.openpty()
-        process = await start_cli(
-            "topic", "delete", "Orders", "-n", address, stdin=other_end, stdout=PIPE, stderr=PIPE
-        )
+        process = await start_cli("topic", "delete", "Orders", "-n", address, instead={0: other_end})
         os.close(other_end)
-        assert process.stdout is not None
-        assert process.stderr is not None
         async with trio.lowlevel.FdStream(terminal) as keyboard:
             await keyboard.send_all(answer)
             assert await process.wait() == code

@@ -6,7 +6,6 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from subprocess import PIPE
 
 import attrs
 import pytest
@@ -93,8 +92,7 @@ async def test_a_message_a_line_of_stdin(receiver: Receiver) -> None:
 
 
 async def test_stdin_is_sent_as_it_comes(receiver: Receiver, start_cli: StartCli) -> None:
-    process = await start_cli("send", "-n", receiver.address, "-t", "T", stdin=PIPE, stderr=PIPE)
-    assert process.stdin is not None
+    process = await start_cli("send", "-n", receiver.address, "-t", "T")
     for count, line in enumerate([b"first\n", b"second\n", b"third\n"], 1):
         await process.stdin.send_all(line)
         await receiver.wait_for(count)
@@ -106,8 +104,7 @@ async def test_stdin_is_sent_as_it_comes(receiver: Receiver, start_cli: StartCli
 
 async def test_a_count_ends_the_lines_and_repeats_a_body(receiver: Receiver, start_cli: StartCli) -> None:
     # Nobody closes this stdin: the count alone ends it.
-    process = await start_cli("send", "-n", receiver.address, "-t", "T", "-c", "2", stdin=PIPE, stderr=PIPE)
-    assert process.stdin is not None
+    process = await start_cli("send", "-n", receiver.address, "-t", "T", "-c", "2")
     await process.stdin.send_all(b"a\nb\nc\n")
     assert await process.wait() == 0
     assert receiver.bodies == [b"a", b"b"]
@@ -181,9 +178,7 @@ async def test_the_first_message_refused_ends_it() -> None:
 
 
 async def test_ctrl_c_prints_the_summary(receiver: Receiver, start_cli: StartCli) -> None:
-    process = await start_cli("send", "-n", receiver.address, "-t", "T", stdin=PIPE, stderr=PIPE)
-    assert process.stdin is not None
-    assert process.stderr is not None
+    process = await start_cli("send", "-n", receiver.address, "-t", "T")
     await process.stdin.send_all(b"a\nb\n")
     await receiver.wait_for(2)
     process.send_signal(signal.SIGINT)
@@ -193,9 +188,8 @@ async def test_ctrl_c_prints_the_summary(receiver: Receiver, start_cli: StartCli
 
 async def test_a_terminal_sees_the_progress(receiver: Receiver, start_cli: StartCli) -> None:
     terminal, other_end = pty.openpty()
-    process = await start_cli("send", "-n", receiver.address, "-t", "T", stdin=PIPE, stderr=other_end)
+    process = await start_cli("send", "-n", receiver.address, "-t", "T", instead={2: other_end})
     os.close(other_end)
-    assert process.stdin is not None
     await process.stdin.send_all(b"a\nb\n")
     shown = b""
     async with trio.lowlevel.FdStream(terminal) as screen:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,7 @@ from tests.cli.conftest import StartCli
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_it_says_where_it_is_and_ends_cleanly(start_cli: StartCli, number: signal.Signals) -> None:
-    process = await start_cli(
-        *("server", "--namesrv-port", "0", "--port", "0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
+    process = await start_cli("server", "--namesrv-port", "0", "--port", "0")
     line = (await process.stdout.receive_some()).decode()
     found = re.fullmatch(r"ready: name server (127\.0\.0\.1:\d+), broker (127\.0\.0\.1:\d+)\n", line)
     assert found
@@ -49,11 +44,7 @@ async def test_topics_access_tls_and_a_log(start_cli: StartCli, tmp_path: Path) 
         *("server", "--namesrv-port", "0", "--port", "0", "-t", "Orders:3", "-t", "Others"),
         *("--access-key", "me", "--secret-key", f"@{tmp_path / 'secret'}"),
         *("--cert", str(tmp_path / "own.pem"), "--log-requests"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
     line = (await process.stdout.receive_some()).decode()
     found = re.search(r"name server (\S+),", line)
     assert found, line
@@ -133,11 +124,7 @@ async def test_it_ends_when_nobody_can_read_its_ports() -> None:
 
 
 async def test_the_old_word_still_starts_it_and_says_the_new_one(start_cli: StartCli) -> None:
-    process = await start_cli(
-        *("broker", "--namesrv-port", "0", "--port", "0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
+    process = await start_cli("broker", "--namesrv-port", "0", "--port", "0")
     assert (await process.stdout.receive_some()).startswith(b"ready: name server 127.0.0.1:")
     assert b"`rocketmq-py server`" in await process.stderr.receive_some()
     process.send_signal(signal.SIGTERM)

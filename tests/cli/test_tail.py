@@ -4,7 +4,6 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
-from subprocess import PIPE
 
 import pytest
 import trio
@@ -81,9 +80,7 @@ async def test_it_prints_what_comes_until_ctrl_c(
     address: str, producer: Producer, start_cli: StartCli
 ) -> None:
     await producer.send(Message("T", b"there before"), queue=QUEUE)
-    process = await start_cli("tail", "-n", address, "-t", "T", "-o", "-1", stdout=PIPE, stderr=PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
+    process = await start_cli("tail", "-n", address, "-t", "T", "-o", "-1")
     assert await read_lines(process.stdout, 1) == [b"there before"]
     await producer.send(Message("T", b"live"), queue=QUEUE)
     assert await read_lines(process.stdout, 1) == [b"live"]
@@ -97,11 +94,7 @@ async def test_it_ends_when_nobody_reads_it(
     address: str, producer: Producer, start_cli: StartCli, group: list[str]
 ) -> None:
     await producer.send(Message("T", b"there before"), queue=QUEUE)
-    process = await start_cli(
-        *("tail", "-n", address, "-t", "T", "-o", "beginning", *group), stdout=PIPE, stderr=PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
+    process = await start_cli("tail", "-n", address, "-t", "T", "-o", "beginning", *group)
     await read_lines(process.stdout, 1)
     await process.stdout.aclose()
     if sys.platform != "linux":  # elsewhere only the next message shows it
@@ -127,9 +120,7 @@ async def test_a_new_group_is_told_where_it_starts(
 ) -> None:
     await producer.send(Message("T", b"there before"))
     tail = ("tail", "-n", address, "-t", "T", "-G", "readers", "-c", "1")
-    process = await start_cli(*tail, stdout=PIPE, stderr=PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
+    process = await start_cli(*tail)
     (line,) = await read_lines(process.stderr, 1)
     assert line == (
         b"rocketmq-py: group 'readers' is new to topic 'T': it starts at the end; -o beginning has it start "
@@ -146,11 +137,7 @@ async def test_a_new_group_is_told_where_it_starts(
 
 async def test_a_member_leaves_on_sigterm(address: str, producer: Producer, start_cli: StartCli) -> None:
     await producer.send(Message("T", b"there before"), queue=QUEUE)
-    process = await start_cli(
-        *("tail", "-n", address, "-t", "T", "-G", "readers", "-o", "beginning"), stdout=PIPE, stderr=PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
+    process = await start_cli("tail", "-n", address, "-t", "T", "-G", "readers", "-o", "beginning")
     assert await read_lines(process.stdout, 1) == [b"there before"]
     await producer.send(Message("T", b"live"), queue=QUEUE)
     assert await read_lines(process.stdout, 1) == [b"live"]
