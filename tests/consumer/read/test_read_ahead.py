@@ -13,7 +13,7 @@ import trio.testing
 
 from rocketmq_py import Client, RpcContext, RpcHook
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.pull.queue_puller import RawPulled
+from rocketmq_py.consumer.pull.queue_puller import PullStatus, RawPulled
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnEnd, ReadAhead
@@ -262,10 +262,51 @@ async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
         ahead = ReadAhead(nursery, begin, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
-        assert await ahead.take(0) is None
+        assert await ahead.take(0, leave=2) == []
         assert ahead.limit(100) == 8
         ahead.stop()
         assert buffer.reserve_nowait(100) == 100, "all is free again"
+
+
+def found(following: int) -> RawPulled:
+    return RawPulled(PullStatus.FOUND, b"", following, 0, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "leave", "taken"),
+    [
+        ([8, 16, 24, 32], 0, [0, 8, 16, 24]),
+        ([8, 16, 24, 32], 2, [0, 8]),
+        ([8, 16, 24, 32], 4, [0]),
+        ([8, None, 24, 32], 0, [0]),
+        ([8, 12, 24, 32], 0, [0, 8]),
+        ([8, 40, 24, 32], 0, [0, 8]),
+        ([8, 8, 24, 32], 0, [0]),
+        ([None, 16, 24, 32], 0, []),
+        ([0, 16, 24, 32], 0, []),
+    ],
+)
+async def test_what_has_come_in_order_is_taken_together(
+    ends: list[int | None], leave: int, taken: list[int]
+) -> None:
+    def begin(start: int, end: int, on_end: OnEnd) -> Callable[[], None]:
+        following = ends[start // 8]
+        on_end(None if following is None else found(following))
+        return lambda: None
+
+    async def pull(start: int, end: int) -> RawPulled:
+        raise AssertionError("nothing runs")
+
+    async with trio.open_nursery() as nursery:
+        buffer = ChunkBuffer(100, queues=1)
+        ahead = ReadAhead(nursery, begin, pull, buffer)
+        ahead.learn(8, 8, is_limited=False)
+        ahead.start(0, 100, depth=4, size=20)
+        assert [one.start for one in await ahead.take(0, leave=leave)] == taken
+        assert ahead.limit(100) == (8 * max(len(taken), 1) if len(taken) < 4 else 100)
+        ahead.stop()
+        assert buffer.has_space(100 - 20 * len(taken)), "what was not taken is free again"
+        assert not taken or not buffer.has_space(101 - 20 * len(taken))
 
 
 @pytest.mark.parametrize("begins", [False, True])

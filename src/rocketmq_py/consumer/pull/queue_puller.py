@@ -85,6 +85,10 @@ class RawPulled(msgspec.Struct, frozen=True):
     max_offset: int
     offset_delta: int
 
+    def brings_after(self, offset: int) -> bool:
+        """Tell whether it brought messages, if it asked for those from ``offset`` on."""
+        return self.status is _FOUND and self.next_offset > offset
+
 
 class QueuePuller:
     """Pulls from one queue, from the broker that last said it should be asked. Java: ``PullAPIWrapper``.

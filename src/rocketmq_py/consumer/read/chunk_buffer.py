@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import attrs
 import trio
@@ -101,13 +102,21 @@ class ChunkBuffer:
 
     def put(self, item: _Item, reserved: int, chunk_queue: ChunkQueue) -> None:
         """Have something taken, in place of what was reserved for it."""
-        self.release(reserved)
         if isinstance(item, PulledChunk):
-            self._used += len(item.body)
-            chunk_queue.size += len(item.body)
-        else:
-            chunk_queue.failed = True
+            self.put_all([item], reserved, chunk_queue)
+            return
+        self.release(reserved)
+        chunk_queue.failed = True
         chunk_queue.items.append(item)
+        self._wake()
+
+    def put_all(self, chunks: Sequence[PulledChunk], reserved: int, chunk_queue: ChunkQueue) -> None:
+        """Have chunks taken, in place of what was reserved for them."""
+        self.release(reserved)
+        size = sum([len(chunk.body) for chunk in chunks])
+        self._used += size
+        chunk_queue.size += size
+        chunk_queue.items += chunks
         self._wake()
 
     def release(self, reserved: int) -> None:

@@ -23,7 +23,18 @@ Begin: TypeAlias = Callable[[int, int, OnEnd], Callable[[], None] | None]
 
 
 @attrs.define(eq=False)
-class _Ahead:
+class Ahead:
+    """A pull that is under way, or has brought something.
+
+    Attributes:
+        start: the offset from which it asks.
+        end: up to where.
+        reserved: the space for what it brings.
+        pulled: what it brought, if it did.
+        is_done: whether it has ended.
+        stop: stops it.
+    """
+
     start: int
     end: int
     reserved: int
@@ -62,10 +73,10 @@ class ReadAhead:
         self._begin = begin
         self._pull = pull
         self._buffer = buffer
-        self._pulls: deque[_Ahead] = deque()
+        self._pulls: deque[Ahead] = deque()
         self._stride = 0
         self._until_relearning = 0
-        self._awaited: _Ahead | None = None
+        self._awaited: Ahead | None = None
         self._parked = trio.lowlevel.ParkingLot()
 
     def learn(self, asked: int, brought: int, *, is_limited: bool) -> None:
@@ -99,7 +110,7 @@ class ReadAhead:
             reserved = self._buffer.reserve_nowait(size)
             if not reserved:
                 return
-            ahead = _Ahead(start, min(start + self._stride, end), reserved)
+            ahead = Ahead(start, min(start + self._stride, end), reserved)
             self._pulls.append(ahead)
             self._run(ahead)
             self._until_relearning -= 1
@@ -109,23 +120,30 @@ class ReadAhead:
         """Return up to where nothing is under way."""
         return self._pulls[0].start if self._pulls else end
 
-    async def take(self, offset: int) -> tuple[RawPulled, int, int] | None:
-        """Wait for the pull from ``offset`` on. Return what it brought, up to where it asked, and its space.
+    async def take(self, offset: int, *, leave: int) -> list[Ahead]:
+        """Wait for the pull from ``offset`` on. Return it, and those after it that have brought something.
 
-        None if there is no such pull, or it has failed.
+        All but the last brought as much as they asked for; at most ``leave`` are left, if so many have come.
+        None at all if there is no such pull, it failed, or it found nothing.
         """
         if self.limit(-1) != offset:
-            return None
-        ahead = self._pulls[0]
-        if not ahead.is_done:
-            await self._wait_for(self._pulls[(len(self._pulls) - 1) // 2])  # most come in order
-            while not ahead.is_done:
-                await self._wait_for(ahead)
-        self._pulls.popleft()
-        if ahead.pulled is None:
-            self._release(ahead)
-            return None
-        return ahead.pulled, ahead.end, ahead.reserved
+            return []
+        pulls = self._pulls
+        if not pulls[0].is_done:
+            await self._wait_for(pulls[(len(pulls) - 1) // 2])  # most come in order
+            while not pulls[0].is_done:
+                await self._wait_for(pulls[0])
+        taken: list[Ahead] = []
+        while pulls and (len(pulls) > leave or not taken):
+            ahead = pulls[0]
+            pulled = ahead.pulled
+            if ahead.start != offset or pulled is None or not pulled.brings_after(offset):
+                break
+            taken.append(pulls.popleft())
+            offset = pulled.next_offset
+        if not taken:
+            self._release(pulls.popleft())
+        return taken
 
     def make_space(self, size: int) -> None:
         """Drop what comes last, until so many bytes are free: what comes before it is wanted first."""
@@ -137,12 +155,12 @@ class ReadAhead:
         while self._pulls:
             self._release(self._pulls.pop())
 
-    def _release(self, ahead: _Ahead) -> None:
+    def _release(self, ahead: Ahead) -> None:
         if ahead.stop is not None and not ahead.is_done:
             ahead.stop()  # what it brought would be held beside what the buffer allows
         self._buffer.release(ahead.reserved)
 
-    def _run(self, ahead: _Ahead) -> None:
+    def _run(self, ahead: Ahead) -> None:
         try:
             ahead.stop = self._begin(ahead.start, ahead.end, partial(self._end, ahead))
         except RocketMQError:
@@ -153,18 +171,18 @@ class ReadAhead:
             ahead.stop = scope.cancel
             self._nursery.start_soon(self._wait, ahead, scope)
 
-    async def _wait(self, ahead: _Ahead, scope: trio.CancelScope) -> None:
+    async def _wait(self, ahead: Ahead, scope: trio.CancelScope) -> None:
         pulled = None
         with scope, suppress(RocketMQError):  # asked for again in its turn, where a failure counts
             pulled = await self._pull(ahead.start, ahead.end)
         self._end(ahead, pulled)
 
-    def _end(self, ahead: _Ahead, pulled: RawPulled | None) -> None:
+    def _end(self, ahead: Ahead, pulled: RawPulled | None) -> None:
         ahead.pulled, ahead.is_done = pulled, True
         if ahead is self._awaited:
             self._parked.unpark_all()
 
-    async def _wait_for(self, ahead: _Ahead) -> None:
+    async def _wait_for(self, ahead: Ahead) -> None:
         if not ahead.is_done:
             self._awaited = ahead
             await self._parked.park()

@@ -9,7 +9,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.group.failure_log import FailureLog
-from rocketmq_py.consumer.pull.queue_puller import PullStatus, QueuePuller, RawPulled
+from rocketmq_py.consumer.pull.queue_puller import QueuePuller, RawPulled
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
 from rocketmq_py.consumer.read.read_ahead import OnEnd, ReadAhead
@@ -96,14 +96,21 @@ class SpanPull:
         # Where offsets are passed over, nobody knows beforehand where a pull will end.
         depth = 1 if self._has_gaps else self._depth()
         self._ahead.start(self._offset, self._span.end, depth=depth, size=self._size)
-        taken = await self._ahead.take(self._offset)
-        if taken is None:
+        taken = await self._ahead.take(self._offset, leave=depth // 2)
+        if not taken:
             return False
-        pulled, limit, reserved = taken
-        if not self._is_found(pulled):
-            self._buffer.release(reserved)
-            return False
-        self._put(self._chunk(pulled, limit), reserved, limit - self._offset, is_limited=True)
+        self._retry.found()
+        chunks = []
+        reserved = 0
+        for ahead in taken:
+            assert ahead.pulled is not None
+            chunks.append(self._chunk(ahead.pulled, ahead.start, ahead.end))
+            reserved += ahead.reserved
+        last = chunks[-1]
+        self._ahead.learn(ahead.end - ahead.start, last.next - last.first, is_limited=True)
+        self._offset = last.next
+        self._size = len(last.body) or self._size
+        self._buffer.put_all(chunks, reserved, self._chunk_queue)
         return True
 
     async def _pull_next(self) -> None:
@@ -136,12 +143,9 @@ class SpanPull:
         begun = self._puller.begin_raw(offset, self._subscription, batch_size=end - offset, on_end=on_end)
         return None if begun is None else begun.forget
 
-    def _is_found(self, pulled: RawPulled) -> bool:
-        return pulled.status is PullStatus.FOUND and pulled.next_offset > self._offset
-
-    def _chunk(self, pulled: RawPulled, limit: int) -> PulledChunk:
+    def _chunk(self, pulled: RawPulled, first: int, limit: int) -> PulledChunk:
         upto = min(pulled.next_offset, limit)
-        return PulledChunk(self._span, pulled.body, self._offset, upto, offset_delta=pulled.offset_delta)
+        return PulledChunk(self._span, pulled.body, first, upto, offset_delta=pulled.offset_delta)
 
     async def _next(self, limit: int, asked: int) -> PulledChunk | None:
         """Pull once. Return what it brought; None if there is nothing to say of it."""
@@ -150,8 +154,8 @@ class SpanPull:
         except RocketMQError as error:
             return self._lose(self._span.end) if await self._retry.is_gone(error) else None
         self._retry.answered()
-        if self._is_found(pulled):
-            return self._chunk(pulled, limit)
+        if pulled.brings_after(self._offset):
+            return self._chunk(pulled, self._offset, limit)
         gap = await self._retry.gap(self._offset, self._span.end, pulled)
         if gap is None:
             return None
