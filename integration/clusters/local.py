@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from integration.clusters import maven, probe
+from integration.clusters import archives, maven, probe
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import OwnedFolder
 from integration.clusters.layout import (
@@ -31,7 +31,8 @@ from integration.clusters.processes import OPEN_MODULES, Process
 _BIND_ERROR = "Address already in use"
 
 _JVM = ("-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", *OPEN_MODULES)
-_NAME_SERVER_JVM = (*NAME_SERVER_OPTIONS, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_QUICK = "-XX:TieredStopAtLevel=1"
+_NAME_SERVER_JVM = (*NAME_SERVER_OPTIONS, "-XX:+UseSerialGC", _QUICK)
 
 
 def start_local_cluster(
@@ -59,11 +60,24 @@ def start_local_cluster(
     """
     if missing := maven.missing_program("java"):
         raise ClusterUnavailableError(f"{missing} is not on the PATH")
-    jars = maven.server_jars(version)
+    classes = archives.class_path(maven.server_jars(version))
+    jvm = [*_with_archive(version, classes), *jvm]
     for _ in range(ATTEMPTS - 1):
         with suppress(_PortTakenError):
-            return _started(LocalNodes(version, jars, brokers, replicas, settings or {}, files or {}, jvm))
-    return _started(LocalNodes(version, jars, brokers, replicas, settings or {}, files or {}, jvm))
+            return _started(LocalNodes(version, classes, brokers, replicas, settings or {}, files or {}, jvm))
+    return _started(LocalNodes(version, classes, brokers, replicas, settings or {}, files or {}, jvm))
+
+
+def _with_archive(version: str, classes: str) -> list[str]:
+    """Return the options for an archive of what a broker needs, which is most of what a name server does."""
+
+    def make(option: str) -> None:
+        nodes = LocalNodes(version, classes, 1, False, {}, {}, [option, _QUICK])
+        with _started(nodes):
+            nodes.kill("broker-a", gently=True)
+            nodes.check_that_it_ended("broker-a")
+
+    return archives.use(f"server-{version}", classes, make)
 
 
 class _PortTakenError(ClusterStartError):
@@ -83,7 +97,7 @@ class LocalNodes:
     def __init__(
         self,
         version: str,
-        jars: Path,
+        classes: str,
         brokers: int,
         replicas: bool,
         settings: Mapping[str, str],
@@ -91,7 +105,7 @@ class LocalNodes:
         jvm: Sequence[str],
     ) -> None:
         self.version = version
-        self._jars = jars
+        self._classes = classes
         self._settings = settings
         self._owned = OwnedFolder()
         self.folder = self._owned.path
@@ -160,6 +174,11 @@ class LocalNodes:
         self._owned.remove()
         atexit.unregister(self.stop)
 
+    def check_that_it_ended(self, broker: str) -> None:
+        """Raise an error if ``broker``, which was asked to end, had to be killed."""
+        if self._processes[broker].was_killed:
+            raise ClusterStartError(f"{broker} of RocketMQ {self.version} did not end in {STOP_TIMEOUT} s")
+
     def _start_name_server(self) -> None:
         port = self.name_server.rpartition(":")[2]
         config = self._write_config("namesrv", {"listenPort": port, "bindAddress": "127.0.0.1"})
@@ -193,8 +212,9 @@ class LocalNodes:
             *options,
             *self._jvm,
             f"-Duser.home={home}",
+            f"-Drmq.logback.configurationFile={self.folder / 'conf' / 'rmq.logback.xml'}",
             "-cp",
-            f"{self.folder / 'conf'}:{self._jars}/*",
+            self._classes,
             f"org.apache.rocketmq.{main}",
             "-c",
             str(config),
@@ -230,7 +250,7 @@ def _started(nodes: LocalNodes) -> Cluster:
 def write_logback(folder: Path) -> None:
     """Write logging settings to ``conf`` in ``folder``: warnings, to standard output.
 
-    4.9 wants them under its home, 5.x looks for one on the class path before its own.
+    4.9 wants them under its home; the proxy finds its own on the class path, and 5.x is told.
     """
     conf = folder / "conf"
     conf.mkdir()

@@ -78,6 +78,11 @@ class Process:
         """Whether it has not ended yet (a frozen one is running)."""
         return self._child.poll() is None
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether it has ended by SIGKILL."""
+        return self._child.poll() == -signal.SIGKILL
+
     def kill(self) -> None:
         """End the whole group with SIGKILL and wait for it; nothing happens when it has ended."""
         self.signal(signal.SIGKILL)

@@ -6,6 +6,7 @@ They run as those of other clients do: see :mod:`integration.peers`.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 import trio
 
-from integration.clusters import maven
+from integration.clusters import archives, maven
 from integration.clusters.cluster import ClusterUnavailableError
 from integration.clusters.folders import OwnedFolder
 from integration.clusters.processes import OPEN_MODULES
@@ -36,6 +37,14 @@ QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 FAST = ("-Xms512m", "-Xmx1g")
 """JVM options of a program whose rate is measured."""
 
+MAKING_TIMEOUT = 300.0
+"""Seconds that it may take to make an archive of a client's classes."""
+_JVM = (
+    *OPEN_MODULES,
+    "-XX:-UsePerfData",
+    # Unique message ids start with an address of this machine: let it be the usual, short kind.
+    "-Djava.net.preferIPv4Stack=true",
+)
 _HERE = Path(__file__).resolve().parent
 
 
@@ -101,13 +110,12 @@ def _command(
     if missing := maven.missing_program("java", "javac"):
         raise ClusterUnavailableError(f"{missing} is not on the PATH")
     jars = maven.client_jars(version)
+    classes = archives.class_path(_classes(version, jars), jars)
     return [
         "java",
-        *OPEN_MODULES,
+        *_JVM,
+        *_with_archive(version, classes),
         *jvm,
-        "-XX:-UsePerfData",
-        # Unique message ids start with an address of this machine: let it be the usual, short kind.
-        "-Djava.net.preferIPv4Stack=true",
         "-Dpeer.lifeline=true",
         # A group shares its queues out again every second, not every 20 s.
         "-Drocketmq.client.rebalance.waitInterval=1000",
@@ -115,27 +123,40 @@ def _command(
         f"-Drocketmq.client.logRoot={scratch}",
         f"-Drocketmq.log.root={scratch}",
         "-cp",
-        f"{_classes(version, jars)}:{jars}/*",
+        classes,
         program,
         *arguments,
     ]
 
 
+def _with_archive(version: str, classes: str) -> list[str]:
+    """Return the options for an archive of what the programs need, and of all that the client has besides."""
+
+    def make(option: str) -> None:
+        command = ["java", *_JVM, *QUICK, option, "-cp", classes, "LoadAll"]
+        with _scratch() as scratch:
+            subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=MAKING_TIMEOUT)
+
+    return archives.use(f"client-{version}", classes, make)
+
+
 def _classes(version: str, jars: Path) -> Path:
-    """Return the folder of the programs compiled against ``jars``, compiling them when they are new."""
+    """Return the jar of the programs compiled against ``jars``, compiling them when they are new."""
     sources = sorted((_HERE / "src").glob("*.java"))
     if version.startswith("5."):
         sources += sorted((_HERE / "src5").glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    final = maven.CACHE / f"client-{version}" / f"classes-{digest}"
-    if final.is_dir():
+    final = maven.CACHE / f"client-{version}" / f"classes-{digest}.jar"
+    if final.exists():
         return final
     with maven.only_one(f"javac-{version}"), tempfile.TemporaryDirectory(dir=final.parent) as scratch:
-        if not final.is_dir():
+        if not final.exists():
             classes = Path(scratch) / "classes"
             command = ["javac", "-nowarn", "-Xlint:-deprecation", "-d", str(classes), "-cp", f"{jars}/*"]
             done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True)
             if done.returncode != 0:
                 raise PeerError(f"javac fails:\n{done.stderr[-3000:]}")
-            classes.rename(final)
+            # Of folders there can be no archive.
+            packed = shutil.make_archive(str(Path(scratch) / "packed"), "zip", classes)
+            Path(packed).rename(final)
     return final

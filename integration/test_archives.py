@@ -1,0 +1,107 @@
+"""Archives of Java classes: what is in one is used, and one that does not fit is not."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from integration.clusters import archives, maven
+from integration.clusters.cluster import Cluster, ClusterStartError
+from integration.clusters.local import LocalNodes
+from integration.clusters.provider import VERSIONS
+from integration.java.peer import QUICK, client_for, run_java
+
+pytestmark = pytest.mark.usefixtures("java_and_maven")
+FROM_ARCHIVE = "source: shared objects file (top)"
+
+
+class Maker:
+    """Makes archives that nobody can use."""
+
+    def __init__(self) -> None:
+        self.made: list[Path] = []
+
+    def __call__(self, option: str) -> None:
+        name, _, path = option.partition("=")
+        assert name == "-XX:ArchiveClassesAtExit"
+        self.made.append(Path(path))
+        Path(path).write_text("classes")
+
+
+@pytest.fixture
+def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(maven, "CACHE", tmp_path / "cache")
+    path = tmp_path / "a.jar"
+    path.write_bytes(b"first")
+    return path
+
+
+def used(options: list[str]) -> Path:
+    name, _, path = options[0].partition("=")
+    assert name == "-XX:SharedArchiveFile"
+    return Path(path)
+
+
+def test_it_is_made_once_whoever_asks(jar: Path) -> None:
+    make, together = Maker(), threading.Barrier(8)
+
+    def use(_: int) -> list[str]:
+        together.wait()
+        return archives.use("some", str(jar), make)
+
+    with ThreadPoolExecutor(8) as threads:
+        (archive,) = {used(options) for options in threads.map(use, range(8))}
+    assert len(make.made) == 1
+    assert archive.read_text() == "classes"
+    assert [file for file in archive.parent.iterdir() if file != archive] == []
+
+
+def test_another_jar_or_java_wants_another_one(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Maker()
+    first = used(archives.use("some", str(jar), make))
+    status = jar.stat()
+    os.utime(jar, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    second = used(archives.use("some", str(jar), make))
+    monkeypatch.setattr(archives, "_java", lambda: "another one")
+    third = used(archives.use("some", str(jar), make))
+    assert len({first, second, third}) == len(make.made) == 3
+
+
+def test_half_of_one_is_not_used_and_not_made_again(jar: Path) -> None:
+    make = Maker()
+
+    def fail(option: str) -> None:
+        make(option)
+        raise ClusterStartError("it was killed in between")
+
+    assert archives.use("some", str(jar), fail) == []
+    assert archives.use("some", str(jar), fail) == []
+    assert len(make.made) == 1
+
+
+def test_where_java_writes_none_there_is_none(jar: Path) -> None:
+    assert archives.use("some", str(jar), lambda option: None) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_brokers_and_programs_take_their_classes_from_it(
+    version: str, own_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    log = f"-Xlog:class+load:file={tmp_path}"
+    cluster = own_cluster(version, jvm=[f"{log}/server-%p"])
+    if not isinstance(cluster.nodes, LocalNodes):
+        pytest.skip("containers have no archives")
+    run_java(client_for(version), "Allocate", "--cases", "1", jvm=[*QUICK, f"{log}/program"])
+    for pattern, count, name in (
+        ("server-*", 2, "remoting.netty.NettyRemotingServer"),  # the name server's and the broker's
+        ("program", 1, "client.consumer.AllocateMessageQueueStrategy"),
+    ):
+        lines = [line for file in tmp_path.glob(pattern) for line in file.read_text().splitlines()]
+        loaded = [line for line in lines if f" org.apache.rocketmq.{name} " in line]
+        assert len(loaded) == count
+        assert all(FROM_ARCHIVE in line for line in loaded)
