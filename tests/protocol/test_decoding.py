@@ -131,16 +131,15 @@ def _hostile_bodies() -> Iterator[tuple[type[AnyBody], bytes]]:
     for kind, text in STANDARD + DIALECT:
         whole = fastjson.loads(text.encode())
         assert isinstance(whole, dict)
+        written = {
+            name: f"{json.dumps(name)}:{json.dumps(value)}"
+            for name, value in whole.items()
+            if not _has_queues_as_keys(value)
+        }
         for hostile in HOSTILE_JSON:
             yield kind, hostile.encode()
             for name in whole:
-                members = ",".join(
-                    [
-                        f"{json.dumps(other)}:{hostile if other == name else json.dumps(value)}"
-                        for other, value in whole.items()
-                        if other == name or not _has_queues_as_keys(value)
-                    ]
-                )
+                members = ",".join((written | {name: f"{json.dumps(name)}:{hostile}"}).values())
                 yield kind, f"{{{members}}}".encode()
                 yield kind, f"{{0:1,{members}}}".encode()  # read as fastjson's dialect
                 yield kind, f'{{"{name}":{{{{"topic":{hostile}}}:{hostile}}}}}'.encode()
