@@ -11,8 +11,9 @@ SPARK_BENCH ?= --queues 1000
 # What is not kept is compiled, and has its assertions rewritten, in each of hundreds of processes: it is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check check-long check-spark lint types unit coverage simulate pythons other-pythons containers \
-	in-containers real spark faults behaviours interoperation million relay-kills spark-matrix java bench format clean
+.PHONY: help demo test whole check check-long check-spark lint types unit uncovered long coverage simulate pythons \
+	other-pythons containers in-containers real spark faults behaviours interoperation million relay-kills \
+	spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -31,10 +32,15 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: check check-long check-spark other-pythons in-containers real  ## All tests, on real brokers too wherever they can be had
+test: whole check-spark other-pythons in-containers real  ## All tests, on real brokers too wherever they can be had
 
-check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute and a half on two cores
+check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
 	$(MAKE) --jobs=3 lint types unit
+
+# What check and check-long try, with nothing run twice.
+whole: .venv/installed
+	$(MAKE) --jobs=3 lint types uncovered
+	$(MAKE) long coverage
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -44,10 +50,10 @@ types: .venv/installed
 	$(BIN)/mypy
 
 # What takes half of the time, and seldom breaks alone: examples, processes that are killed or that end in the
-# middle, simulations but for a hundred small ones, and what tries very much at random. `make check-long` runs it,
+# middle, simulations but for small ones, and what tries very much at random. `make check-long` runs it,
 # and besides what `make check` has in part: behaviours through the doors for asyncio and threads, where that has
-# trio's, tests/aio and tests/blocking; and property tests, of whose examples that tries a quarter.
-# Where coverage is looked at, all tests run for that, these among them.
+# trio's, tests/aio and tests/blocking; what is marked `long`; and property tests, of whose examples that tries a
+# tenth. Where coverage is looked at, all tests run for that, these among them.
 LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
 	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
 	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py tests/relay/test_relay.py \
@@ -58,9 +64,13 @@ WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
 WITHOUT_LONG = $(WITHOUT_SPARK) $(LONG:%=--ignore=%)
 
 unit: .venv/installed
-	EXAMPLES=25 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_door" tests
+	EXAMPLES=10 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_door and not long" tests
 
 COVERED = tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
+UNCOVERED = $(WITHOUT_LONG) $(COVERED:%=--ignore=%)
+
+uncovered: .venv/installed
+	$(BIN)/python -m pytest $(UNCOVERED) tests
 
 coverage: .venv/installed  ## Fails where a line of protocol/, client/, producer/ or consumer/ is reached by no unit test
 	@mkdir -p build
@@ -69,9 +79,11 @@ coverage: .venv/installed  ## Fails where a line of protocol/, client/, producer
 
 SIMULATED_SEEDS ?= 100
 
-check-long: .venv/installed  ## What make check leaves out, but Spark: examples, kills, simulations, doors
+long: .venv/installed
 	SIMULATED_SEEDS=$(SIMULATED_SEEDS) $(BIN)/python -m pytest $(PARALLEL) $(LONG)
-	$(BIN)/python -m pytest $(WITHOUT_LONG) $(COVERED:%=--ignore=%) -m "hypothesis or other_door" tests
+
+check-long: long  ## What make check leaves out, but Spark: examples, kills, simulations, doors
+	$(BIN)/python -m pytest $(UNCOVERED) -m "hypothesis or other_door or long" tests
 	$(MAKE) coverage
 
 SEEDS ?= 1000

@@ -177,6 +177,7 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
     assert arguments != ["--help"] or commands == {"rocketmq_py.cli.group"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "rooms"),
     [

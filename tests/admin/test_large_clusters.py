@@ -72,6 +72,7 @@ CASES: dict[str, tuple[Callable[[Admin], Awaitable[None]], dict[str, int]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", CASES)
 def test_how_often_brokers_are_asked_and_how_many_questions_are_under_way(table: str) -> None:
     ask, expected = CASES[table]

@@ -26,6 +26,8 @@ from rocketmq_py.crossing.trio_thread import trio_thread
 from tests.aio.conftest import run
 from tests.leftovers import Leftovers
 
+pytestmark = pytest.mark.long
+
 LATER = (0, 1)
 """Turns of the loop from when a task waits until it is cancelled: what it waits for may be on its way."""
 BODIES = {b"%d" % number for number in range(200)}  # more than all that is cancelled can take

@@ -75,6 +75,7 @@ async def test_a_list_of_one_byte_more_is_refused(client: Client, topic: str) ->
             await producer.send_batch([message])
 
 
+@pytest.mark.long
 async def test_more_messages_than_a_broker_counts_are_stored_one_after_the_other(
     client: Client, topic: str
 ) -> None:

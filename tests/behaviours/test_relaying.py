@@ -25,6 +25,8 @@ from rocketmq_py.relay.store import Store
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import PATIENCE, read_all
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def buffer(client: Client, unique: str) -> str:

@@ -210,6 +210,7 @@ async def test_groups_of_one_client_are_asked_each_about_its_own(client: Client,
     assert [bodies(ledger.asked) for ledger in ledgers] == [{b"first"}, {b"second"}]
 
 
+@pytest.mark.long
 @pytest.mark.sockets
 async def test_a_sender_that_is_killed_in_between(
     cluster: ClusterUnderTest, client: Client, topic: str

@@ -24,6 +24,8 @@ from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.trio_thread import trio_thread
 from tests.leftovers import Leftovers
 
+pytestmark = pytest.mark.long
+
 BODIES = {b"%d" % number for number in range(60)}
 FIRST = ConsumeFrom.FIRST
 

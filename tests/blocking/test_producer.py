@@ -126,6 +126,7 @@ def test_one_threads_messages_leave_in_order(client: Client) -> None:
             assert [message.body for message in reader.range(queue, begin)] == list(map(body, range(500)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limits", [{"max_in_flight": 3}, {"max_in_flight_bytes": 1000}])
 def test_many_threads_share_the_places(client: Client, limits: dict[str, int]) -> None:
     with client.producer("g", **limits) as producer:  # type: ignore[arg-type]
@@ -475,6 +476,7 @@ def descriptors_and_threads() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
+@pytest.mark.long
 def test_64_threads_send_read_and_close(address: str) -> None:
     """Through one producer, one of their own, and a reader; nothing of it is left behind."""
     ids: list[str] = []

@@ -181,6 +181,7 @@ for command in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("commands", "needs"),
     [

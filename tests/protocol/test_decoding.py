@@ -152,6 +152,7 @@ def _has_queues_as_keys(value: Any) -> bool:
     )
 
 
+@pytest.mark.long
 def test_bodies_with_hostile_members_are_read_or_are_a_protocol_error() -> None:
     for kind, data in _hostile_bodies():
         with only_protocol_errors():

@@ -348,6 +348,7 @@ def test_bodies_are_unpacked_until_the_budget_is_used() -> None:
     assert len(decode_messages(data, "b")) == 5
 
 
+@pytest.mark.long
 def test_the_first_message_is_always_there() -> None:
     one, two = numbered(zeros(MAX_UNCOMPRESSED_SIZE), 1), numbered(zeros(1), 2)
     answer = decode_answer(one + two, "b")
@@ -374,6 +375,7 @@ EMPTY_INNER = (22).to_bytes(4, "big") + bytes(18)
 INNER_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG | COMPRESSED_FLAG
 
 
+@pytest.mark.long
 def test_a_batch_of_more_messages_than_brokers_count_is_corrupt() -> None:
     def batch(count: int) -> bytes:
         return stored(zlib.compress(EMPTY_INNER * count), system_flag=INNER_FLAGS)
@@ -388,6 +390,7 @@ def test_a_batch_of_more_messages_than_brokers_count_is_corrupt() -> None:
     assert other.body == b"hello"
 
 
+@pytest.mark.long
 def test_small_messages_of_batches_use_the_budget_that_they_take_in_memory() -> None:
     batch = stored(zlib.compress(EMPTY_INNER * 32_767), system_flag=INNER_FLAGS)
     answer = decode_answer(batch * 20, "b")

@@ -332,6 +332,7 @@ async def test_what_hooks_are_called_for_is_not_committed() -> None:
         assert await offsets_of(consumer, 32) == list(range(32))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("crowded", [False, True])
 async def test_its_work_grows_with_its_queues_and_not_with_their_square(crowded: bool) -> None:
     few, many = [await calls_for(queues, crowded=crowded) for queues in (50, 400)]
@@ -481,6 +482,7 @@ class CancelAtStep(trio.abc.Instrument):
                 self.scope.cancel()
 
 
+@pytest.mark.long
 async def test_cancelled_at_any_step_of_its_tasks_it_loses_nothing(
     client: Client,
     fill: Fill,

@@ -257,6 +257,7 @@ async def test_a_broker_that_begins_anew_is_followed(
     assert offsets_in(folder) == {QUEUE: 0}
 
 
+@pytest.mark.long
 async def test_cancelled_at_any_of_its_awaits_the_file_never_claims_too_much(
     client: Client,
     address: str,

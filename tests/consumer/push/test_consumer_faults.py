@@ -81,6 +81,7 @@ class CancelAtStep(trio.abc.Instrument):
                 self.scope.cancel()
 
 
+@pytest.mark.long
 async def test_cancelled_at_any_of_its_awaits_it_loses_nothing(
     client: Client,
     fill: Fill,

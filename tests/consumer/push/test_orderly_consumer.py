@@ -301,6 +301,7 @@ async def test_a_thread_that_hangs_keeps_the_lock_when_the_member_ends(
         go.set()
 
 
+@pytest.mark.long
 async def test_cancelled_at_any_of_its_awaits_the_order_is_kept_and_no_lock_is_left(
     client: Client,
     fill: Fill,

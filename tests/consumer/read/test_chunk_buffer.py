@@ -97,6 +97,7 @@ async def test_who_wants_less_is_woken_before_who_wants_more(buffer: ChunkBuffer
     assert much.taken == [100]
 
 
+@pytest.mark.long
 async def test_much_is_handed_over_at_once() -> None:
     end = 30_000
     async with (
