@@ -12,8 +12,8 @@ SPARK_BENCH ?= --queues 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test whole check check-long check-spark lint types unit uncovered long coverage simulate pythons \
-	other-pythons containers in-containers real spark faults behaviours interoperation million relay-kills \
-	spark-matrix java bench format clean
+	other-pythons containers in-containers real spark spark-losses faults consumer-faults behaviours interoperation \
+	kills million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -105,18 +105,26 @@ other-pythons: .venv/installed
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
 FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
+CONSUMER_FAULTS = $(wildcard integration/test_consumer_*faults.py)
 KILLS = integration/test_relay_kills.py
 SPARK = $(wildcard integration/test_spark_*.py)
+SPARK_LOSSES = integration/test_spark_data_loss.py
 
 real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
-	@# Most of it waits, so three parts run side by side, the longest first: some 30, 24, 20, 16 and 6 minutes.
-	$(MAKE) --jobs=3 --keep-going spark interoperation behaviours faults kills
+	@# Much of it waits, so four parts run side by side, the longest first.
+	$(MAKE) --jobs=4 --keep-going interoperation spark spark-losses behaviours faults consumer-faults kills
 
 spark: .venv/installed
-	$(REAL) $(SPARK)
+	$(REAL) $(filter-out $(SPARK_LOSSES),$(SPARK))
+
+spark-losses: .venv/installed
+	$(REAL) $(SPARK_LOSSES)
 
 faults: .venv/installed
-	$(REAL) $(FAULTS)
+	$(REAL) $(filter-out $(CONSUMER_FAULTS),$(FAULTS))
+
+consumer-faults: .venv/installed
+	$(REAL) $(CONSUMER_FAULTS)
 
 kills: .venv/installed
 	$(REAL) $(KILLS)
