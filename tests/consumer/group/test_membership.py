@@ -241,7 +241,7 @@ async def test_members_that_do_not_subscribe_alike_are_warned_about_once(
         assert not warnings(caplog)
         async with member_of(kind, address, *other) as second:
             nursery.start_soon(take_part, second)
-            await trio.sleep(200)
+            await trio.sleep(100)
             said = warnings(caplog)
             assert len(said) == len(set(said)), "each is said once"
             assert any(text in line for line in said) if text else not said
