@@ -20,8 +20,8 @@ from rocketmq_py.spark.planning import ADVICE
 from rocketmq_py.spark.survey import ABSENCE_SECONDS
 from rocketmq_py.spark.walking import SMALLEST
 
-BATCH_ROWS = 4096
-"""Rows of an Arrow batch; more make it hardly faster."""
+BATCH_ROWS = 8192
+"""Rows of an Arrow batch; with half as many a task takes a tenth more processor time."""
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of stored messages that become one Arrow batch, with their bodies opened."""
 
