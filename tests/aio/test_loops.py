@@ -112,6 +112,29 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
     asyncio.run(main())
 
 
+def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> None:
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    came: list[int] = []
+
+    async def come() -> Bridge:
+        return bridge()
+
+    first = loops[0].run_until_complete(come())
+    first.deliver(came.append, 1)  # it is not running
+    first._wake()
+    for loop in loops * 10:
+        loop.run_until_complete(come())
+    readers = [len(loop._selector.get_map()) for loop in loops]  # type: ignore[attr-defined]
+    assert sorted(readers) == [1, 2]  # asyncio's own, and the bell of the last one
+    assert came == [1]
+    first.deliver(came.append, 2)
+    first._wake()
+    loops[0].run_until_complete(asyncio.sleep(0))
+    assert came == [1, 2]
+    for loop in loops:
+        loop.close()
+
+
 def test_a_thread_that_fails_lets_no_task_wait(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         thread = TrioThread()

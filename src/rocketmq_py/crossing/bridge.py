@@ -135,6 +135,16 @@ class Bridge:
         for opened in list(self.open):
             opened.close_soon()
 
+    def give_way(self) -> None:
+        """Have no bell any more, in the thread of its loop: another one has taken the place of this.
+
+        What is open on its loop still needs the way.
+        """
+        bell, self._bell = self._bell, None
+        if bell is not None and not self.loop.is_closed():
+            self.loop.remove_reader(bell)
+            self.loop.call_soon_threadsafe(self._take_over)  # it may have been rung, or be just now
+
     def _woken(self, bell: Bell) -> None:
         bell.hush()
         self._take_over()
@@ -287,5 +297,7 @@ def bridge() -> Bridge:
         ) from None
     found: Bridge | None = getattr(_here, "bridge", None)
     if found is None or found.loop is not loop or not found.thread.is_usable:
+        if found is not None:
+            found.give_way()
         found = _here.bridge = Bridge(loop, trio_thread())
     return found
