@@ -76,9 +76,9 @@ def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> No
         loop.close()
 
 
-@pytest.mark.parametrize("has_bell", [True, False])
+@pytest.mark.parametrize("has_wakeup_fd", [True, False])
 def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
-    has_bell: bool, monkeypatch: pytest.MonkeyPatch
+    has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         here, loop = bridge(), asyncio.get_running_loop()
@@ -86,11 +86,11 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
         all_came = asyncio.Event()
         wakes: list[object] = []
         wakes_before: list[int] = []
-        waker: Any = here._bell if has_bell else loop
-        name = "ring" if has_bell else "call_soon_threadsafe"
+        waker: Any = here._wakeup_fd if has_wakeup_fd else loop
+        name = "wake" if has_wakeup_fd else "call_soon_threadsafe"
         wake = getattr(waker, name)
-        if not has_bell:  # as with loops that are no selector loops
-            here._bell = None
+        if not has_wakeup_fd:  # as with loops that are no selector loops
+            here._wakeup_fd = None
 
         def note(*arguments: Any) -> None:
             wakes.append(arguments)
@@ -125,7 +125,7 @@ def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> No
     for loop in loops * 10:
         loop.run_until_complete(come())
     readers = [len(loop._selector.get_map()) for loop in loops]  # type: ignore[attr-defined]
-    assert sorted(readers) == [1, 2]  # asyncio's own, and the bell of the last one
+    assert sorted(readers) == [1, 2]  # asyncio's own, and the descriptor of the last one
     assert came == [1]
     first.deliver(came.append, 2)
     first._wake()

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 import trio
 
-from rocketmq_py.crossing.bell import Bell
 from rocketmq_py.crossing.call import Begin, Call
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.crossing.wakeup_fd import WakeupFd
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
@@ -59,10 +59,10 @@ class Bridge:
         self._crossing: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
         self._end: AsyncGenerator[None, None] | None = None
-        self._bell: Bell | None = None
+        self._wakeup_fd: WakeupFd | None = None
         if isinstance(loop, asyncio.SelectorEventLoop):
-            self._bell = Bell()
-            loop.add_reader(self._bell, self._woken, self._bell)
+            self._wakeup_fd = WakeupFd()
+            loop.add_reader(self._wakeup_fd, self._woken, self._wakeup_fd)
 
     # On the loop
 
@@ -118,14 +118,14 @@ class Bridge:
             self.thread.wakes.add(self._wake)
 
     def _wake(self) -> None:
-        bell = self._bell
+        wakeup_fd = self._wakeup_fd
         try:
-            if bell is None:
+            if wakeup_fd is None:
                 self.loop.call_soon_threadsafe(self._take_over)
             elif self.loop.is_closed():
                 self.lose()
             else:  # as call_soon_threadsafe, with fewer steps there and here
-                bell.ring()
+                wakeup_fd.wake()
         except RuntimeError:  # it is closed
             self.lose()
 
@@ -136,17 +136,18 @@ class Bridge:
             opened.close_soon()
 
     def give_way(self) -> None:
-        """Have no bell any more, in the thread of its loop: another one has taken the place of this.
+        """Give up its descriptor, in the thread of its loop: another one has taken the place of this.
 
         What is open on its loop still needs the way.
         """
-        bell, self._bell = self._bell, None
-        if bell is not None and not self.loop.is_closed():
-            self.loop.remove_reader(bell)
-            self.loop.call_soon_threadsafe(self._take_over)  # it may have been rung, or be just now
+        wakeup_fd, self._wakeup_fd = self._wakeup_fd, None
+        # In a child process, the loop's selector is that of the parent, which would lose it.
+        if wakeup_fd is not None and not (self.loop.is_closed() or self.thread.is_left_behind):
+            self.loop.remove_reader(wakeup_fd)
+            self.loop.call_soon_threadsafe(self._take_over)  # it may have been woken, or be just now
 
-    def _woken(self, bell: Bell) -> None:
-        bell.hush()
+    def _woken(self, wakeup_fd: WakeupFd) -> None:
+        wakeup_fd.drain()
         self._take_over()
 
     def _take_over(self) -> None:

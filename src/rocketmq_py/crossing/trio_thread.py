@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from rocketmq_py.crossing.bell import Bell
 from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall
 from rocketmq_py.crossing.wakes import Wakes
+from rocketmq_py.crossing.wakeup_fd import WakeupFd
 from rocketmq_py.errors import ClosedError
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
@@ -77,7 +77,7 @@ class TrioThread:
         self._next: dict[trio.lowlevel.Task, Work | None] = {}
         self._nursery: trio.Nursery
         # A TrioToken would do as well, at the price of more system calls for each waking.
-        self._bell = Bell()
+        self._wakeup_fd = WakeupFd()
         self._is_running = threading.Event()
         self._ident: int | None = None
         self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
@@ -127,7 +127,7 @@ class TrioThread:
         if not self._is_woken:
             self._is_woken = True
             try:
-                self._bell.ring()
+                self._wakeup_fd.wake()
             except OSError:
                 self.check()  # it has ended just now
                 raise
@@ -259,8 +259,8 @@ class TrioThread:
         """Take over what crosses, until a call that came alone has waited: another task has gone on then."""
         crossing = self._crossing
         while True:
-            await trio.lowlevel.wait_readable(self._bell)
-            self._bell.hush()
+            await trio.lowlevel.wait_readable(self._wakeup_fd)
+            self._wakeup_fd.drain()
             self._is_woken = False  # from here on, what comes wakes it again
             several = len(crossing)
             self._is_alone = several == 1
@@ -286,7 +286,7 @@ class TrioThread:
             logger.exception("the thread that runs trio has failed")
         finally:
             self.is_usable = False
-            self._bell.close()
+            self._wakeup_fd.close()
             self._is_running.set()
             for call in list(self._calls):
                 call.abandon(ClosedError(ENDED))
@@ -321,7 +321,7 @@ class TrioThread:
         """Note that this process is a child: it has not got the thread, and lets go of its sockets."""
         self.is_left_behind = True
         self.is_usable = False
-        self._bell.close()
+        self._wakeup_fd.close()
         for opened in list(self.open):
             opened.detach()
 
