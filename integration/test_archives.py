@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from integration.clusters import archives, maven
-from integration.clusters.cluster import Cluster, ClusterStartError
-from integration.clusters.local import LocalNodes
+from integration.clusters.cluster import ClusterStartError
+from integration.clusters.local import start_local_cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import QUICK, client_for, run_java
 
@@ -89,14 +88,10 @@ def test_where_java_writes_none_there_is_none(jar: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_brokers_and_programs_take_their_classes_from_it(
-    version: str, own_cluster: Callable[..., Cluster], tmp_path: Path
-) -> None:
+def test_brokers_and_programs_take_their_classes_from_it(version: str, tmp_path: Path) -> None:
     log = f"-Xlog:class+load:file={tmp_path}"
-    cluster = own_cluster(version, jvm=[f"{log}/server-%p"])
-    if not isinstance(cluster.nodes, LocalNodes):
-        pytest.skip("containers have no archives")
-    run_java(client_for(version), "Allocate", "--cases", "1", jvm=[*QUICK, f"{log}/program"])
+    with start_local_cluster(version, jvm=[f"{log}/server-%p"]):
+        run_java(client_for(version), "Allocate", "--cases", "1", jvm=[*QUICK, f"{log}/program"])
     for pattern, count, name in (
         ("server-*", 2, "remoting.netty.NettyRemotingServer"),  # the name server's and the broker's
         ("program", 1, "client.consumer.AllocateMessageQueueStrategy"),
