@@ -141,9 +141,11 @@ class Story:
         for group in self.plan.groups:
             bodies = self.accepted[group.topic] - self.handled[group.name].keys() - self.lost
             if bodies and self._again:
+                # What was sent back may have got such an offset in the retry topic as well.
                 bodies -= {
                     message.body
-                    for message in self.world.messages(group.topic)
+                    for topic in (group.topic, retry_topic(group.name))
+                    for message in self.world.messages(topic)
                     if self.may_be_passed_over(message)
                 }
             if bodies:
