@@ -283,6 +283,7 @@ class PendingBatch:
             outcomes = [_kept(outcome, log) for outcome in outcomes]
         self.outcomes = outcomes
         watched, self.watched = self.watched, {}
+        # As settle does, in the loop itself: a call for each would be a sixth of all calls a message takes.
         for pending in watched:
             callback = pending._callbacks
             if pending._waiting or type(callback) is tuple:

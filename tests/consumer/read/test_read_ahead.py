@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import attrs
@@ -16,7 +17,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.pull.queue_puller import PullStatus, RawPulled
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
-from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, OnEnd, ReadAhead
+from rocketmq_py.consumer.read.read_ahead import RELEARN_AFTER, Begin, OnEnd, ReadAhead
 from rocketmq_py.consumer.read.reader import Reader
 from rocketmq_py.consumer.read.span_pull import RAW_BATCH_SIZE
 from rocketmq_py.errors import NoQueueError
@@ -250,9 +251,9 @@ async def test_hooks_see_what_is_pulled_ahead() -> None:
     assert sorted(hook.asked) == list(range(0, 100, 8))
 
 
-async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
-    def begin(start: int, end: int, on_end: OnEnd) -> None:
-        raise NoQueueError("scripted")
+@asynccontextmanager
+async def four_ahead(begin: Begin) -> AsyncIterator[tuple[ReadAhead, ChunkBuffer]]:
+    """Ask ahead for four times eight messages, 20 bytes of 100 reserved for each; no task runs for it."""
 
     async def pull(start: int, end: int) -> RawPulled:
         raise AssertionError("nothing runs")
@@ -262,6 +263,14 @@ async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
         ahead = ReadAhead(nursery, begin, pull, buffer)
         ahead.learn(8, 8, is_limited=False)
         ahead.start(0, 100, depth=4, size=20)
+        yield ahead, buffer
+
+
+async def test_what_cannot_be_asked_for_is_left_to_its_turn() -> None:
+    def begin(start: int, end: int, on_end: OnEnd) -> None:
+        raise NoQueueError("scripted")
+
+    async with four_ahead(begin) as (ahead, buffer):
         assert await ahead.take(0, leave=2) == []
         assert ahead.limit(100) == 8
         ahead.stop()
@@ -294,14 +303,7 @@ async def test_what_has_come_in_order_is_taken_together(
         on_end(None if following is None else found(following))
         return lambda: None
 
-    async def pull(start: int, end: int) -> RawPulled:
-        raise AssertionError("nothing runs")
-
-    async with trio.open_nursery() as nursery:
-        buffer = ChunkBuffer(100, queues=1)
-        ahead = ReadAhead(nursery, begin, pull, buffer)
-        ahead.learn(8, 8, is_limited=False)
-        ahead.start(0, 100, depth=4, size=20)
+    async with four_ahead(begin) as (ahead, buffer):
         assert [one.start for one in await ahead.take(0, leave=leave)] == taken
         assert ahead.limit(100) == (8 * max(len(taken), 1) if len(taken) < 4 else 100)
         ahead.stop()
