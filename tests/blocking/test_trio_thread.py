@@ -161,7 +161,7 @@ def test_a_cancelled_call_ends_and_no_other(others: int) -> None:
         thread.begin(ThreadCall[None](lambda _: trio.lowlevel.checkpoint))
     thread.begin(call)
     waits.wait()
-    thread.post(call.cancel)
+    thread.post(call.end_soon)
     call.wait()
     with pytest.raises(ClosedError, match="the call was cancelled"):
         call.outcome()
@@ -189,7 +189,7 @@ def test_what_a_cancelled_call_raises_while_it_ends() -> None:
     call = ThreadCall[None](lambda _: fail_in_nursery)
     thread.begin(call)
     waits.wait()
-    thread.post(call.cancel)
+    thread.post(call.end_soon)
     call.wait()
     with pytest.raises(ExceptionGroup) as caught:
         call.outcome()
@@ -211,7 +211,7 @@ def test_a_call_cancelled_before_it_has_its_task() -> None:
 
     def cross() -> None:  # in trio's thread: what is posted meanwhile comes in one bunch
         thread.begin(call)
-        thread.post(call.cancel)
+        thread.post(call.end_soon)
         together.set()
 
     thread.post(cross)

@@ -182,7 +182,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
                 call.wait()
             except BaseException:
                 self._thread.post(self._behind.leave_threads)
-                self._thread.post(call.cancel)
+                self._thread.post(call.end_soon)
                 call.wait()
                 raise
             raise

@@ -96,7 +96,7 @@ class Bridge:
         except asyncio.CancelledError:
             if not call.has_ended:
                 call.ended = self.loop.create_future()
-                thread.post(call.cancel)
+                thread.post(call.end_soon)
                 await call.ended
             raise
         finally:

@@ -41,14 +41,16 @@ class Call(ABC, Generic[Result]):
         withdraw: has what was begun, and that no task does, not end the call any more; None for nothing.
     """
 
+    # Those that most calls never set cost nothing as defaults.
+    withdraw: Callable[[], object] | None = None
+    _has_begun = _is_cancelled = False
+    _scope: trio.CancelScope | None = None
+    _error: BaseException | None = None
+    _result: Result
+
     def __init__(self, begin: Begin[Result]) -> None:
         self.context: Final = contextvars.copy_context()
-        self.withdraw: Callable[[], object] | None = None
         self._begin = begin
-        self._has_begun = self._is_cancelled = False
-        self._scope: trio.CancelScope | None = None
-        self._result: Result
-        self._error: BaseException | None = None
 
     def outcome(self) -> Result:
         """Return its result, or raise its error."""
@@ -105,8 +107,8 @@ class Call(ABC, Generic[Result]):
         self._error = error
         self._end()
 
-    def cancel(self) -> None:
-        """Have it end soon."""
+    def end_soon(self) -> None:
+        """Cancel it."""
         if self._scope is not None:
             self._scope.cancel()
         elif self.withdraw is not None or not self._has_begun:

@@ -157,7 +157,7 @@ class TrioThread:
             in_time = call.wait(timeout)
         except BaseException:
             if self.is_usable:  # interrupted, maybe before it was posted
-                self.post(call.cancel)
+                self.post(call.end_soon)
                 call.wait()
             raise
         finally:
