@@ -135,6 +135,67 @@ async def test_a_full_batch_goes_at_once(
         assert producer.pending == 1
 
 
+async def test_a_batch_is_sent_without_a_task_where_only_its_answer_is_waited_for() -> None:
+    store = Store()
+    async with (
+        scripted_cluster(store) as cluster,
+        batching(cluster.address, max_batch_messages=2) as producer,
+    ):
+        await send_all(producer, b"a", b"b")  # needs the route, and a connection
+        await producer.flush()
+        store.holds_back = True
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        pending = await send_all(producer, b"c", b"d")
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert await store.came(2) == [[b"a", b"b"], [b"c", b"d"]]
+        assert producer.statistics.sent == 2
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        store.answer_next()
+        assert [(await one).queue_offset for one in pending] == [0, 1]
+        assert producer.statistics.sent == 4
+        assert (producer.pending, producer.buffered_bytes) == (0, 0)
+
+
+async def test_a_batch_whose_first_try_fails_goes_to_another_broker() -> None:
+    def is_busy(connection: Connection, request: Command) -> None:
+        is_send = request.code == RequestCode.SEND_BATCH_MESSAGE
+        connection.respond(request, ResponseCode.SYSTEM_ERROR if is_send else ResponseCode.SUCCESS)
+
+    store = Store()
+    options = {"max_batch_messages": 2, "linger": 0}
+    async with scripted_cluster(is_busy, store) as cluster, batching(cluster.address, **options) as producer:
+        for _ in range(8):
+            for one in await send_all(producer, b"a", b"b"):
+                assert (await one).queue.broker_name == "broker-b"
+        assert store.sends == [[b"a", b"b"]] * 8
+        assert (producer.statistics.sent, producer.statistics.failed) == (16, 0)
+        retried = producer.statistics.retried
+        assert retried == len(cluster.brokers["broker-a"].asked(RequestCode.SEND_BATCH_MESSAGE)) > 1
+
+
+async def test_what_is_under_way_on_a_shared_connection_is_forgotten_when_the_time_to_close_is_over(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
+    store = Store(holds_back=True)
+    async with scripted_cluster(store) as cluster, Client(cluster.address, rng=random.Random(1)) as client:
+        queues = await client.routes.get("T", for_sending=True)
+        connection = await client.connections.get(
+            client.routes.broker_address(queues.write_queues[0].broker_name)
+        )
+        before = connection.pending
+        async with client.batching_producer(
+            "g", linger=NEVER, max_batch_messages=2, send_timeout=60
+        ) as producer:
+            pending = await send_all(producer, b"a", b"b")
+            assert connection.pending == before + 1
+        assert connection.pending == before
+        store.answer_next()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+    for one in pending:
+        assert isinstance(one.error, ClosedError)
+        assert one.error.delivery is Delivery.UNKNOWN
+
+
 async def test_flushing_sends_and_waits() -> None:
     store = Store()
     async with scripted_cluster(store) as cluster, batching(cluster.address) as producer:

@@ -133,6 +133,26 @@ async def test_a_large_body_is_compressed_in_a_task() -> None:
         assert len(cluster.brokers["broker-a"].asked(SENDS)[-1].body) < 1000
 
 
+async def test_a_batch_is_begun_where_it_goes_in_one_request() -> None:
+    heard: list[Stored | SendResult | None] = []
+    two = [MESSAGE, Message("T", b"x" * 100)]
+    async with scripted_cluster(store) as cluster:
+        async with producer_of(cluster.address, max_message_size=300) as producer:
+            await producer.send(MESSAGE)
+            assert producer.begin_batch([*two, *two], heard.append) is None
+            begun = producer.begin_batch(two, heard.append)
+            assert begun is not None
+            assert begun.is_under_way
+            begun.cancel()
+            with pytest.raises(InvalidMessageError):
+                producer.begin_batch([], heard.append)
+            producer.add_hook(ProducerHook())
+            assert producer.begin_batch(two, heard.append) is None
+        with pytest.raises(ClosedError):
+            producer.begin_batch(two, heard.append)
+    assert heard == []
+
+
 # Pipelined
 
 

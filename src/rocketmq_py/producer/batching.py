@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Unpack
 
 import trio
@@ -29,13 +30,14 @@ from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import must_go_alone
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
+from rocketmq_py.producer.begun import BegunBatch
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.pending import BatchedSend, FailureLog, PendingSend
 from rocketmq_py.producer.producer import Producer
 from rocketmq_py.producer.request_builder import check_message
 from rocketmq_py.producer.selectors import check_destination, select, select_by_sharding_key
-from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.producer.send_request import Destination, Stored
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.properties import SHARDING_KEY
 
@@ -273,6 +275,8 @@ class BatchingProducer(Lifespan):
             if batch.is_under_way:
                 error = ClosedError("the producer was closed before the broker answered")
                 error.delivery = Delivery.UNKNOWN
+            if batch.begun is not None:
+                batch.begun.cancel()
             self._finish(batch, [error] * len(batch.messages))
         self._failures.report()
 
@@ -324,20 +328,48 @@ class BatchingProducer(Lifespan):
             await BatchedSend(batch.pending, 0).wait()
 
     def _start(self, batch: ProducerBatch) -> None:
-        start_soon(self._nursery, self._deliver, batch)
+        """Send a batch: without a task where only the answer has to be waited for, as nearly always."""
+        begun = None
+        if len(batch.messages) > 1:
+            try:
+                begun = self.producer.begin_batch(
+                    batch.messages, partial(self._tried, batch), batch.queue, batch.timeout
+                )
+            except RocketMQError:
+                begun = None  # it comes again where it becomes the outcome
+        if begun is not None and begun.is_under_way:
+            batch.begun = begun
+        else:
+            start_soon(self._nursery, self._deliver, batch, begun)
 
-    async def _deliver(self, batch: ProducerBatch) -> None:
-        outcomes = await self._outcomes(batch.messages, batch.queue, batch.timeout)
+    def _tried(self, batch: ProducerBatch, stored: Stored | SendResult | None) -> None:
+        begun, batch.begun = batch.begun, None
+        assert begun is not None
+        if stored is None:
+            start_soon(self._nursery, self._deliver, batch, begun)
+        else:
+            self._arrived(batch, begun.results(stored))
+
+    async def _deliver(self, batch: ProducerBatch, begun: BegunBatch | None) -> None:
+        self._arrived(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, begun))
+
+    def _arrived(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         self._accumulator.arrived(batch, trio.current_time())
         self._finish(batch, outcomes)
         if self._admission.is_wanted:
             self._relieve()
 
     async def _outcomes(
-        self, messages: Sequence[Message], queue: MessageQueue | None, timeout: float | None
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        timeout: float | None,
+        begun: BegunBatch | None = None,
     ) -> Sequence[SendResult | RocketMQError]:
-        """Send messages together, and return the outcome of each."""
+        """Send messages together, and return the outcome of each. ``begun`` is what was begun of it."""
         try:
+            if begun is not None:
+                return begun.results(await begun.rest())
             if len(messages) == 1:
                 return [await self.producer.send(messages[0], queue=queue, timeout=timeout)]
             return await self.producer.send_batch(messages, queue=queue, timeout=timeout)

@@ -1,13 +1,14 @@
-"""A send that is begun in one plain call, for those who wait for it elsewhere than in a task of trio's."""
+"""Sends that are begun in one plain call, for those who wait for them elsewhere than in a task of trio's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import SendResult
-from rocketmq_py.producer.send_request import Outcome, SendRequest, Stored
+from rocketmq_py.producer.batch import BatchResults
+from rocketmq_py.producer.send_request import Outcome, SendRequest, Stored, send_result
 from rocketmq_py.producer.sender import Sender
 
 OnDone: TypeAlias = Callable[[Stored | SendResult | None], None]
@@ -44,7 +45,7 @@ class Begun:
             self._error = outcome
             self._on_done(None)
         else:
-            self._sender.counters.sent += 1
+            self._sender.counters.sent += len(request.messages)
             self._on_done(outcome)
 
     async def rest(self) -> SendResult:
@@ -55,3 +56,23 @@ class Begun:
         """Wait no more for what is under way: ``on_done`` is not called. It may still be stored."""
         self.is_under_way = False
         self._request.forget()
+
+
+class BegunBatch(Begun):
+    """What :meth:`Producer.send_batch` does with messages that go in one request; see :class:`Begun`.
+
+    Args:
+        unique_ids: the id of each message.
+    """
+
+    __slots__ = ("_unique_ids",)
+
+    def __init__(
+        self, sender: Sender, request: SendRequest, on_done: OnDone, unique_ids: Sequence[str]
+    ) -> None:
+        self._unique_ids = unique_ids
+        super().__init__(sender, request, on_done)
+
+    def results(self, outcome: Stored | SendResult) -> BatchResults:
+        """Return each message's own result, for what ``on_done`` was given or :meth:`rest` returned."""
+        return BatchResults(send_result(outcome), self._unique_ids)

@@ -8,6 +8,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.errors import BatchError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.batch import BatchResults, split_batch
+from rocketmq_py.producer.begun import BegunBatch, OnDone
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.request_builder import RequestBuilder
@@ -58,3 +59,21 @@ class Lists:
                 raise BatchError(results, len(messages), error) from error
             results = [*results, *more] if results else more
         return results
+
+    def begin(
+        self,
+        messages: Sequence[Message],
+        on_done: OnDone,
+        queue: Destination | None,
+        timeout: float | None,
+    ) -> BegunBatch | None:
+        """Begin :meth:`send` without a task; None where it takes several requests. Raises as that does."""
+        first, *others = split_batch(
+            messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
+        )
+        if others:
+            return None
+        if queue is None:
+            queue = selector_of_list(messages)
+        request = self._builder.build_batch(first, queue, timeout, self._config.retries)
+        return BegunBatch(self._sender, request, on_done, first.unique_ids)

@@ -15,7 +15,7 @@ from rocketmq_py.client.member import Member
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.begun import Begun, OnDone
+from rocketmq_py.producer.begun import Begun, BegunBatch, OnDone
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
@@ -243,6 +243,17 @@ class Producer(Member):
             results = await self._lists.send(context.messages, queue, timeout, context)
             context.results = results
         return results
+
+    def begin_batch(
+        self,
+        messages: Sequence[Message],
+        on_done: OnDone,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+    ) -> BegunBatch | None:
+        """Begin :meth:`send_batch` without a task; None with hooks, or for several requests. See Begun."""
+        self._check_open()
+        return None if self._hooks.all else self._lists.begin(messages, on_done, queue, timeout)
 
     async def request(
         self,
