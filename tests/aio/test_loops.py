@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -139,20 +140,165 @@ def test_a_thread_that_fails_lets_no_task_wait(caplog: pytest.LogCaptureFixture)
     async def main() -> None:
         thread = TrioThread()
         thread.start()
-        call = LoopCall[None](Bridge(asyncio.get_running_loop(), thread), lambda _: trio.sleep_forever)
+        here = Bridge(asyncio.get_running_loop(), thread)
+        has_begun = threading.Event()
 
         def fail() -> None:
-            thread.begin(call)  # it has crossed, and nobody takes it over any more
-            raise SystemExit("a defect")
+            has_begun.wait(10)
+            raise SystemExit("a defect")  # a call has crossed, and nobody takes it over any more
 
         thread.post(fail)
-        await call.ended
+        waiting = asyncio.create_task(here.call(trio.sleep_forever))
+        await asyncio.sleep(0)
+        has_begun.set()
         with pytest.raises(ClosedError, match="has ended"):
-            call.outcome()
+            await waiting
         thread.join()
+        here.resumes_tasks = here.has_begun_calls = True
+        late = LoopCall[None](here, lambda _: trio.sleep_forever)
+        thread._calls.add(late)  # as if the thread had ended in the midst of its beginning
+        here._take_over()
+        assert not here.has_begun_calls
+        with pytest.raises(ClosedError, match="has ended"):
+            late.outcome()
 
     asyncio.run(main())
     assert "the thread that runs trio has failed" in caplog.text
+
+
+def test_tasks_go_on_where_a_loop_takes_over_and_what_they_call_goes_over_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> tuple[int, int]:
+        here = bridge()
+        taking_over = wakes = 0
+        wake = TrioThread._wake
+
+        def count_wakes(thread: TrioThread) -> None:
+            nonlocal wakes
+            wakes += 1
+            wake(thread)
+
+        async def call_several(number: int) -> None:
+            nonlocal taking_over
+            for _ in range(number):
+                await here.call(trio.lowlevel.checkpoint)
+                taking_over += here.resumes_tasks
+
+        may_go_on, is_held_up = threading.Event(), threading.Event()
+
+        def hold_up() -> None:
+            is_held_up.set()
+            may_go_on.wait(10)
+
+        here.thread.post(hold_up)
+        is_held_up.wait(10)
+        monkeypatch.setattr(TrioThread, "_wake", count_wakes)
+        several = asyncio.gather(*[call_several(3) for _ in range(10)])
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await several
+        monkeypatch.undo()
+        return taking_over, wakes
+
+    assert asyncio.run(main()) == (30, 3)
+    assert asyncio.run(main(), debug=True)[0] == 0
+
+
+def test_what_a_task_raises_that_ends_the_loop_keeps_no_other_from_going_on() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def main() -> None:
+        here = bridge()
+        may_go_on, is_held_up = threading.Event(), threading.Event()
+
+        def hold_up() -> None:
+            is_held_up.set()
+            may_go_on.wait(10)
+
+        async def end() -> None:
+            await here.call(trio.lowlevel.checkpoint)
+            raise SystemExit(3)
+
+        here.thread.post(hold_up)
+        is_held_up.wait(10)
+        others = [asyncio.create_task(here.call(trio.lowlevel.checkpoint)) for _ in range(5)]
+        ending = asyncio.create_task(end())
+        others += [asyncio.create_task(here.call(trio.lowlevel.checkpoint)) for _ in range(5)]
+        await asyncio.sleep(0)
+        may_go_on.set()
+        tasks.extend([*others, ending])
+        await asyncio.wait(tasks)
+        raise AssertionError("not reached")
+
+    tasks: list[asyncio.Task[None]] = []
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(main())
+    *others, ending = tasks
+    loop.run_until_complete(asyncio.wait(others))
+    assert isinstance(ending.exception(), SystemExit)
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def test_a_call_that_is_cancelled_has_ended_unless_it_is_cancelled_again() -> None:
+    async def main() -> None:
+        here = bridge()
+        is_cancelled, has_ended = asyncio.Event(), asyncio.Event()
+
+        async def end_late(may_end: trio.Event) -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                here.deliver(is_cancelled.set)
+                with trio.CancelScope(shield=True):
+                    await may_end.wait()
+                here.deliver(has_ended.set)
+
+        async def begin(may_end: trio.Event) -> asyncio.Task[None]:
+            is_cancelled.clear()
+            has_ended.clear()
+            task = asyncio.create_task(here.call(partial(end_late, may_end)))
+            await here.call(trio.lowlevel.checkpoint)
+            assert task.cancel("enough")
+            await is_cancelled.wait()
+            assert not task.done()
+            return task
+
+        may_end = trio.Event()
+        task = await begin(may_end)
+        here.thread.post(may_end.set)
+        with pytest.raises(asyncio.CancelledError, match="enough"):
+            await task
+        assert has_ended.is_set()
+        may_end = trio.Event()
+        task = await begin(may_end)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not has_ended.is_set()
+        here.thread.post(may_end.set)
+        await has_ended.wait()
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_that_is_taken_back_at_once_leaves_a_call_to_itself() -> None:
+    async def main() -> None:
+        here = bridge()
+        may_end = trio.Event()
+        task = asyncio.create_task(here.call(may_end.wait))
+        await asyncio.sleep(0)
+        call: Any = task._fut_waiter  # type: ignore[attr-defined]
+        assert not call.cancel()  # what waits goes on, and finds that nothing was meant
+        await asyncio.sleep(0)
+        assert task._fut_waiter is call  # type: ignore[attr-defined]
+        here.thread.post(may_end.set)
+        await task
+
+    asyncio.run(main())
 
 
 def test_the_end_of_a_loop_closes_what_is_open_on_it(address: str) -> None:

@@ -22,3 +22,10 @@ def coroutine(
         return result
 
     return call
+
+
+def written_for(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]]:
+    """Return what gives a coroutine method that was written by hand the face of a trio class's async one."""
+    return functools.wraps(method)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from asyncio import _get_running_loop as running_loop  # the other raises where none runs
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
 from types import TracebackType
@@ -34,6 +35,7 @@ class Door(door.Door[Behind], OnlyAsyncWith):
 
     _bridge: Bridge
     _context: contextvars.Context
+    _last: Bridge | None = None  # the way to the loop that it was last called on
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -84,8 +86,13 @@ class Door(door.Door[Behind], OnlyAsyncWith):
     def _call(
         self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any
     ) -> Awaitable[Result]:
-        here = bridge()
-        return here.wait_for(LoopCall(here, self._beginning(function, args, kwargs)))
+        return LoopCall(self._here(), self._beginning(function, args, kwargs))
+
+    def _here(self) -> Bridge:
+        here = self._last
+        if here is None or here.loop is not running_loop():
+            here = self._last = bridge()
+        return here
 
     def _check_open(self) -> None:
         super()._check_open()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import producer
-from rocketmq_py.aio.declaring import coroutine
+from rocketmq_py.aio.awaited_send import AwaitedSend
+from rocketmq_py.aio.declaring import coroutine, written_for
 from rocketmq_py.aio.door import Door, chosen, on_running_loop, shared_client
 from rocketmq_py.aio.hand_over import LoopHandOver
 from rocketmq_py.client.config import ClientConfig
@@ -117,7 +118,17 @@ class Producer(_Sends[producer.Producer]):
         """Its settings."""
         return self._behind.config
 
-    send: Final = coroutine(producer.Producer.send)
+    @written_for(producer.Producer.send)
+    async def send(
+        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """As the trio Producer's, whose docstring this gets."""
+        if self._has_closed or not self._was_opened or not self._thread.is_usable:
+            self._check_open()
+        if callable(queue) and isinstance(message, Message):
+            queue = await chosen(queue, message, self._queues)
+        return await AwaitedSend(self._here(), self._behind, message, queue, timeout)
+
     send_oneway: Final = coroutine(producer.Producer.send_oneway)
     send_batch: Final = coroutine(producer.Producer.send_batch)
     request: Final = coroutine(producer.Producer.request)

@@ -8,7 +8,7 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -50,14 +50,20 @@ class Bridge:
         thread: the trio thread.
         open: what is open on it. It is closed when the loop's ``shutdown_asyncgens`` is called, as
             ``asyncio.run`` does at its end, or when it is found to be gone.
+        resumes_tasks: whether the loop is just now taking over, outside of tasks: those that what has come is
+            for go on right there, and what they have done in the trio thread goes over there together.
+        has_begun_calls: whether they have begun some, which the trio thread is to be woken for.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: TrioThread) -> None:
         self.loop = loop
         self.thread = thread
         self.open: dict[OnLoop, None] = {}
-        self._crossing: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.resumes_tasks: bool = False
+        self.has_begun_calls: bool = False
+        self._crossing: deque[Callable[[], object]] = deque()
         self._is_woken = False
+        self._is_to_be_woken = False
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
         if isinstance(loop, asyncio.SelectorEventLoop):
@@ -85,39 +91,23 @@ class Bridge:
 
         When cancelled, what was called is cancelled, and has ended when this raises CancelledError.
         """
-        return await self.wait_for(LoopCall(self, lambda _: function))
-
-    async def wait_for(self, call: LoopCall[Result]) -> Result:
-        """Have a call done, and wait for it, as :meth:`call` does."""
-        thread = self.thread
-        thread.begin(call)
-        try:
-            await call.ended
-        except asyncio.CancelledError:
-            if not call.has_ended:
-                call.ended = self.loop.create_future()
-                thread.post(call.end_soon)
-                await call.ended
-            raise
-        finally:
-            thread.forget(call)
-        try:
-            return call.outcome()
-        except RocketMQError as error:
-            # What was awaited in the other thread is nothing that the caller knows.
-            raise error.with_traceback(None) from error.__cause__
+        return await LoopCall(self, lambda _: function)
 
     # In the trio thread
 
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have a function called on the loop, after all that was delivered before. It must not raise."""
-        self._crossing.append((function, arguments))
-        # A loop may be closed before it has come to what it was woken for: then nothing would be noticed.
-        if not self._is_woken or self.loop.is_closed():
-            self._is_woken = True
+        self._crossing.append(partial(function, *arguments) if arguments else function)
+        if not self._is_to_be_woken:
+            self._is_to_be_woken = True
             self.thread.wakes.add(self._wake)
 
     def _wake(self) -> None:
+        self._is_to_be_woken = False
+        # A loop may be closed before it has come to what it was woken for: then nothing would be noticed.
+        if self._is_woken and not self.loop.is_closed():
+            return
+        self._is_woken = True
         wakeup_fd = self._wakeup_fd
         try:
             if wakeup_fd is None:
@@ -152,15 +142,23 @@ class Bridge:
 
     def _take_over(self) -> None:
         self._is_woken = False
-        for _ in range(min(len(self._crossing), AT_ONCE)):
-            function, arguments = self._crossing.popleft()
-            try:
-                function(*arguments)
-            except Exception:
-                logger.exception("what crossed over to an asyncio loop has failed")
-        if self._crossing and not self._is_woken:
-            self._is_woken = True
-            self.loop.call_soon(self._take_over)
+        crossing = self._crossing
+        # In debug mode, asyncio tells how long each callback takes: then all tasks have their own.
+        self.resumes_tasks = not self.loop.get_debug()
+        try:
+            for _ in range(min(len(crossing), AT_ONCE)):
+                try:
+                    crossing.popleft()()
+                except Exception:
+                    logger.exception("what crossed over to an asyncio loop has failed")
+        finally:  # a task may have raised SystemExit
+            self.resumes_tasks = False
+            if self.has_begun_calls:
+                self.has_begun_calls = False
+                self.thread.wake_for_calls()
+            if crossing and not self._is_woken:
+                self._is_woken = True
+                self.loop.call_soon(self._take_over)
 
     async def call_back(
         self,
@@ -197,26 +195,86 @@ class Closing:
 
 
 class LoopCall(Call[Result]):
-    """A call that a task of an asyncio loop waits for.
+    """A call that is done in the trio thread when it is awaited, by a task of an asyncio loop.
+
+    When the task is cancelled, the call is, and has ended when this raises CancelledError. To the task it is
+    the future that it waits for (asyncio takes all that has ``_asyncio_future_blocking``): one of asyncio's
+    own has the task go on in another turn of the loop, by a callback that the loop makes an object for, which
+    takes longer than all that is left here.
 
     Attributes:
-        ended: is done when it has ended.
         has_ended: whether it has, as the loop has heard.
     """
+
+    has_ended = False
+    _asyncio_future_blocking = False
+    _resume: Callable[[Any], object] | None = None
+    _task_context: contextvars.Context
 
     def __init__(self, bridge: Bridge, begin: Begin[Result]) -> None:
         super().__init__(begin)
         self._bridge = bridge
-        self.ended: asyncio.Future[None] = bridge.loop.create_future()
-        self.has_ended: bool = False
+        self._loop = bridge.loop  # the task compares it with its own
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        here = self._bridge
+        thread = here.thread
+        thread.begin(self, wakes=not here.resumes_tasks)
+        if here.resumes_tasks:
+            here.has_begun_calls = True
+        try:
+            while not self.has_ended:
+                self._asyncio_future_blocking = True
+                yield self
+        except asyncio.CancelledError:
+            if not self.has_ended:
+                thread.post(self.end_soon)
+                while not self.has_ended:
+                    self._asyncio_future_blocking = True
+                    yield self
+            raise
+        finally:
+            thread.forget(self)
+        try:
+            return self.outcome()
+        except RocketMQError as error:
+            # What was awaited in the other thread is nothing that the caller knows.
+            raise error.with_traceback(None) from error.__cause__
+
+    # What a task wants of a future
+
+    def add_done_callback(
+        self, resume: Callable[[Any], object], *, context: contextvars.Context | None = None
+    ) -> None:
+        """Have the task that awaits this go on when this has ended."""
+        self._resume = resume
+        self._task_context = context or contextvars.copy_context()
+
+    def cancel(self, msg: object = None) -> bool:  # the task keeps it
+        """Have the task go on soon; False, so that it raises CancelledError by itself then."""
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            self._loop.call_soon(resume, self, context=self._task_context)
+        return False
+
+    def result(self) -> None:
+        """Raise nothing: what became of it is told by awaiting it."""
+
+    # What became of it
 
     def _end(self) -> None:
         self._bridge.deliver(self._finish)
 
     def _finish(self) -> None:
         self.has_ended = True
-        if not self.ended.done():
-            self.ended.set_result(None)
+        resume = self._resume
+        if resume is None:
+            return
+        self._resume = None
+        if self._bridge.resumes_tasks:
+            self._task_context.run(resume, self)
+        else:
+            self._loop.call_soon(resume, self, context=self._task_context)
 
 
 class CallBack:

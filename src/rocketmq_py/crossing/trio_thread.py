@@ -125,15 +125,18 @@ class TrioThread:
             self.check()
         self._crossing.append(function)
         if not self._is_woken:
-            self._is_woken = True
-            try:
-                self._wakeup_fd.wake()
-            except OSError:
-                self.check()  # it has ended just now
-                raise
-            except BaseException:
-                self._is_woken = False  # interrupted: the next one wakes it
-                raise
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_woken = True
+        try:
+            self._wakeup_fd.wake()
+        except OSError:
+            self.check()  # it has ended just now
+            raise
+        except BaseException:
+            self._is_woken = False  # interrupted: the next one wakes it
+            raise
 
     def call(self, function: Callable[[], Awaitable[Result]], *, timeout: float = -1) -> Result:
         """Return what an async function returns in the thread, or raise what it raises.
@@ -178,17 +181,33 @@ class TrioThread:
         call: ThreadCall[Result] = ThreadCall(lambda begun: begun.end_with(function()))
         return self.wait_for(call)
 
-    def begin(self, call: Call[Any]) -> None:
+    def begin(self, call: Call[Any], *, wakes: bool = True) -> None:
         """Have a call done that is waited for elsewhere, from any thread; :meth:`forget` it when it is done.
 
-        Raises ClosedError where calls cannot cross.
+        Without ``wakes``, :meth:`wake_for_calls` is due when others have been begun as well. Raises
+        ClosedError where calls cannot cross.
         """
+        if not self.is_usable:
+            self.check()
         self._calls.add(call)
+        self._crossing.append(partial(self._start, call))
+        if wakes and not self._is_woken:
+            try:
+                self._wake()
+            except BaseException:
+                self._calls.discard(call)
+                raise
+
+    def wake_for_calls(self) -> None:
+        """Have calls done that were begun without waking the thread; if it has ended, they end as well."""
         try:
-            self.post(partial(self._start, call))
-        except BaseException:
-            self._calls.discard(call)
-            raise
+            if not self.is_usable:
+                self.check()
+            if not self._is_woken:
+                self._wake()
+        except ClosedError:
+            if not self.is_left_behind:
+                self._abandon_calls()
 
     def forget(self, call: Call[Any]) -> None:
         """Note that nobody waits for a call any more."""
@@ -288,9 +307,12 @@ class TrioThread:
             self.is_usable = False
             self._wakeup_fd.close()
             self._is_running.set()
-            for call in list(self._calls):
-                call.abandon(ClosedError(ENDED))
-            self.wakes.before_io_wait(0)
+            self._abandon_calls()
+
+    def _abandon_calls(self) -> None:
+        for call in list(self._calls):
+            call.abandon(ClosedError(ENDED))
+        self.wakes.before_io_wait(0)
 
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:
