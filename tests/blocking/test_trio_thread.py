@@ -156,9 +156,9 @@ def test_a_cancelled_call_ends_and_no_other(others: int) -> None:
             waits.set()
             await wait("call")
 
-    call = ThreadCall[None](lambda _: wait_in_nursery)
+    call = ThreadCall[None](lambda _: wait_in_nursery, thread.turns)
     for _ in range(others):  # it comes alone, or with others
-        thread.begin(ThreadCall[None](lambda _: trio.lowlevel.checkpoint))
+        thread.begin(ThreadCall[None](lambda _: trio.lowlevel.checkpoint, thread.turns))
     thread.begin(call)
     waits.wait()
     thread.post(call.end_soon)
@@ -186,7 +186,7 @@ def test_what_a_cancelled_call_raises_while_it_ends() -> None:
             waits.set()
             await trio.sleep_forever()
 
-    call = ThreadCall[None](lambda _: fail_in_nursery)
+    call = ThreadCall[None](lambda _: fail_in_nursery, thread.turns)
     thread.begin(call)
     waits.wait()
     thread.post(call.end_soon)
@@ -206,7 +206,7 @@ def test_a_call_cancelled_before_it_has_its_task() -> None:
         await trio.lowlevel.checkpoint()
         reached.append("its end")
 
-    call = ThreadCall[None](lambda _: note)
+    call = ThreadCall[None](lambda _: note, thread.turns)
     together = threading.Event()
 
     def cross() -> None:  # in trio's thread: what is posted meanwhile comes in one bunch
@@ -277,13 +277,13 @@ def test_a_signal_that_came_just_before_the_waiting_is_seen_soon(monkeypatch: py
     timeouts: list[float] = []
 
     class Lock:
-        def acquire(self, timeout: float) -> bool:
+        def acquire(self, _: bool, timeout: float) -> bool:
             timeouts.append(timeout)
             if len(timeouts) == 3:
                 raise KeyboardInterrupt  # as at the end of a waiting that a signal came before
             return False
 
-    call = ThreadCall[None](lambda _: trio.sleep_forever)
+    call = ThreadCall[None](lambda _: trio.sleep_forever, trio_thread().turns)
     monkeypatch.setattr(call, "_done", Lock())
     with pytest.raises(KeyboardInterrupt):
         call.wait()

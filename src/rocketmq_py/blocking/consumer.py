@@ -149,7 +149,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         self._check_open()
         self._thread.check_may_wait()
         run = partial(self._behind.run, handle)
-        call: ThreadCall[None] = ThreadCall(lambda _: run)
+        call: ThreadCall[None] = ThreadCall(lambda _: run, self._thread.turns)
         self._thread.begin(call)
         try:
             self._wait_for_end(call)

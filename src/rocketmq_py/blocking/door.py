@@ -73,7 +73,7 @@ class Door(door.Door[Behind]):
                 raise
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        return self._thread.wait_for(ThreadCall(self._beginning(function, args, kwargs)))
+        return self._thread.wait_for(ThreadCall(self._beginning(function, args, kwargs), self._thread.turns))
 
 
 def shared_client(client: object) -> tuple[str | Client | None, door.Door[Lifespan] | None]:

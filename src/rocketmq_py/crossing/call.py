@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import trio
 
+from rocketmq_py.crossing.turns import Turns
 from rocketmq_py.errors import ClosedError
 
 LONGEST_WAIT = 1.0
@@ -137,10 +138,16 @@ def _split(error: BaseException) -> tuple[BaseException | None, BaseException | 
 
 
 class ThreadCall(Call[Result]):
-    """A call that a thread waits for."""
+    """A call that a thread waits for.
 
-    def __init__(self, begin: Begin[Result]) -> None:
+    Args:
+        begin: as for Call.
+        turns: has the thread woken.
+    """
+
+    def __init__(self, begin: Begin[Result], turns: Turns) -> None:
         super().__init__(begin)
+        self._turns = turns
         self._has_ended = False
         self._done = threading.Lock()
         self._done.acquire()
@@ -150,17 +157,18 @@ class ThreadCall(Call[Result]):
 
         It may be waited for again: an interruption may come when the waiting has just ended.
         """
+        self._turns.pass_on()
         # A signal that came just before the waiting is seen when it ends, so it must not be long.
         if timeout < 0:
             while not self._has_ended:
-                self._done.acquire(timeout=LONGEST_WAIT)
-            return True
-        until = time.monotonic() + timeout
-        while not self._has_ended:
-            left = until - time.monotonic()
-            if left <= 0:
-                return False
-            self._done.acquire(timeout=min(left, LONGEST_WAIT))
+                self._done.acquire(True, LONGEST_WAIT)
+        else:
+            until = time.monotonic() + timeout
+            while not self._has_ended:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self._done.acquire(True, min(left, LONGEST_WAIT))
         return True
 
     def abandon(self, error: ClosedError) -> None:
@@ -169,5 +177,10 @@ class ThreadCall(Call[Result]):
             super().abandon(error)
 
     def _end(self) -> None:
-        self._has_ended = True
+        if not self._has_ended:
+            self._has_ended = True
+            self._turns.add(self)
+
+    def wake(self) -> None:
+        """Have the thread go on, once."""
         self._done.release()

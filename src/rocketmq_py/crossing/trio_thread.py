@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import trio
 
 from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall
+from rocketmq_py.crossing.turns import Turns
 from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.crossing.wakeup_fd import WakeupFd
 from rocketmq_py.errors import ClosedError
@@ -61,15 +62,17 @@ class TrioThread:
             the thread nor a right to the connections.
         open: what is open.
         wakes: takes what wakes those who wait elsewhere (in the thread only).
+        turns: wakes threads that wait for their calls.
     """
 
     def __init__(self) -> None:
         self.is_usable: bool = True
         self.wakes: Wakes = Wakes()
+        self.turns: Turns = Turns(self._begin_turns, self._end_turns)
         self.is_left_behind: bool = False
         self.open: dict[Opened, None] = {}
         self._crossing: deque[Callable[[], object]] = deque()
-        self._is_woken = False
+        self._is_woken = self._was_woken = False
         self._calls: set[Call[Any]] = set()
         self._is_alone = False  # what is taken over
         self._alone: Work | None = None  # a call that is, while it has to be awaited
@@ -149,7 +152,7 @@ class TrioThread:
             TimeoutError: it took longer than ``timeout`` seconds; it goes on.
             RuntimeError: the caller is the thread itself.
         """
-        return self.wait_for(ThreadCall(lambda _: function), timeout)
+        return self.wait_for(ThreadCall(lambda _: function, self.turns), timeout)
 
     def wait_for(self, call: ThreadCall[Result], timeout: float = -1) -> Result:
         """Have a call done, and wait for it, as :meth:`call` does."""
@@ -178,7 +181,7 @@ class TrioThread:
         if self.is_current:
             return function()
 
-        call: ThreadCall[Result] = ThreadCall(lambda begun: begun.end_with(function()))
+        call: ThreadCall[Result] = ThreadCall(lambda begun: begun.end_with(function()), self.turns)
         return self.wait_for(call)
 
     def begin(self, call: Call[Any], *, wakes: bool = True) -> None:
@@ -297,10 +300,21 @@ class TrioThread:
         trio.lowlevel.current_task().context = call_context
         self._have_done(None, contextvars.Context())
 
+    def _begin_turns(self) -> None:
+        self._was_woken, self._is_woken = self._is_woken, True  # nobody needs to
+
+    def _end_turns(self) -> None:
+        if self._was_woken:
+            return
+        self._is_woken = False
+        if self._crossing:  # what came, or comes just now
+            self._is_woken = True
+            self._wakeup_fd.wake()
+
     def _run(self) -> None:
         self._ident = threading.get_ident()
         try:
-            trio.run(self._main, instruments=[self.wakes])
+            trio.run(self._main, instruments=[self.wakes, self.turns])
         except BaseException:
             logger.exception("the thread that runs trio has failed")
         finally:
@@ -313,6 +327,7 @@ class TrioThread:
         for call in list(self._calls):
             call.abandon(ClosedError(ENDED))
         self.wakes.before_io_wait(0)
+        self.turns.wake_all()
 
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:
