@@ -119,10 +119,11 @@ def test_it_measures_the_doors(cluster: Cluster, client: str) -> None:
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
 
 
-def test_the_floor_is_a_row(cluster: Cluster) -> None:
-    results = run(cluster, parse([*QUICK, "--clients", "floor"]))
+@pytest.mark.parametrize("client", ["floor", "floor-aio"])
+def test_the_floors_are_rows(cluster: Cluster, client: str) -> None:
+    results = run(cluster, parse([*QUICK, "--clients", client]))
     assert not results.failures
-    assert {each.workload for each in results.runs} == all_peers()["floor"].workloads
+    assert {each.workload for each in results.runs} == all_peers()[client].workloads
 
 
 def test_the_embedded_broker_is_measured_beside_a_real_one(cluster: Cluster) -> None:

@@ -24,6 +24,10 @@ clients
                   rocketmq wrap the C++ client and no longer build, and pyrocketmq 0.3.4 calls Java's (JPype)
   floor           no client: prepared frames, and answers that are only counted. Awaited, on trio: what its
                   loop takes for a round trip. The others, on a plain socket: what the broker takes by itself
+  floor-aio       no client: prepared frames, sent and counted by trio in a thread for tasks of an asyncio
+                  loop, which one write to a descriptor wakes, as they wake trio, for all that is there: what
+                  no door for asyncio over such a thread can do without. Without messages and their headers
+  floor-uvloop    the same for tasks of a loop of uvloop's
 Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up
 over at most 2,000 messages. Those that cannot be had here are left out, and the table says why.
 

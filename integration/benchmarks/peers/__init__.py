@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from integration.benchmarks.peers import go, java, official
-from integration.benchmarks.peers.ours import aio, batching, blocking, floor, ours, plain
+from integration.benchmarks.peers.ours import aio, batching, blocking, floor, floor_of_loop, ours, plain
 from integration.benchmarks.peers.peer import Peer
 from rocketmq_py import Serialization
 
@@ -20,6 +20,8 @@ def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
         aio("asyncio"),
         aio("uvloop"),
         floor(),
+        floor_of_loop("asyncio"),
+        floor_of_loop("uvloop"),
     ]
     peers = [java.WARM, java.JUST_STARTED, go.GO, official.OFFICIAL, *project]
     return {peer.key: peer for peer in peers}

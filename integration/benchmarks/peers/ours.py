@@ -85,16 +85,27 @@ def aio(loop: str) -> Peer:
         key=key,
         label=f"rocketmq-py, {loop}",
         workloads=_OF_DOORS,
-        open=partial(_opened_on_loop, key, loop),
+        open=partial(_opened_on_loop, key, loop, "aio"),
+    )
+
+
+def floor_of_loop(loop: str) -> Peer:
+    """Return what sending costs beside a loop without a client, where its connection is in a trio thread."""
+    key = f"floor-{'aio' if loop == 'asyncio' else loop}"
+    return Peer(
+        key=key,
+        label=f"no client: prepared frames, {loop}",
+        workloads=SENDING,
+        open=partial(_opened_on_loop, key, loop, "floor_aio"),
     )
 
 
 @contextmanager
-def _opened_on_loop(key: str, loop: str, cluster: Cluster) -> Iterator[DoJob]:
+def _opened_on_loop(key: str, loop: str, program: str, cluster: Cluster) -> Iterator[DoJob]:
     if find_spec(loop) is None:
         raise PeerUnavailableError(f"{loop} is not installed; `make bench` installs it")
     with _opened(
-        key, Serialization.JSON, None, None, cluster, program="aio", more_words=("--loop", loop)
+        key, Serialization.JSON, None, None, cluster, program=program, more_words=("--loop", loop)
     ) as do:
         yield do
 

@@ -1,0 +1,216 @@
+"""What a send costs an asyncio program whose client lives in a thread that runs trio, without a client.
+
+Prepared frames to one queue, and answers that are only counted, by tasks of trio's; two deques, and an
+eventfd each way, written once for all that goes over together. What a task awaits is no future of asyncio's,
+but has the task go on where the loop takes answers over; pipelined sends are futures, with so many under way.
+No door for asyncio that has its connections in a thread can do with less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import Context
+from typing import Any
+
+import trio
+
+from integration.benchmarks.programs.floor import READ_SIZE, Answers, prepared
+from integration.benchmarks.programs.measuring import LATENCY_EVERY, Stopwatch, options, report, timed
+from rocketmq_py.crossing.wakeup_fd import WakeupFd
+from rocketmq_py.remoting.address import split_address
+
+
+class Bell(WakeupFd):
+    """What wakes the other thread, once for all that it is to take over."""
+
+    _is_woken = False
+
+    def wake(self) -> None:
+        """Have it take over."""
+        if not self._is_woken:
+            self._is_woken = True
+            super().wake()
+
+    def drain(self) -> None:
+        """Note that it is about to."""
+        super().drain()
+        self._is_woken = False
+
+
+class Answer:
+    """What a task awaits: to the task it is a future."""
+
+    _asyncio_future_blocking = False
+    _is_there = False
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __await__(self) -> Generator[Answer, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def add_done_callback(self, resume: Callable[[Answer], object], *, context: Context) -> None:
+        """Have the task go on when it is there."""
+        self._resume, self._context = resume, context
+
+    def result(self) -> None:
+        """Raise nothing."""
+
+    def set_result(self, _: None) -> None:
+        """Have the task go on."""
+        self._context.run(self._resume, self)
+
+
+class Connection:
+    """A stream to a broker in a thread that runs trio; used on one loop.
+
+    Args:
+        address: the broker's.
+        frame: what each send writes.
+    """
+
+    def __init__(self, address: str, frame: bytes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._address = address
+        self._frame = frame
+        self._to_send: deque[Any] = deque()
+        self._unanswered: deque[Any] = deque()
+        self._answered: deque[Any] = deque()
+        self._to_thread, self._to_loop = Bell(), Bell()
+        self._is_taking_over = False
+        self.on_answers: Callable[[int], None] = lambda _: None
+        self._loop.add_reader(self._to_loop.fileno(), self._take_over)
+        threading.Thread(target=trio.run, args=(self._serve,), daemon=True).start()
+
+    # On the loop
+
+    def send(self, answer: Any) -> None:
+        """Send a message; ``answer`` has its result when there is one."""
+        self._to_send.append(answer)
+        if not self._is_taking_over:
+            self._to_thread.wake()
+
+    def _take_over(self) -> None:
+        self._to_loop.drain()
+        self._is_taking_over = True
+        answered = self._answered
+        count = len(answered)
+        for _ in range(count):
+            answered.popleft().set_result(None)
+        self._is_taking_over = False
+        self.on_answers(count)
+        if self._to_send:
+            self._to_thread.wake()
+
+    # In the thread
+
+    async def _serve(self) -> None:
+        stream = await trio.open_tcp_stream(*split_address(self._address))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._receive, stream)
+            while True:
+                await trio.lowlevel.wait_readable(self._to_thread.fileno())
+                self._to_thread.drain()
+                count = len(self._to_send)
+                if count:
+                    for _ in range(count):
+                        self._unanswered.append(self._to_send.popleft())
+                    await stream.send_all(self._frame * count)
+
+    async def _receive(self, stream: trio.SocketStream) -> None:
+        answers = Answers()
+        while data := await stream.receive_some(READ_SIZE):
+            for _ in range(answers.count(data)):
+                self._answered.append(self._unanswered.popleft())
+            if self._answered:
+                self._to_loop.wake()
+        raise ConnectionError("the broker closed the connection")
+
+
+async def awaited(connection: Connection, count: int) -> list[float]:
+    """Send one after the other."""
+    loop, latencies = asyncio.get_running_loop(), []
+    for _ in range(count):
+        started = time.perf_counter()
+        answer = Answer(loop)
+        connection.send(answer)
+        await answer
+        latencies.append(time.perf_counter() - started)
+    return latencies
+
+
+async def callers(connection: Connection, count: int, number: int) -> list[float]:
+    """Send from ``number`` tasks, each one after the other."""
+    shares = [awaited(connection, (count + index) // number) for index in range(number)]
+    return [latency for latencies in await asyncio.gather(*shares) for latency in latencies]
+
+
+async def pipelined(connection: Connection, count: int, most: int) -> list[float]:
+    """Have up to ``most`` sends under way; more are sent when a quarter of them has been answered."""
+    loop, latencies = asyncio.get_running_loop(), list[float]()
+    under_way, has_space = 0, loop.create_future()
+
+    def note_answers(answers: int) -> None:
+        nonlocal under_way
+        under_way -= answers
+        if under_way <= few and not has_space.done():
+            has_space.set_result(None)
+
+    connection.on_answers = note_answers
+    few = most * 3 // 4
+    for number in range(count):
+        future = loop.create_future()
+        if number % LATENCY_EVERY == 0:
+            future.add_done_callback(timed(latencies))
+        connection.send(future)
+        under_way += 1
+        if under_way == most:
+            has_space = loop.create_future()
+            await has_space
+    few = 0
+    if under_way:
+        has_space = loop.create_future()
+        await has_space
+    return latencies
+
+
+async def run(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
+    """Do what the command line says."""
+    connection = Connection(address, frame)
+    ways: dict[str, Callable[[int], Awaitable[list[float]]]] = {
+        "awaited": lambda count: awaited(connection, count),
+        "callers": lambda count: callers(connection, count, chosen.callers),
+        "pipelined": lambda count: pipelined(connection, count, chosen.in_flight),
+    }
+    sends = ways[chosen.mode]
+    await sends(chosen.warm_up or 1)  # the connection is open then
+    watch = Stopwatch()
+    latencies = await sends(chosen.count)
+    watch.stop()
+    report(watch, latencies)
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined"))
+    parser.add_argument("--serialization", help="is ignored: the headers are JSON")
+    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+    chosen = parser.parse_args()
+    address, frame = trio.run(prepared, chosen)
+    loop_factory: Callable[[], Any] | None = None
+    if chosen.loop == "uvloop":
+        import uvloop  # only where it is asked for: it is not installed everywhere
+
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run(address, frame, chosen))
+
+
+if __name__ == "__main__":
+    main()
