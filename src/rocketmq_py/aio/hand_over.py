@@ -22,7 +22,7 @@ YIELD_EVERY = 64
 class LoopSend(asyncio.Future[SendResult]):
     """A send that is under way, and the future of it.
 
-    What the future itself has for a result is the PendingSend: the SendResult is made when it is asked for.
+    The future itself has None for a result: the SendResult is made when it is asked for.
 
     Attributes:
         here: the way to its loop.
@@ -30,9 +30,10 @@ class LoopSend(asyncio.Future[SendResult]):
         message: the message; None when it has its outcome.
         size: what it takes of the space.
         queue, timeout: what the producer is told beside it.
+        pending: what it came to; set when it has succeeded.
     """
 
-    __slots__ = ("_is_running", "hand_over", "here", "message", "queue", "size", "timeout")
+    __slots__ = ("_is_running", "hand_over", "here", "message", "pending", "queue", "size", "timeout")
 
     # There is one for each message, and a method of its own to set them would take half as long again.
     here: Bridge
@@ -41,13 +42,13 @@ class LoopSend(asyncio.Future[SendResult]):
     size: int
     queue: Destination | None
     timeout: float | None
+    pending: PendingSend
     _is_running: bool
 
     def result(self) -> SendResult:
         """Return the result, or raise the error; InvalidStateError while it is under way."""
-        pending: Any = super().result()
-        result: SendResult = pending.result()
-        return result
+        super().result()
+        return self.pending.result()
 
     def __await__(self) -> Generator[Any, None, SendResult]:
         yield from super().__await__()
@@ -72,7 +73,8 @@ class LoopSend(asyncio.Future[SendResult]):
             self.fail(error)
         else:
             self.message = None
-            self.here.deliver(self._succeed, pending)
+            self.pending = pending
+            self.here.settle(self)
 
     def fail(self, error: BaseException) -> None:
         """Set that it failed."""
@@ -81,10 +83,6 @@ class LoopSend(asyncio.Future[SendResult]):
         self.here.deliver(self._fail, error)
 
     # On the loop
-
-    def _succeed(self, pending: Any) -> None:
-        if not self.done():
-            self.set_result(pending)
 
     def _fail(self, error: BaseException) -> None:
         if not self.done():

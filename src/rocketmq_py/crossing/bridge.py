@@ -62,6 +62,7 @@ class Bridge:
         self.resumes_tasks: bool = False
         self.has_begun_calls: bool = False
         self._crossing: deque[Callable[[], object]] = deque()
+        self._settled: list[asyncio.Future[Any]] = []
         self._is_woken = False
         self._is_to_be_woken = False
         self._end: AsyncGenerator[None, None] | None = None
@@ -97,13 +98,28 @@ class Bridge:
 
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have a function called on the loop, after all that was delivered before. It must not raise."""
+        if self._settled:
+            self._deliver_settled()
         self._crossing.append(partial(function, *arguments) if arguments else function)
         if not self._is_to_be_woken:
             self._is_to_be_woken = True
             self.thread.wakes.add(self._wake)
 
+    def settle(self, future: asyncio.Future[Any]) -> None:
+        """Have a future of the loop's set to None there, as :meth:`deliver`, unless it is done by then."""
+        self._settled.append(future)
+        if not self._is_to_be_woken:
+            self._is_to_be_woken = True
+            self.thread.wakes.add(self._wake)
+
+    def _deliver_settled(self) -> None:
+        settled, self._settled = self._settled, []
+        self._crossing.append(partial(_settle, settled))
+
     def _wake(self) -> None:
         self._is_to_be_woken = False
+        if self._settled:
+            self._deliver_settled()
         # A loop may be closed before it has come to what it was woken for: then nothing would be noticed.
         if self._is_woken and not self.loop.is_closed():
             return
@@ -122,6 +138,7 @@ class Bridge:
     def lose(self) -> None:
         """Note that the loop is gone: what is open on it is closed."""
         self._crossing.clear()
+        self._settled.clear()
         for opened in list(self.open):
             opened.close_soon()
 
@@ -174,6 +191,12 @@ class Bridge:
         self.deliver(back.start)
         await trio.lowlevel.wait_task_rescheduled(back.abort)
         return back.outcome()
+
+
+def _settle(futures: list[asyncio.Future[Any]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 class Closing:

@@ -221,7 +221,8 @@ class HandOver(ABC, Generic[Sent]):
             self._all_left.unpark_all()
         self._left += 1
         self._left_bytes += one.size
-        if self._waiting:  # who waits has said so before looking whether there is space
+        # Who waits has said so before looking whether there is space.
+        if self._waiting and self._taken - self._left <= self._few:
             self._notify_space()
 
     async def all_given(self) -> None:
