@@ -28,6 +28,7 @@ clients
                   loop, which one write to a descriptor wakes, as they wake trio, for all that is there: what
                   no door for asyncio over such a thread can do without. Without messages and their headers
   floor-uvloop    the same for tasks of a loop of uvloop's
+  floor-threads   the same for threads, each with a bare lock that it waits for
 Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up
 over at most 2,000 messages. Those that cannot be had here are left out, and the table says why.
 

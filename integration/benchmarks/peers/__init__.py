@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from integration.benchmarks.peers import go, java, official
-from integration.benchmarks.peers.ours import aio, batching, blocking, floor, floor_of_loop, ours, plain
+from integration.benchmarks.peers.ours import (
+    aio,
+    batching,
+    blocking,
+    floor,
+    floor_of_loop,
+    floor_of_threads,
+    ours,
+    plain,
+)
 from integration.benchmarks.peers.peer import Peer
 from rocketmq_py import Serialization
 
@@ -22,6 +31,7 @@ def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
         floor(),
         floor_of_loop("asyncio"),
         floor_of_loop("uvloop"),
+        floor_of_threads(),
     ]
     peers = [java.WARM, java.JUST_STARTED, go.GO, official.OFFICIAL, *project]
     return {peer.key: peer for peer in peers}

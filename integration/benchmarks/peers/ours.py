@@ -121,6 +121,17 @@ def floor() -> Peer:
     )
 
 
+def floor_of_threads() -> Peer:
+    """Return what threads over a thread that runs trio cost, without any client."""
+    key = "floor-threads"
+    return Peer(
+        key=key,
+        label="no client: threads",
+        workloads=SENDING,
+        open=partial(_opened, key, Serialization.JSON, None, None, program="floor_threads"),
+    )
+
+
 @contextmanager
 def _opened(
     key: str,
