@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import threading
 import time
@@ -203,6 +204,25 @@ def test_tasks_go_on_where_a_loop_takes_over_and_what_they_call_goes_over_togeth
 
     assert asyncio.run(main()) == (30, 3)
     assert asyncio.run(main(), debug=True)[0] == 0
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_task_keeps_its_context_however_empty_that_is(debug: bool) -> None:
+    variable = contextvars.ContextVar[int]("variable")
+
+    async def call_in_between() -> int:
+        here = bridge()
+        await here.call(trio.lowlevel.checkpoint)
+        token = variable.set(1)
+        await here.call(trio.lowlevel.checkpoint)
+        seen = variable.get()
+        variable.reset(token)  # another context's would be refused
+        return seen
+
+    async def main() -> int:
+        return await asyncio.create_task(call_in_between(), context=contextvars.Context())
+
+    assert asyncio.run(main(), debug=debug) == 1
 
 
 def test_what_a_task_raises_that_ends_the_loop_keeps_no_other_from_going_on() -> None:

@@ -258,6 +258,8 @@ class LoopCall(Call[Result]):
             raise
         finally:
             thread.forget(self)
+        if self._error is None:
+            return self._result
         try:
             return self.outcome()
         except RocketMQError as error:
@@ -271,7 +273,8 @@ class LoopCall(Call[Result]):
     ) -> None:
         """Have the task that awaits this go on when this has ended."""
         self._resume = resume
-        self._task_context = context or contextvars.copy_context()
+        # One without variables is false.
+        self._task_context = contextvars.copy_context() if context is None else context
 
     def cancel(self, msg: object = None) -> bool:  # the task keeps it
         """Have the task go on soon; False, so that it raises CancelledError by itself then."""
