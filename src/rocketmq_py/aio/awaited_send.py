@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,18 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import Producer
 from rocketmq_py.producer.begun import Begun
 from rocketmq_py.producer.send_request import Destination, Stored, send_result
+
+
+def _begin(call: Any) -> Rest[SendResult] | None:
+    send: AwaitedSend = call
+    begun = send.behind.begin(send.message, send.tried, send.queue, send.timeout)
+    if begun is None:
+        return partial(send.behind.send, send.message, queue=send.queue, timeout=send.timeout)
+    if not begun.is_under_way:
+        return begun.rest
+    send.begun = begun
+    send.withdraw = begun.cancel
+    return None
 
 
 class AwaitedSend(LoopCall[SendResult]):
@@ -29,6 +42,7 @@ class AwaitedSend(LoopCall[SendResult]):
     """
 
     begun: Begun | None = None
+    _begin = staticmethod(_begin)
 
     def __init__(
         self,
@@ -38,7 +52,10 @@ class AwaitedSend(LoopCall[SendResult]):
         queue: Destination | None,
         timeout: float | None,
     ) -> None:
-        super().__init__(bridge, _begin)
+        # There is one for each message: what its bases do is done right here.
+        self.context = copy_context()
+        self._bridge = bridge
+        self._loop = bridge.loop
         self.behind = behind
         self.message = message
         self.queue = queue
@@ -51,16 +68,6 @@ class AwaitedSend(LoopCall[SendResult]):
         if stored is None:
             self._bridge.thread.go_on(self, begun.rest)
         else:
-            self.end_with(send_result(stored))
-
-
-def _begin(call: Any) -> Rest[SendResult] | None:
-    send: AwaitedSend = call
-    begun = send.behind.begin(send.message, send.tried, send.queue, send.timeout)
-    if begun is None:
-        return partial(send.behind.send, send.message, queue=send.queue, timeout=send.timeout)
-    if not begun.is_under_way:
-        return begun.rest
-    send.begun = begun
-    send.withdraw = begun.cancel
-    return None
+            self.withdraw = None
+            self._result = send_result(stored)
+            self._bridge.deliver(self._finish)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from asyncio import _get_running_loop as running_loop  # the other raises where none runs
+from asyncio import _get_running_loop as _running_loop  # the other raises where none runs
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
 from types import TracebackType
@@ -90,7 +90,7 @@ class Door(door.Door[Behind], OnlyAsyncWith):
 
     def _here(self) -> Bridge:
         here = self._last
-        if here is None or here.loop is not running_loop():
+        if here is None or here.loop is not _running_loop():
             here = self._last = bridge()
         return here
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 import sys
 from abc import abstractmethod
+from asyncio import _get_running_loop as _running_loop  # the other raises where none runs
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -127,7 +128,10 @@ class Producer(_Sends[producer.Producer]):
             self._check_open()
         if callable(queue) and isinstance(message, Message):
             queue = await chosen(queue, message, self._queues)
-        return await AwaitedSend(self._here(), self._behind, message, queue, timeout)
+        here = self._last
+        if here is None or here.loop is not _running_loop():
+            here = self._here()
+        return await AwaitedSend(here, self._behind, message, queue, timeout)
 
     send_oneway: Final = coroutine(producer.Producer.send_oneway)
     send_batch: Final = coroutine(producer.Producer.send_batch)

@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import trio
 
@@ -50,7 +50,7 @@ class Call(ABC, Generic[Result]):
     _result: Result
 
     def __init__(self, begin: Begin[Result]) -> None:
-        self.context: Final = contextvars.copy_context()
+        self.context: contextvars.Context = contextvars.copy_context()
         self._begin = begin
 
     def outcome(self) -> Result:
