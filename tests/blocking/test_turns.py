@@ -13,6 +13,7 @@ from rocketmq_py.crossing import turns as module
 from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.trio_thread import trio_thread
 from rocketmq_py.crossing.turns import FEW_SKIPPED, MOST_SKIPPED, TURN_SECONDS, Turns
+from rocketmq_py.crossing.wakes import Wakes
 
 CLOCK = "rocketmq_py.crossing.turns.time.perf_counter"
 
@@ -22,14 +23,17 @@ class Seen:
 
     def __init__(self) -> None:
         self.order: list[str] = []
-        self.turns = Turns(lambda: self.order.append("begin"), lambda: self.order.append("end"))
+        self.wakes = Wakes()
+        self.turns = Turns(
+            self.wakes.add, lambda: self.order.append("begin"), lambda: self.order.append("end")
+        )
 
     def round(self, *names: str, call_again: bool = True) -> list[str]:
         """Have the calls of threads end; return what happens then."""
         self.order.clear()
         for name in names:
             self.turns.add(_Waiting(self, name, call_again))
-        self.turns.before_io_wait(0)
+        self.wakes.before_io_wait(0)
         return list(self.order)
 
 

@@ -157,7 +157,8 @@ class ThreadCall(Call[Result]):
 
         It may be waited for again: an interruption may come when the waiting has just ended.
         """
-        self._turns.pass_on()
+        if self._turns.next:
+            self._turns.pass_on()
         # A signal that came just before the waiting is seen when it ends, so it must not be long.
         if timeout < 0:
             while not self._has_ended:

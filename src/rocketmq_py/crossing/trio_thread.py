@@ -68,7 +68,7 @@ class TrioThread:
     def __init__(self) -> None:
         self.is_usable: bool = True
         self.wakes: Wakes = Wakes()
-        self.turns: Turns = Turns(self._begin_turns, self._end_turns)
+        self.turns: Turns = Turns(self.wakes.add, self._begin_turns, self._end_turns)
         self.is_left_behind: bool = False
         self.open: dict[Opened, None] = {}
         self._crossing: deque[Callable[[], object]] = deque()
@@ -112,7 +112,8 @@ class TrioThread:
 
         Whatever makes the caller wait for what happens in the thread begins with this.
         """
-        self.check()
+        if not self.is_usable:
+            self.check()
         if threading.get_ident() == self._ident:
             raise RuntimeError(
                 "callbacks and hooks run in the thread that serves all calls and cannot wait for one: "
@@ -314,7 +315,7 @@ class TrioThread:
     def _run(self) -> None:
         self._ident = threading.get_ident()
         try:
-            trio.run(self._main, instruments=[self.wakes, self.turns])
+            trio.run(self._main, instruments=[self.wakes])
         except BaseException:
             logger.exception("the thread that runs trio has failed")
         finally:
@@ -327,7 +328,6 @@ class TrioThread:
         for call in list(self._calls):
             call.abandon(ClosedError(ENDED))
         self.wakes.before_io_wait(0)
-        self.turns.wake_all()
 
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Protocol
 
-import trio
-
 TURN_SECONDS = 0.0001
 """What most turns of a round may take. Threads that wait for something else between two calls make others
 wait, too: they are better woken together."""
@@ -29,7 +27,7 @@ class Waiting(Protocol):
         """Have the thread go on, once."""
 
 
-class Turns(trio.abc.Instrument):
+class Turns:
     """Wakes threads as the last thing before trio's thread waits: all, or one after the other.
 
     Threads that are woken together all want the interpreter's lock: each finds another with it, sleeps once
@@ -39,45 +37,49 @@ class Turns(trio.abc.Instrument):
     take too long again and again, more and more of them are without turns.
 
     Args:
+        put_off: has a function called before trio's thread waits.
         begin: called before there are turns, in trio's thread: calls need not wake it.
         end: called after them: it is to look what has come.
+
+    Attributes:
+        next: what gives those who wait for it their turns.
     """
 
-    def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        put_off: Callable[[Callable[[], object]], object],
+        begin: Callable[[], object],
+        end: Callable[[], object],
+    ) -> None:
+        self._put_off = put_off
         self._begin = begin
         self._end = end
         self._ended: list[Waiting] = []
-        self._next: deque[Callable[[], object]] = deque()
+        self.next: deque[Callable[[], object]] = deque()
         self._times: list[float] = []
         self._skip = self._skipped = 0
 
     def add(self, ended: Waiting) -> None:
         """Have a thread woken (in trio's thread)."""
+        if not self._ended:
+            self._put_off(self._wake)
         self._ended.append(ended)
 
     def pass_on(self) -> None:
-        """Wake the next one, if there are turns (in a thread that is about to wait)."""
-        if self._next:
-            try:
-                wake = self._next.popleft()
-            except IndexError:  # pragma: no cover - another thread has just taken it
+        """Wake the next one, where there is one (in a thread that is about to wait)."""
+        try:
+            wake = self.next.popleft()
+        except IndexError:  # another thread has just taken it
+            return
+        self._times.append(time.perf_counter())
+        wake()
+
+    def _wake(self) -> None:
+        if len(self._ended) > 1:
+            if not self._skip:
+                self._take_turns()
                 return
-            self._times.append(time.perf_counter())
-            wake()
-
-    def before_io_wait(self, timeout: float) -> None:
-        """Wake those whose calls have ended: all tasks that could run have had their turn."""
-        if len(self._ended) < 2:
-            if self._ended:
-                self.wake_all()
-        elif self._skip:
             self._skip -= 1
-            self.wake_all()
-        else:
-            self._take_turns()
-
-    def wake_all(self) -> None:
-        """Wake them without turns."""
         ended, self._ended = self._ended, []
         for one in ended:
             one.wake()
@@ -87,15 +89,15 @@ class Turns(trio.abc.Instrument):
         all_had_one = threading.Lock()
         all_had_one.acquire()
         self._begin()
-        self._next.extend([one.wake for one in ended])
-        self._next.append(all_had_one.release)
+        self.next.extend([one.wake for one in ended])
+        self.next.append(all_had_one.release)
         self.pass_on()
         if all_had_one.acquire(True, PATIENCE + TURN_SECONDS * len(ended)) and self._took() <= TURN_SECONDS:
             self._skipped //= 2
         else:
             self._skipped = min(2 * self._skipped + 1, MOST_SKIPPED)
             self._skip = max(self._skipped - FEW_SKIPPED, 0)
-            while self._next:
+            while self.next:
                 self.pass_on()
         self._times.clear()
         self._end()
