@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from rocketmq_py.crossing.bridge import Bridge, bridge
-from rocketmq_py.crossing.hand_over import BeginSoon, HandOver
+from rocketmq_py.crossing.hand_over import OVERHEAD, BeginSoon, HandOver
 from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.pending import PendingSend
@@ -71,10 +71,13 @@ class LoopSend(asyncio.Future[SendResult]):
         error = pending.error
         if error is not None:
             self.fail(error)
-        else:
-            self.message = None
-            self.pending = pending
-            self.here.settle(self)
+            return
+        self.message = None
+        self.pending = pending
+        here = self.here
+        here.settled.append(self)
+        if not here.is_to_be_woken:
+            here.wake_soon()
 
     def fail(self, error: BaseException) -> None:
         """Set that it failed."""
@@ -113,8 +116,9 @@ class LoopHandOver(HandOver[LoopSend]):
 
         Raises InvalidMessageError for what is no message, and ClosedError.
         """
-        size = self._check(message)
-        if not (self._until_yield and (self._fits(size) or self._is_closed)):
+        if not self.thread.is_usable or not isinstance(message, Message):
+            self._check(message)
+        if not self._until_yield:
             return None
         here = self._here
         if here is None or here.loop is not _running_loop():
@@ -123,7 +127,7 @@ class LoopHandOver(HandOver[LoopSend]):
         send.here = here
         send.hand_over = self
         send.message = message
-        send.size = size
+        send.size = len(message.body) + OVERHEAD
         send.queue = queue
         send.timeout = timeout
         send._is_running = False

@@ -53,6 +53,9 @@ class Bridge:
         resumes_tasks: whether the loop is just now taking over, outside of tasks: those that what has come is
             for go on right there, and what they have done in the trio thread goes over there together.
         has_begun_calls: whether they have begun some, which the trio thread is to be woken for.
+        settled: futures of the loop that are to be set to None there, unless they are done by then, in the
+            order of what is delivered (in the trio thread only).
+        is_to_be_woken: whether :meth:`wake_soon` has been called (in the trio thread only).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: TrioThread) -> None:
@@ -61,10 +64,10 @@ class Bridge:
         self.open: dict[OnLoop, None] = {}
         self.resumes_tasks: bool = False
         self.has_begun_calls: bool = False
+        self.settled: list[asyncio.Future[Any]] = []
+        self.is_to_be_woken: bool = False
         self._crossing: deque[Callable[[], object]] = deque()
-        self._settled: list[asyncio.Future[Any]] = []
         self._is_woken = False
-        self._is_to_be_woken = False
         self._end: AsyncGenerator[None, None] | None = None
         self._wakeup_fd: WakeupFd | None = None
         if isinstance(loop, asyncio.SelectorEventLoop):
@@ -98,27 +101,24 @@ class Bridge:
 
     def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have a function called on the loop, after all that was delivered before. It must not raise."""
-        if self._settled:
+        if self.settled:
             self._deliver_settled()
         self._crossing.append(partial(function, *arguments) if arguments else function)
-        if not self._is_to_be_woken:
-            self._is_to_be_woken = True
-            self.thread.wakes.add(self._wake)
+        if not self.is_to_be_woken:
+            self.wake_soon()
 
-    def settle(self, future: asyncio.Future[Any]) -> None:
-        """Have a future of the loop's set to None there, as :meth:`deliver`, unless it is done by then."""
-        self._settled.append(future)
-        if not self._is_to_be_woken:
-            self._is_to_be_woken = True
-            self.thread.wakes.add(self._wake)
+    def wake_soon(self) -> None:
+        """Have the loop woken for what it is to take over, as soon as trio has no more to do."""
+        self.is_to_be_woken = True
+        self.thread.wakes.add(self._wake)
 
     def _deliver_settled(self) -> None:
-        settled, self._settled = self._settled, []
+        settled, self.settled = self.settled, []
         self._crossing.append(partial(_settle, settled))
 
     def _wake(self) -> None:
-        self._is_to_be_woken = False
-        if self._settled:
+        self.is_to_be_woken = False
+        if self.settled:
             self._deliver_settled()
         # A loop may be closed before it has come to what it was woken for: then nothing would be noticed.
         if self._is_woken and not self.loop.is_closed():
@@ -138,7 +138,7 @@ class Bridge:
     def lose(self) -> None:
         """Note that the loop is gone: what is open on it is closed."""
         self._crossing.clear()
-        self._settled.clear()
+        self.settled.clear()
         for opened in list(self.open):
             opened.close_soon()
 
