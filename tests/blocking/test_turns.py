@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,10 +11,8 @@ import pytest
 from rocketmq_py.crossing import turns as module
 from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.trio_thread import trio_thread
-from rocketmq_py.crossing.turns import FEW_SKIPPED, MOST_SKIPPED, TURN_SECONDS, Turns
+from rocketmq_py.crossing.turns import FEW_SKIPPED, MOST_SKIPPED, Turns
 from rocketmq_py.crossing.wakes import Wakes
-
-CLOCK = "rocketmq_py.crossing.turns.time.perf_counter"
 
 
 class Seen:
@@ -28,56 +25,51 @@ class Seen:
             self.wakes.add, lambda: self.order.append("begin"), lambda: self.order.append("end")
         )
 
-    def round(self, *names: str, call_again: bool = True) -> list[str]:
+    def round(self, *names: str, passes_on: bool = True, call_again: bool = True) -> list[str]:
         """Have the calls of threads end; return what happens then."""
         self.order.clear()
         for name in names:
-            self.turns.add(_Waiting(self, name, call_again))
+            self.turns.add(_Waiting(self, name, passes_on, call_again))
         self.wakes.before_io_wait(0)
         return list(self.order)
 
 
 class _Waiting:
-    def __init__(self, seen: Seen, name: str, call_again: bool) -> None:
-        self._seen, self._name, self._call_again = seen, name, call_again
+    def __init__(self, seen: Seen, name: str, passes_on: bool, call_again: bool) -> None:
+        self._seen, self._name = seen, name
+        self._passes_on, self._call_again = passes_on, call_again
 
     def wake(self) -> None:
         self._seen.order.append(self._name)
-        if self._call_again:
+        if self._passes_on:
             self._seen.turns.pass_on()
-        self._seen.order.append(f"{self._name} waits")
+        if self._call_again:
+            self._seen.order.append(f"{self._name} calls")
+            self._seen.turns.note_call()
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no turn take any time, and nobody wait for what does not come."""
-    monkeypatch.setattr(CLOCK, lambda: 0.0)
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nobody wait for what does not come."""
     monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
 
 
-def ticks(seconds: float) -> Callable[[], float]:
-    return itertools.count(0.0, seconds).__next__
+def test_each_thread_wakes_the_next_before_it_goes_on() -> None:
+    assert Seen().round("a", "b", "c") == ["begin", "a", "b", "c", "c calls", "b calls", "a calls", "end"]
 
 
-def test_each_thread_wakes_the_next_when_it_waits_again(at_once: None) -> None:
-    assert Seen().round("a", "b", "c") == ["begin", "a", "b", "c", "c waits", "b waits", "a waits", "end"]
-
-
-def test_one_alone_has_no_turns(at_once: None) -> None:
+def test_one_alone_has_no_turns() -> None:
     seen = Seen()
-    assert seen.round("a") == ["a", "a waits"]
+    assert seen.round("a") == ["a", "a calls"]
     assert seen.round() == []
 
 
-def test_those_left_are_woken_when_one_does_not_come_again(at_once: None) -> None:
+def test_those_left_are_woken_when_one_does_not_wake_the_next() -> None:
     seen = Seen()
-    assert seen.round("a", "b", "c", call_again=False) == [
-        *["begin", "a", "a waits", "b", "b waits", "c", "c waits", "end"]
-    ]
+    assert seen.round("a", "b", "c", passes_on=False, call_again=False) == ["begin", "a", "b", "c", "end"]
 
 
-def test_rounds_are_skipped_when_one_after_the_other_was_in_vain(at_once: None) -> None:
+def test_rounds_are_skipped_when_one_after_the_other_was_in_vain() -> None:
     seen = Seen()
 
     def next_with_turns() -> int:
@@ -90,29 +82,19 @@ def test_rounds_are_skipped_when_one_after_the_other_was_in_vain(at_once: None) 
     assert skipped[-1] == MOST_SKIPPED - FEW_SKIPPED
 
 
-def test_a_round_in_vain_now_and_then_skips_none(at_once: None) -> None:
+def test_a_round_in_vain_now_and_then_skips_none() -> None:
     seen = Seen()
     for _ in range(10):
         assert "begin" in seen.round("a", "b", call_again=False)
         assert "begin" in seen.round("a", "b")
 
 
-@pytest.mark.parametrize(("seconds", "skips"), [(TURN_SECONDS * 0.9, False), (TURN_SECONDS * 1.1, True)])
-def test_turns_that_take_long_are_in_vain(
-    seconds: float, skips: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_calls_again_after_a_round_in_vain_ends_no_other() -> None:
     seen = Seen()
-    monkeypatch.setattr(CLOCK, ticks(seconds))
-    for _ in range(3):
-        assert seen.round("a", "b", "c")[0] == "begin"
-    assert (seen.round("a", "b", "c")[0] != "begin") is skips
-
-
-def test_one_turn_that_takes_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Seen()
-    for _ in range(4):
-        monkeypatch.setattr(CLOCK, iter([0.0, 0.0, 9.0]).__next__)  # the second of two
-        assert seen.round("a", "b")[0] == "begin"
+    seen.round("a", "b", call_again=False)
+    assert not seen.turns.missing
+    seen.turns.note_call()
+    assert seen.round("a", "b") == ["begin", "a", "b", "b calls", "a calls", "end"]
 
 
 @pytest.mark.parametrize("is_woken", [False, True])

@@ -157,8 +157,9 @@ class ThreadCall(Call[Result]):
 
         It may be waited for again: an interruption may come when the waiting has just ended.
         """
-        if self._turns.next:
-            self._turns.pass_on()
+        turns = self._turns
+        if turns.missing:
+            turns.note_call()
         # A signal that came just before the waiting is seen when it ends, so it must not be long.
         if timeout < 0:
             while not self._has_ended:
@@ -170,6 +171,8 @@ class ThreadCall(Call[Result]):
                 if left <= 0:
                     return False
                 self._done.acquire(True, min(left, LONGEST_WAIT))
+        if turns.next:
+            turns.pass_on()
         return True
 
     def abandon(self, error: ClosedError) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from itertools import pairwise
+from contextlib import suppress
 from typing import Protocol
 
 TURN_SECONDS = 0.0001
-"""What most turns of a round may take. Threads that wait for something else between two calls make others
-wait, too: they are better woken together."""
-PATIENCE = 0.001
-"""Seconds that one turn may take more, as of a thread that the machine makes wait."""
+"""What trio's thread waits, for each of the threads that it has woken, until all have called again."""
+MORE_TURNS = 2
+"""So many times longer: a machine that has other things to do makes one thread or other wait."""
 MOST_SKIPPED = 1023
-"""Of rounds that follow those that took too long, so many are without turns at the most."""
+"""Rounds without turns, at the most, after some in which not all called again in time."""
 FEW_SKIPPED = 3
-"""So many are not skipped: one round now and then takes long anyway."""
+"""So many fewer are skipped: now and then one is late anyway."""
 
 
 class Waiting(Protocol):
@@ -32,9 +30,9 @@ class Turns:
 
     Threads that are woken together all want the interpreter's lock: each finds another with it, sleeps once
     more, and wakes trio's thread, which wants it too, with its next call. So, of several, one is woken, and
-    each wakes the next when it begins to wait for its next call. Trio's thread sleeps until all have had a
-    turn, and finds all those calls together. When that has taken too long, all are woken; and where rounds
-    take too long again and again, more and more of them are without turns.
+    each wakes the next before it goes on. Trio's thread sleeps until all have called again, and finds all of
+    that together. Where not all do so soon, it goes on without them; and where that happens again and again,
+    more and more rounds are without turns.
 
     Args:
         put_off: has a function called before trio's thread waits.
@@ -42,7 +40,8 @@ class Turns:
         end: called after them: it is to look what has come.
 
     Attributes:
-        next: what gives those who wait for it their turns.
+        next: what wakes those who have not had their turn.
+        missing: one for each that has not called again; the last wakes trio's thread.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Turns:
         self._end = end
         self._ended: list[Waiting] = []
         self.next: deque[Callable[[], object]] = deque()
-        self._times: list[float] = []
+        self.missing: deque[Callable[[], object]] = deque()
         self._skip = self._skipped = 0
 
     def add(self, ended: Waiting) -> None:
@@ -66,13 +65,14 @@ class Turns:
         self._ended.append(ended)
 
     def pass_on(self) -> None:
-        """Wake the next one, where there is one (in a thread that is about to wait)."""
-        try:
-            wake = self.next.popleft()
-        except IndexError:  # another thread has just taken it
-            return
-        self._times.append(time.perf_counter())
-        wake()
+        """Wake the next one, where there is one (in a thread that has been woken)."""
+        with suppress(IndexError):  # another thread has just taken it
+            self.next.popleft()()
+
+    def note_call(self) -> None:
+        """Note that a thread has called again (in the thread, where there is something in ``missing``)."""
+        with suppress(IndexError):
+            self.missing.popleft()()
 
     def _wake(self) -> None:
         if len(self._ended) > 1:
@@ -86,24 +86,23 @@ class Turns:
 
     def _take_turns(self) -> None:
         ended, self._ended = self._ended, []
-        all_had_one = threading.Lock()
-        all_had_one.acquire()
+        all_called = threading.Lock()
+        all_called.acquire()
         self._begin()
+        self.missing.extend([_nothing] * (len(ended) - 1))
+        self.missing.append(all_called.release)
         self.next.extend([one.wake for one in ended])
-        self.next.append(all_had_one.release)
         self.pass_on()
-        if all_had_one.acquire(True, PATIENCE + TURN_SECONDS * len(ended)) and self._took() <= TURN_SECONDS:
+        if all_called.acquire(True, TURN_SECONDS * (len(ended) + MORE_TURNS)):
             self._skipped //= 2
         else:
+            self.missing.clear()
             self._skipped = min(2 * self._skipped + 1, MOST_SKIPPED)
             self._skip = max(self._skipped - FEW_SKIPPED, 0)
-            while self.next:
-                self.pass_on()
-        self._times.clear()
+        while self.next:
+            self.pass_on()
         self._end()
 
-    def _took(self) -> float:
-        """Return what a turn took, as nearly all do."""
-        times = self._times
-        took = sorted([end - begin for begin, end in pairwise(times)])
-        return took[(len(took) - 1) // 2] if took else 0.0
+
+def _nothing() -> None:
+    """Have one less missing."""
