@@ -79,6 +79,14 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     assert "broker-b" not in probe.brokers_known_by(cluster.name_servers)
 
 
+def test_a_broker_registers_when_it_is_asked_to(own_cluster: Callable[..., Cluster]) -> None:
+    cluster = own_cluster("5.5.0")
+    (address,) = cluster.brokers.values()
+    probe.ask_to_register(address, "4")
+    assert probe.broker_settings(address)["brokerPermission"] == "4"
+    assert probe.is_registered("broker-a", address, cluster.name_servers)
+
+
 def test_stopping_twice_does_nothing_more(own_cluster: Callable[..., Cluster]) -> None:
     cluster = own_cluster("4.9.7")
     (address,) = cluster.brokers.values()

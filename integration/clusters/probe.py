@@ -1,6 +1,6 @@
 """One question to a name server or broker over a plain socket: is it there, and whom does it know?
 
-This is for readiness only, and shares no code with the client under test.
+This is for readiness only (to be told of it at once, too), and shares no code with the client under test.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable
 
+_UPDATE_BROKER_CONFIG = 25
 _GET_BROKER_CONFIG = 26
 _GET_BROKER_CLUSTER_INFO = 106
 _SUCCESS = 0
@@ -75,6 +76,22 @@ def is_registered(broker: str, address: str, name_server: str, broker_id: int = 
     return known.get(broker) == address and broker_serves(address)
 
 
+def ask_to_register(address: str, permission: str) -> None:
+    """Have the broker at ``address`` register with its name servers now.
+
+    At its start 5.x registers with those that it has reached by then, which may be none, and does not try
+    again for 10 s. A change of its permission is something that it tells at once.
+
+    Args:
+        address: the broker's.
+        permission: its setting ``brokerPermission``, which stays so.
+
+    Raises:
+        OSError: nobody answers there, or the broker takes no settings from just anybody.
+    """
+    _ask(address, _UPDATE_BROKER_CONFIG, f"brokerPermission={permission}".encode())
+
+
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     """Poll ``condition`` until it holds or ``timeout`` seconds are over; return whether it held."""
     deadline = time.monotonic() + timeout
@@ -93,11 +110,12 @@ def _answers(address: str, code: int) -> bool:
     return True
 
 
-def _ask(address: str, code: int, timeout: float = 2.0) -> bytes:
+def _ask(address: str, code: int, body: bytes = b"", timeout: float = 2.0) -> bytes:
     host, _, port = address.rpartition(":")
     header = json.dumps({"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0}).encode()
     with socket.create_connection((host, int(port)), timeout) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        length = 4 + len(header) + len(body)
+        connection.sendall(struct.pack(">ii", length, len(header)) + header + body)
         (length,) = struct.unpack(">i", _read(connection, 4))
         frame = _read(connection, length)
     header_length = int.from_bytes(frame[1:4], "big")
