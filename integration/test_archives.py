@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +16,7 @@ from integration.clusters.cluster import ClusterStartError
 from integration.clusters.local import start_local_cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import QUICK, client_for, run_java
+from tests.spark.session import java_or_skip
 
 pytestmark = pytest.mark.usefixtures("java_and_maven")
 FROM_ARCHIVE = "source: shared objects file (top)"
@@ -100,3 +103,14 @@ def test_brokers_and_programs_take_their_classes_from_it(version: str, tmp_path:
         loaded = [line for line in lines if f" org.apache.rocketmq.{name} " in line]
         assert len(loaded) == count
         assert all(FROM_ARCHIVE in line for line in loaded)
+
+
+def test_spark_takes_its_classes_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "")
+    java_or_skip()
+    log = tmp_path / "spark"
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} -Xlog:class+load:file={log}")
+    start = "from pyspark.sql import SparkSession; SparkSession.builder.master('local').getOrCreate()"
+    subprocess.run([sys.executable, "-c", start], check=True)
+    (loaded,) = [line for line in log.read_text().splitlines() if " org.apache.spark.SparkContext " in line]
+    assert FROM_ARCHIVE in loaded

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.java_home import NoJavaError, java_home
+from integration.spark_java import hurry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,11 +35,13 @@ rootLogger.appenderRef.console.ref = console
 def java_or_skip() -> Path:
     """Return the home of Spark's Java; skip the test where there is none, fail it if that is not allowed."""
     try:
-        return java_home()
+        home = java_home()
     except NoJavaError as error:
         if os.environ.get("ROCKETMQ_INTEGRATION") == "required":
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
+    hurry(home)
+    return home
 
 
 def start_spark(directory: Path, master: str = "local[2]", **settings: str) -> SparkSession:
@@ -58,7 +61,9 @@ def _builder(directory: Path, settings: Mapping[str, str]) -> SparkSession.Build
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["JAVA_HOME"] = str(java_home())
+    home = java_home()
+    os.environ["JAVA_HOME"] = str(home)
+    hurry(home)
     # Connect takes a free port then, and local-cluster works in a directory that it removes.
     os.environ["SPARK_TESTING"] = "1"
     with warnings.catch_warnings():
@@ -68,10 +73,9 @@ def _builder(directory: Path, settings: Mapping[str, str]) -> SparkSession.Build
 
     log = directory / "log4j2.properties"
     log.write_text(_QUIET)
-    home = Path(pyspark.__file__).parent
     java_options = (
-        f"-Dlog4j2.configurationFile={log} -Dderby.system.home={directory} -Dspark.test.home={home} "
-        "-XX:TieredStopAtLevel=1"
+        f"-Dlog4j2.configurationFile={log} -Dderby.system.home={directory} "
+        f"-Dspark.test.home={Path(pyspark.__file__).parent}"
     )
     builder = SparkSession.builder.appName("rocketmq-py")
     for name, value in {
