@@ -10,10 +10,12 @@ SPARK_BENCH ?= --queues 1000
 
 # What is not kept is compiled, and has its assertions rewritten, in each of hundreds of processes: it is kept.
 unexport PYTHONDONTWRITEBYTECODE
+# What is imported is compiled then; most of what is installed never is.
+PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help demo test whole check check-long check-spark lint types unit uncovered long coverage simulate pythons \
-	other-pythons containers in-containers real spark spark-losses faults consumer-faults behaviours interoperation \
-	kills million relay-kills spark-matrix java bench format clean
+.PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage simulate pythons \
+	other-pythons containers in-containers real spark faults behaviours interoperation million relay-kills \
+	spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -21,8 +23,8 @@ help:  ## List the commands
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rocketmq-py needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev --editable .
+	$(PIP) "pip>=25.1"
+	$(PIP) -c constraints.txt --group dev --editable .
 	touch $@
 
 java: .venv/installed
@@ -32,15 +34,19 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 	$(BIN)/python examples/demo.py
 	$(BIN)/python -m examples.spark_pipeline $(PIPELINE)
 
-test: whole check-spark other-pythons in-containers real  ## All tests, on real brokers too wherever they can be had
+test: java  ## All tests, on real brokers too wherever they can be had
+	@# What real brokers are needed for mostly waits. What computes has the machine meanwhile, whenever it is free.
+	$(MAKE) --jobs=5 --keep-going $(REAL_PARTS) computed
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
 	$(MAKE) --jobs=3 lint types unit
 
-# What check and check-long try, with nothing run twice.
-whole: .venv/installed
-	$(MAKE) --jobs=3 lint types uncovered
-	$(MAKE) long coverage
+# What check, check-long and check-spark try, with nothing run twice, other Pythons, and containers.
+COMPUTED = lint types uncovered long coverage check-spark other-pythons in-containers
+
+computed: .venv/installed
+	@failed=; for part in $(COMPUTED); do nice $(MAKE) $$part || failed="$$failed $$part"; done; \
+	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -104,36 +110,26 @@ other-pythons: .venv/installed
 	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
-FAULTS = $(wildcard integration/test_*faults.py) integration/test_replicas.py
-CONSUMER_FAULTS = $(wildcard integration/test_consumer_*faults.py)
-KILLS = integration/test_relay_kills.py
+# Two processes, of which each has the tests of one version.
+BY_VERSION = -n 2 --dist loadgroup
+FAULTS = $(wildcard integration/test_*faults.py integration/test_*kills.py) integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
-SPARK_LOSSES = integration/test_spark_data_loss.py
+REAL_PARTS = interoperation spark behaviours faults
 
 real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
-	@# Much of it waits, so four parts run side by side, the longest first.
-	$(MAKE) --jobs=4 --keep-going interoperation spark spark-losses behaviours faults consumer-faults kills
+	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
 
 spark: .venv/installed
-	$(REAL) $(filter-out $(SPARK_LOSSES),$(SPARK))
-
-spark-losses: .venv/installed
-	$(REAL) $(SPARK_LOSSES)
+	$(REAL) $(SPARK)
 
 faults: .venv/installed
-	$(REAL) $(filter-out $(CONSUMER_FAULTS),$(FAULTS))
-
-consumer-faults: .venv/installed
-	$(REAL) $(CONSUMER_FAULTS)
-
-kills: .venv/installed
-	$(REAL) $(KILLS)
+	$(REAL) $(filter-out $(SPARK),$(FAULTS))
 
 behaviours: .venv/installed
-	$(REAL) tests/behaviours
+	$(REAL) $(BY_VERSION) tests/behaviours
 
 interoperation: .venv/installed
-	$(REAL) $(filter-out $(FAULTS) $(KILLS) $(SPARK),$(wildcard integration/test_*.py))
+	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
 
 containers: .venv/installed  ## A container engine from apt, with images of RocketMQ, where root runs this
 	$(BIN)/python -m integration.clusters.engine up
@@ -147,13 +143,13 @@ million: java  ## A million messages through Spark and back, each once: by batch
 	SPARK_COUNT=1000000 $(REAL) integration/test_spark_counts.py
 
 relay-kills: .venv/installed  ## Kill relays a hundred times, and targets for minutes, where make test has ten and seconds
-	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) $(KILLS) integration/test_relay_faults.py
+	RELAY_KILLS=100 RELAY_AWAY=180 $(REAL) integration/test_relay_kills.py integration/test_relay_faults.py
 
 spark-matrix: java  ## The tests of Spark, with the older versions that work too
 	$(BIN)/python -m integration.spark_matrix
 
 .venv/bench: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group bench
+	$(PIP) -c constraints.txt --group bench
 	touch $@
 
 bench: .venv/bench java  ## Measure beside the Java, Go and official Python clients, on a real broker

@@ -29,7 +29,8 @@ def environment(name: str, python: str, install: Sequence[str], *, not_pinned: C
     if done.is_file() and done.read_text() == wanted:
         return own
     subprocess.run([python, "-m", "venv", "--clear", home], check=True)
-    pip = [str(own), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # What is imported is compiled then; most never is.
+    pip = [str(own), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
     subprocess.run([*pip, "pip>=25.1"], check=True)
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     constraints = home / "constraints.txt"

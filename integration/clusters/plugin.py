@@ -1,13 +1,16 @@
 """A pytest plugin that hands out real clusters: ``-p integration.clusters.plugin --clusters 4.9.7,5.5.0``.
 
 Each cluster is started once a run, when the first test asks for it, and stopped at the end; each process of
-pytest-xdist has its own. Where it cannot be had, the test is skipped with the reason; with
+pytest-xdist has its own. With ``--dist loadgroup`` the tests of one version are one process's, so that no two
+keep a cluster of the same version. Where it cannot be had, the test is skipped with the reason; with
 ``ROCKETMQ_INTEGRATION=required`` it fails instead.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, NoReturn
@@ -35,10 +38,14 @@ SETTINGS: Mapping[str, str] = {
 QUICK = ("-XX:TieredStopAtLevel=1",)
 """What the Java of test brokers is told: most of them end before it would pay to compile them well."""
 
+TIMER_SLACK = 2_000_000
+"""Nanoseconds by which test brokers may wake late: idle ones look for work a thousand times a second."""
+
 COUNTED = "counted"
 """What a test has counted, for who reads the summary: ``record_property(COUNTED, "3 repeats")``."""
 
 _ORIGINS = "clusters"
+_PR_SET_TIMERSLACK = 29
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if external is not None:
         names = [name if name == EMBEDDED else external for name in names]
     config.option.clusters = ",".join(dict.fromkeys(names))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, TIMER_SLACK)  # processes inherit it
     is_worker = hasattr(config, "workerinput")  # one of pytest-xdist's
     wants_real = any(name != EMBEDDED for name in names)
     if wants_real and _required() and not is_worker and (what := provider.lacking()):
@@ -84,6 +93,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = [name for name in chosen if name != EMBEDDED]
         names = names or ([external] if external else list(provider.VERSIONS))
         metafunc.parametrize("real_name", names, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups when it is its turn
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make the tests of each version a group of pytest-xdist, and the others of each file."""
+    for item in items:
+        called = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        versions = [value for value in called if value in provider.VERSIONS]
+        item.add_marker(pytest.mark.xdist_group(versions[0] if versions else item.path.stem))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
