@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from rocketmq_py.crossing import turns as module
 from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.trio_thread import trio_thread
-from rocketmq_py.crossing.turns import FEW_SKIPPED, MOST_SKIPPED, Turns
+from rocketmq_py.crossing.turns import FEW_SKIPPED, MORE_TURNS, MOST_SKIPPED, Turns
 from rocketmq_py.crossing.wakes import Wakes
 
 
@@ -95,6 +96,27 @@ def test_who_calls_again_after_a_round_in_vain_ends_no_other() -> None:
     assert not seen.turns.missing
     seen.turns.note_call()
     assert seen.round("a", "b") == ["begin", "a", "b", "b calls", "a calls", "end"]
+
+
+@pytest.mark.parametrize(("threads", "seconds"), [(2, 2.0 + MORE_TURNS), (64, 10.0)])
+def test_the_thread_waits_the_longer_the_more_are_woken(
+    threads: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+
+    class Lock:
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            waited.append(timeout)
+            return True
+
+        def release(self) -> None:
+            """Nobody waits."""
+
+    monkeypatch.setattr(module, "threading", SimpleNamespace(Lock=Lock))
+    monkeypatch.setattr(module, "TURN_SECONDS", 1.0)
+    monkeypatch.setattr(module, "LONGEST_SECONDS", 10.0)
+    Seen().round(*map(str, range(threads)))
+    assert waited == [-1, seconds]
 
 
 @pytest.mark.parametrize("is_woken", [False, True])

@@ -12,6 +12,8 @@ TURN_SECONDS = 0.0001
 """What trio's thread waits, for each of the threads that it has woken, until all have called again."""
 MORE_TURNS = 2
 """So many times longer: a machine that has other things to do makes one thread or other wait."""
+LONGEST_SECONDS = 0.005
+"""What it waits at the most: it has other things to do."""
 MOST_SKIPPED = 1023
 """Rounds without turns, at the most, after some in which not all called again in time."""
 FEW_SKIPPED = 3
@@ -93,7 +95,7 @@ class Turns:
         self.missing.append(all_called.release)
         self.next.extend([one.wake for one in ended])
         self.pass_on()
-        if all_called.acquire(True, TURN_SECONDS * (len(ended) + MORE_TURNS)):
+        if all_called.acquire(True, min(TURN_SECONDS * (len(ended) + MORE_TURNS), LONGEST_SECONDS)):
             self._skipped //= 2
         else:
             self.missing.clear()
