@@ -101,7 +101,7 @@ check-spark: java  ## The tests of the format rocketmq of Spark, on the embedded
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(CHECK_SPARK)
 
 # What differs most from Python to Python: threads, processes, TLS, what trio makes of cancelling, and the examples.
-ON_EACH_PYTHON = tests/blocking tests/cli tests/client tests/remoting tests/test_cancelling.py tests/test_examples.py
+ON_EACH_PYTHON = tests/aio tests/blocking tests/cli tests/client tests/remoting tests/test_cancelling.py tests/test_examples.py
 
 pythons: .venv/installed  ## Types and tests on each Python that is supported, as far as the machine has them
 	$(BIN)/python -m integration.pythons $(WITHOUT_SPARK) tests

@@ -350,6 +350,28 @@ def test_who_closes_what_is_closing_already_only_waits_for_that(client: Client) 
     assert not producer.is_open
 
 
+def test_who_finishes_what_is_pending_may_find_it_closed_by_another(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = client.producer("g")
+    all_given = producer._hand_over.all_given
+
+    async def overtaken() -> None:
+        monkeypatch.undo()  # the other is not
+        await all_given()
+        await producer._closed.wait()
+
+    monkeypatch.setattr(producer._hand_over, "all_given", overtaken)
+
+    async def close_twice() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.end)
+            nursery.start_soon(producer.end)
+
+    producer._thread.call(close_twice)
+    assert not producer.is_open
+
+
 def test_what_is_closed_says_so(address: str) -> None:
     client = Client(address)
     producer, batching, reader = client.producer("g"), client.batching_producer("g"), client.reader()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -14,6 +15,7 @@ from rocketmq_py.crossing.call import Call, Rest
 from rocketmq_py.crossing.door import Behind, Door
 from rocketmq_py.crossing.hand_over import BeginSoon, HandOver
 from rocketmq_py.crossing.trio_thread import TrioThread
+from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer
 from rocketmq_py.producer.send_request import Destination, Stored, send_result
@@ -126,7 +128,9 @@ class Sends(Door[Behind], Generic[Behind, Handing]):
         if deadline == math.inf:
             deadline = trio.current_time() + self._behind.close_timeout + LEAVE_SECONDS
         self._hand_over.close()
-        with trio.move_on_at(deadline - LEAVE_SECONDS):
+        # Two may close it at once, as when closing it was cancelled and then its client is closed: the other
+        # may have come further.
+        with trio.move_on_at(deadline - LEAVE_SECONDS), suppress(ClosedError):
             await self._flush()
         self._hand_over.stop()  # what still waits for a route, say, shall not hold up the closing
         return deadline
