@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage simulate pythons \
-	other-pythons containers in-containers real spark faults behaviours interoperation million relay-kills \
+	other-pythons containers in-containers real spark spark-kills faults behaviours interoperation million relay-kills \
 	spark-matrix java bench format clean
 
 help:  ## List the commands
@@ -36,7 +36,7 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 
 test: java  ## All tests, on real brokers too wherever they can be had
 	@# What real brokers are needed for mostly waits. What computes has the machine meanwhile, whenever it is free.
-	$(MAKE) --jobs=5 --keep-going $(REAL_PARTS) computed
+	$(MAKE) --jobs=6 --keep-going $(REAL_PARTS) computed
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
 	$(MAKE) --jobs=3 lint types unit
@@ -114,13 +114,18 @@ REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CL
 BY_VERSION = -n 2 --dist loadgroup
 FAULTS = $(wildcard integration/test_*faults.py integration/test_*kills.py) integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
-REAL_PARTS = interoperation spark behaviours faults
+SPARK_KILLS = integration/test_spark_kills.py
+REAL_PARTS = spark interoperation behaviours spark-kills faults
 
 real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
-	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
+	$(MAKE) --jobs=5 --keep-going $(REAL_PARTS)
 
 spark: .venv/installed
-	$(REAL) $(SPARK)
+	$(REAL) $(filter-out $(SPARK_KILLS),$(SPARK))
+
+# As long as all others of Spark: it mostly waits for what was killed.
+spark-kills: .venv/installed
+	$(REAL) $(SPARK_KILLS)
 
 faults: .venv/installed
 	$(REAL) $(filter-out $(SPARK),$(FAULTS))

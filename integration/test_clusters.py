@@ -63,6 +63,9 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     cluster.kill("broker-a")
     assert cluster.stored("broker-a", "abort") == "", "what it leaves behind that was not asked to end"
     assert not probe.broker_serves(first)
+    seen = probe.seen(first, cluster.name_servers)
+    assert seen.startswith(f"the name server at {cluster.name_servers} knows ")
+    assert f"; the broker at {first} does not answer: " in seen
     assert probe.broker_serves(second)
     assert probe.wait_until(lambda: list(probe.brokers_known_by(cluster.name_servers)) == ["broker-b"], 30)
     cluster.restart("broker-a")

@@ -198,15 +198,11 @@ class LocalNodes:
 
     def _wait_for_broker(self, broker: str) -> None:
         node = self.brokers[broker]
-
-        def is_registered() -> bool:
-            if probe.is_registered(node.broker, node.address, self.name_server, node.broker_id):
-                return True
-            with suppress(OSError):
-                probe.ask_to_register(node.address, self._settings.get("brokerPermission", "6"))
-            return False
-
-        self._wait(broker, is_registered)
+        permission = self._settings.get("brokerPermission", "6")
+        self._wait(
+            broker,
+            lambda: probe.registers(node.broker, node.address, self.name_server, node.broker_id, permission),
+        )
 
     def _run(self, name: str, options: tuple[str, ...], main: str, config: Path) -> None:
         home = self.folder / f"{name}-home"

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 _UPDATE_BROKER_CONFIG = 25
 _GET_BROKER_CONFIG = 26
@@ -90,6 +91,29 @@ def ask_to_register(address: str, permission: str) -> None:
         OSError: nobody answers there, or the broker takes no settings from just anybody.
     """
     _ask(address, _UPDATE_BROKER_CONFIG, f"brokerPermission={permission}".encode())
+
+
+def registers(broker: str, address: str, name_server: str, broker_id: int = 0, permission: str = "6") -> bool:
+    """Say whether ``broker`` is registered already; where it is not, ask it to."""
+    if is_registered(broker, address, name_server, broker_id):
+        return True
+    with suppress(OSError):
+        ask_to_register(address, permission)
+    return False
+
+
+def seen(address: str, name_server: str, broker_id: int = 0) -> str:
+    """Return what those who wait for the broker at ``address`` see of it, in a line."""
+    try:
+        known = f"knows {brokers_known_by(name_server, broker_id) or 'no broker'}"
+    except OSError as error:
+        known = f"does not answer: {error}"
+    try:
+        _ask(address, _GET_BROKER_CONFIG)
+        answer = "answers"
+    except OSError as error:
+        answer = f"does not answer: {error}"
+    return f"the name server at {name_server} {known}; the broker at {address} {answer}"
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:

@@ -93,6 +93,19 @@ class Store:
         connection.respond(request, ResponseCode.SUCCESS, fields)
 
 
+class Spawned(trio.abc.Instrument):
+    """The names of the tasks that have been spawned."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        self.names.append(task.name)
+
+    def of_producers(self) -> list[str]:
+        return [name for name in self.names if ".producer." in name]
+
+
 def batching(address: str, **options: Any) -> BatchingProducer:
     return BatchingProducer(address, group="g", rng=random.Random(1), **{"linger": NEVER, **options})
 
@@ -141,15 +154,18 @@ async def test_a_batch_is_sent_without_a_task_where_only_its_answer_is_waited_fo
         scripted_cluster(store) as cluster,
         batching(cluster.address, max_batch_messages=2) as producer,
     ):
+        spawned = Spawned()
+        trio.lowlevel.add_instrument(spawned)
         await send_all(producer, b"a", b"b")  # needs the route, and a connection
         await producer.flush()
+        assert spawned.of_producers()
+        spawned.names.clear()
         store.holds_back = True
-        tasks = trio.lowlevel.current_statistics().tasks_living
         pending = await send_all(producer, b"c", b"d")
-        assert trio.lowlevel.current_statistics().tasks_living == tasks
         assert await store.came(2) == [[b"a", b"b"], [b"c", b"d"]]
+        assert not spawned.of_producers()
+        trio.lowlevel.remove_instrument(spawned)
         assert producer.statistics.sent == 2
-        assert trio.lowlevel.current_statistics().tasks_living == tasks
         store.answer_next()
         assert [(await one).queue_offset for one in pending] == [0, 1]
         assert producer.statistics.sent == 4

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextvars import copy_context
+from collections.abc import Callable
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,7 @@ class AwaitedSend(LoopCall[SendResult]):
     """
 
     begun: Begun | None = None
+    withdraw: Callable[[], object] | None = None
     _begin = staticmethod(_begin)
 
     def __init__(
@@ -53,7 +55,7 @@ class AwaitedSend(LoopCall[SendResult]):
         timeout: float | None,
     ) -> None:
         # There is one for each message: what its bases do is done right here.
-        self.context = copy_context()
+        self.context: Context = copy_context()
         self._bridge = bridge
         self._loop = bridge.loop
         self.behind = behind

@@ -229,7 +229,7 @@ class LoopCall(Call[Result]):
         has_ended: whether it has, as the loop has heard.
     """
 
-    has_ended = False
+    has_ended: bool = False
     _asyncio_future_blocking = False
     _resume: Callable[[Any], object] | None = None
     _task_context: contextvars.Context
