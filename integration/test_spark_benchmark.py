@@ -11,7 +11,7 @@ import trio
 
 from integration.benchmarks import spark, spark_source
 from integration.benchmarks.plain_pulls import PlainPulls
-from integration.benchmarks.ready_rows import decode_spans, encode_spans, ready_for_pulled
+from integration.benchmarks.ready_rows import columns_of_pulled, decode_spans, encode_spans, ready_for_pulled
 from integration.benchmarks.spark import Figure
 from integration.benchmarks.spark_works import Work
 from integration.clusters.cluster import Cluster
@@ -33,7 +33,7 @@ def test_all_works_without_spark_are_measured(real_cluster: Callable[[str], Clus
     assert all(figure.rate > 0 for rounds in figures.values() for figure in rounds)
 
 
-def test_plain_sockets_bring_every_message_and_a_ready_row_for_each(
+def test_plain_sockets_bring_every_message_and_a_row_for_each(
     real_cluster: Callable[[str], Cluster],
 ) -> None:
     cluster, topic, count = real_cluster("5.5.0"), f"plain-pulls-{uuid.uuid4().hex}", BATCH_ROWS + 1000
@@ -44,7 +44,10 @@ def test_plain_sockets_bring_every_message_and_a_ready_row_for_each(
         span = Span(queue, first, ends[1])
         addressed = decode_spans(encode_spans([(cluster.brokers[queue.broker_name], span)]))
         assert addressed == [(cluster.brokers[queue.broker_name], span)]
-        assert sum(PlainPulls(*addressed[0])) == count - first
+        assert sum(chunk.next - chunk.first for chunk in PlainPulls(*addressed[0])) == count - first
+        columns = columns_of_pulled(*addressed[0])
+        offsets = [offset for batch in columns for offset in batch["queueOffset"].to_pylist()]
+        assert offsets == list(range(first, ends[1]))
         rows = [batch.num_rows for batch in ready_for_pulled(*addressed[0], 10)]
         assert rows == ([BATCH_ROWS, count - first - BATCH_ROWS] if first < 1000 else [BATCH_ROWS])
     with pytest.raises(RuntimeError, match="brought"):
@@ -57,7 +60,7 @@ def test_all_works_with_spark_are_measured(
     java_or_skip()
     few = ["--count", "1000", "--size", "10", "--rounds", "1", "--cold", "--backlog", "500", "--queues", "40"]
     results = spark.run(real_cluster("5.5.0"), spark.parse(few))
-    assert len(results.figures) == 17
+    assert len(results.figures) == 18
     assert all(figure.rate > 0 for (figure,) in results.figures.values())
     assert [reading.rows for reading in results.readings] == [500, 500, 40, 40]
     for batch, stream in zip(results.readings[::2], results.readings[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""Pulls over a plain socket, whose messages are counted and dropped: what no reader can do without.
+"""Pulls over a plain socket: what no reader can do without.
 
 The bytes of the requests are this client's, several are under way, and of an answer only its header is read.
 There is no loop, no task, no time-out, no second broker, and nobody who would mend a fault.
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import attrs
 
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
-from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.protocol.headers import PullMessageRequest
 from rocketmq_py.protocol.pull_request import PullForm
@@ -28,7 +28,7 @@ READ_SIZE = 256 * 1024
 
 @attrs.define(eq=False)
 class PlainPulls:
-    """Pulls one span to its end: iterate over it for the number of messages that each answer brought.
+    """Pulls one span to its end: iterate over it for what each answer brought, as it comes.
 
     Args:
         address: the broker's.
@@ -44,7 +44,7 @@ class PlainPulls:
     _asked: dict[int, tuple[int, int]] = attrs.field(init=False, factory=dict)
     _opaque: int = attrs.field(init=False, default=0)
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[PulledChunk]:
         span, form = self.span, self._form()
         self._left.extend([(at, min(at + AT_ONCE, span.end)) for at in range(span.start, span.end, AT_ONCE)])
         with socket.create_connection(split_address(self.address)) as connection:
@@ -87,19 +87,21 @@ class PlainPulls:
             frames.append(frame)
         return b"".join(frames)
 
-    def _answers(self, received: bytearray) -> Iterator[int]:
-        """Take the whole frames out of what was received; yield how many messages each has."""
+    def _answers(self, received: bytearray) -> Iterator[PulledChunk]:
+        """Take the whole frames out of what was received; yield the messages of each."""
         position = 0
         while len(received) - position >= 8:
             size = int.from_bytes(received[position : position + 4], "big")
             if len(received) - position < 4 + size:
                 break
             header_size = int.from_bytes(received[position + 5 : position + 8], "big")
-            yield self._brought(json.loads(received[position + 8 : position + 8 + header_size]))
+            body = position + 8 + header_size
+            header = json.loads(received[position + 8 : body])
             position += 4 + size
+            yield self._brought(header, bytes(memoryview(received)[body:position]))
         del received[:position]
 
-    def _brought(self, header: dict[str, object]) -> int:
+    def _brought(self, header: dict[str, object], body: bytes) -> PulledChunk:
         opaque, fields = header["opaque"], header["extFields"]
         assert isinstance(opaque, int)
         assert isinstance(fields, dict)
@@ -109,4 +111,4 @@ class PlainPulls:
             raise RuntimeError(f"a pull of {self.span} from {start} on brought no messages: {header}")
         if following < end:
             self._left.appendleft((following, end))
-        return following - start
+        return PulledChunk(self.span, body, start, following)

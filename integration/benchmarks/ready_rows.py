@@ -1,14 +1,15 @@
 """Spark's own part of a Python source and sink: one that has its rows ready, and one that drops them.
 
-And a source that has its rows ready and pulls as many messages over plain sockets: see ``PulledReadyRows``.
+And two sources that pull over plain sockets, one that has its rows ready and one that makes them of what it
+has pulled: see ``PulledReadyRows`` and ``PulledColumns``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 
 import attrs
 import pyarrow as pa
@@ -24,7 +25,7 @@ from pyspark.sql.types import StructType
 from integration.benchmarks.plain_pulls import PlainPulls
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.reading import BATCH_ROWS
+from rocketmq_py.spark.reading import BATCH_ROWS, batches
 from rocketmq_py.spark.schema import ARROW_SCHEMA, SOURCE_SCHEMA
 
 
@@ -77,20 +78,40 @@ class PulledReadyRows(DataSource):
         return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _PulledReader(decode_spans(self.options["spans"]), int(self.options["size"]))
+        size = int(self.options["size"])
+        return _PulledReader(decode_spans(self.options["spans"]), partial(ready_for_pulled, size=size))
+
+
+class PulledColumns(DataSource):
+    """``format("pulled-columns")``: the messages in ``spans``.
+
+    A task for each span pulls its messages over a plain socket, and makes rows of them as the source does:
+    what a source takes if it does no more.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "pulled-columns"
+
+    def schema(self) -> str:
+        return SOURCE_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _PulledReader(decode_spans(self.options["spans"]), columns_of_pulled)
 
 
 class _PulledReader(DataSourceReader):
-    def __init__(self, spans: Sequence[tuple[str, Span]], size: int) -> None:
+    def __init__(
+        self, spans: Sequence[tuple[str, Span]], rows: Callable[[str, Span], Iterator[pa.RecordBatch]]
+    ) -> None:
         self._spans = spans
-        self._size = size
+        self._rows = rows
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(span) for span in self._spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        address, span = partition.value
-        return ready_for_pulled(address, span, self._size)
+        return self._rows(*partition.value)
 
 
 def encode_spans(addressed: Sequence[tuple[str, Span]]) -> str:
@@ -109,13 +130,18 @@ def decode_spans(option: str) -> list[tuple[str, Span]]:
 def ready_for_pulled(address: str, span: Span, size: int) -> Iterator[pa.RecordBatch]:
     """Pull a span over a plain socket; yield ready rows in place of its messages, as they come."""
     batch, rows = _kept_batch(BATCH_ROWS, size), 0
-    for brought in PlainPulls(address, span):
-        rows += brought
+    for chunk in PlainPulls(address, span):
+        rows += chunk.next - chunk.first
         if rows >= BATCH_ROWS:
             yield batch
             rows -= BATCH_ROWS
     if rows:
         yield batch.slice(0, rows)
+
+
+def columns_of_pulled(address: str, span: Span) -> Iterator[pa.RecordBatch]:
+    """Pull a span over a plain socket; yield its messages as rows, as they come."""
+    return batches(PlainPulls(address, span))
 
 
 class _Dropper(DataSourceArrowWriter):

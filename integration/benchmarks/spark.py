@@ -16,6 +16,9 @@ works
                         bytes, several under way, and a look at the header of each answer
   Python source of ready batches
                         what Spark itself needs for a Python source of the same columns
+  columns of pulls over plain sockets
+                        rows of the messages that each task pulls over a plain socket: what a source of them
+                        takes whose pulls cost no more than that
   ready batches beside pulls over plain sockets
                         the floor of rocketmq -> noop: each task pulls its queue's messages over a plain
                         socket, drops them, and hands on ready batches in their place. What a source could

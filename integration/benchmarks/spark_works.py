@@ -14,7 +14,13 @@ import attrs
 import trio
 
 from integration.benchmarks.plain_pulls import PlainPulls
-from integration.benchmarks.ready_rows import PulledReadyRows, ReadyRows, encode_spans, ready_batch
+from integration.benchmarks.ready_rows import (
+    PulledColumns,
+    PulledReadyRows,
+    ReadyRows,
+    encode_spans,
+    ready_batch,
+)
 from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
@@ -40,6 +46,7 @@ PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "Batchin
 PLAIN = "pulls over plain sockets, 4 queues"
 READY = "Python source of ready batches -> noop"
 PULLED_READY = "ready batches beside pulls over plain sockets -> noop, 4 tasks"
+PULLED_COLUMNS = "columns of pulls over plain sockets -> noop, 4 tasks"
 
 
 @attrs.frozen
@@ -112,6 +119,7 @@ class Bench:
         trio.run(self._create_target)
         self.spark.dataSource.register(ReadyRows)
         self.spark.dataSource.register(PulledReadyRows)
+        self.spark.dataSource.register(PulledColumns)
 
     async def _create_target(self) -> None:
         async with Client(self.cluster.name_servers) as client:
@@ -129,7 +137,8 @@ class Bench:
             Work(PULL, count, lambda: self._pull(self.four)),
             Work(PLAIN, count, self._pull_plainly, PULL),
             Work("rocketmq -> noop, 4 tasks", count, lambda: self._read(self.four), READY),
-            Work(PULLED_READY, count, self._read_pulled_ready, READY),
+            Work(PULLED_COLUMNS, count, lambda: self._read_pulled(PulledColumns), READY),
+            Work(PULLED_READY, count, lambda: self._read_pulled(PulledReadyRows), READY),
             Work("rocketmq -> noop, a stream with its start", count, self._read_stream, PULL),
             Work(READY, count, self._read_ready, PULL),
             Work("range -> noop", count, lambda: self._count(self._range(count)), PULL),
@@ -158,7 +167,7 @@ class Bench:
             return sum([chunk.next - chunk.first for chunk in reader.pull(spans)])
 
     def _pull_plainly(self) -> int:
-        return sum([brought for each in self._addressed() for brought in PlainPulls(*each)])
+        return sum([chunk.next - chunk.first for each in self._addressed() for chunk in PlainPulls(*each)])
 
     def _addressed(self) -> list[tuple[str, Span]]:
         """Return the spans of the topic with four queues, each with its broker's address."""
@@ -225,9 +234,9 @@ class Bench:
         options = {"rows": str(self.count), "size": str(self.size)}
         return self._count(self.spark.read.format("ready").options(**options).load())
 
-    def _read_pulled_ready(self) -> int:
+    def _read_pulled(self, source: type[PulledColumns | PulledReadyRows]) -> int:
         options = {"spans": encode_spans(self._addressed()), "size": str(self.size)}
-        return self._count(self.spark.read.format("pulled-ready").options(**options).load())
+        return self._count(self.spark.read.format(source.name()).options(**options).load())
 
     def _read_stream(self) -> int:
         options = {"nameServer": self.cluster.name_servers, "topic": self.four}

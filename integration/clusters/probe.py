@@ -90,7 +90,8 @@ def ask_to_register(address: str, permission: str) -> None:
     Raises:
         OSError: nobody answers there, or the broker takes no settings from just anybody.
     """
-    _ask(address, _UPDATE_BROKER_CONFIG, f"brokerPermission={permission}".encode())
+    # It answers when it has told them.
+    _ask(address, _UPDATE_BROKER_CONFIG, f"brokerPermission={permission}".encode(), timeout=30.0)
 
 
 def registers(broker: str, address: str, name_server: str, broker_id: int = 0, permission: str = "6") -> bool:

@@ -71,5 +71,7 @@ async def test_what_cannot_be_read_is_said_and_becomes_a_dead_letter(
     assert handled == [b"first", b"last"]
     assert (letter.body, letter.properties["KEYS"]) == (b"poison", "poison")
     assert letter.corruption is not None
-    assert caplog.text.count("its body cannot be read") == 2, "at each of its two tries"
+    # A busy real broker may not have the group's retry topic yet.
+    too_early = caplog.text.count("but is no dead letter yet: topic '%RETRY%")
+    assert caplog.text.count("its body cannot be read") == 2 + too_early, "at each of its two tries"
     assert await client.brokers.committed_offset(f"group-{unique}", queue) == 3

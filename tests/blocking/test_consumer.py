@@ -142,12 +142,14 @@ def test_polls(sent: Client) -> None:
 
 def test_a_listener_has_a_thread_of_its_own(sent: Client) -> None:
     threads: list[int] = []
+    have_sought = threading.Event()
 
     class Listener(AssignmentListener):
         def on_assigned(self, queues: list[MessageQueue]) -> None:
             threads.append(threading.get_ident())
             for queue in queues:
                 consumer.seek_to_end(queue)
+            have_sought.set()
 
         def on_revoked(self, queues: list[MessageQueue]) -> None:
             consumer.commit()
@@ -162,6 +164,7 @@ def test_a_listener_has_a_thread_of_its_own(sent: Client) -> None:
     ) as consumer:
         consumer.subscribe("T")
         assert consumer.poll(timeout=0.2) == []
+        assert have_sought.wait(60)
         queues = consumer.assignment
     with sent.lite_pull_consumer("h", assignment_listener=Listener()) as consumer:
         consumer.assign(queues[:1])
