@@ -47,7 +47,7 @@ def test_plain_sockets_bring_every_message_and_a_row_for_each(
         assert sum(chunk.next - chunk.first for chunk in PlainPulls(*addressed[0])) == count - first
         columns = columns_of_pulled(*addressed[0])
         offsets = [offset for batch in columns for offset in batch["queueOffset"].to_pylist()]
-        assert offsets == list(range(first, ends[1]))
+        assert sorted(offsets) == [*range(first, ends[1])], "in the order of the answers"
         rows = [batch.num_rows for batch in ready_for_pulled(*addressed[0], 10)]
         assert rows == ([BATCH_ROWS, count - first - BATCH_ROWS] if first < 1000 else [BATCH_ROWS])
     with pytest.raises(RuntimeError, match="brought"):
