@@ -36,7 +36,7 @@ demo: java  ## Messages on the embedded broker; then a Spark pipeline that is st
 
 test: java  ## All tests, on real brokers too wherever they can be had
 	@# What real brokers are needed for mostly waits. What computes has the machine meanwhile, whenever it is free.
-	@# More at a time takes as long, and brokers and Spark are so late then that tests give up.
+	@# Five and six at a time took no less.
 	$(MAKE) --jobs=4 --keep-going computed $(REAL_PARTS)
 
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
