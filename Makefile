@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage simulate pythons \
-	other-pythons containers in-containers real spark spark-kills faults behaviours interoperation million relay-kills \
-	spark-matrix java bench format clean
+	other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+	million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -116,15 +116,19 @@ BY_VERSION = -n 2 --dist loadgroup
 FAULTS = $(wildcard integration/test_*faults.py integration/test_*kills.py) integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
 SPARK_KILLS = integration/test_spark_kills.py
-REAL_PARTS = spark interoperation faults spark-kills behaviours
+SPARK_COUNTS = integration/test_spark_counts.py integration/test_spark_pipeline.py
+# The longest first.
+REAL_PARTS = spark interoperation faults spark-counts spark-kills behaviours
 
 real: java  ## The behaviours on real brokers, and what else needs them; DOORS=all: each door on each version
 	$(MAKE) --jobs=4 --keep-going $(REAL_PARTS)
 
 spark: .venv/installed
-	$(REAL) $(filter-out $(SPARK_KILLS),$(SPARK))
+	$(REAL) $(filter-out $(SPARK_COUNTS) $(SPARK_KILLS),$(SPARK))
 
-# As long as all others of Spark: it mostly waits for what was killed.
+spark-counts: .venv/installed
+	$(REAL) $(SPARK_COUNTS)
+
 spark-kills: .venv/installed
 	$(REAL) $(SPARK_KILLS)
 

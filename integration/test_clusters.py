@@ -15,6 +15,7 @@ import pytest
 from integration.clusters import containers, local, probe, provider
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.folders import remove_abandoned_folders
+from integration.clusters.layout import Node
 from integration.clusters.local import start_local_cluster
 from integration.clusters.plugin import StartCluster
 from integration.clusters.ports import free_ports
@@ -63,7 +64,7 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
     cluster.kill("broker-a")
     assert cluster.stored("broker-a", "abort") == "", "what it leaves behind that was not asked to end"
     assert not probe.broker_serves(first)
-    seen = probe.seen(first, cluster.name_servers)
+    seen = probe.seen(Node("broker-a", 0, first), cluster.name_servers)
     assert seen.startswith(f"the name server at {cluster.name_servers} knows ")
     assert f"; the broker at {first} does not answer: " in seen
     assert probe.broker_serves(second)
@@ -85,9 +86,9 @@ def test_brokers_are_killed_frozen_and_restarted(own_cluster: Callable[..., Clus
 def test_a_broker_registers_when_it_is_asked_to(own_cluster: Callable[..., Cluster]) -> None:
     cluster = own_cluster("5.5.0")
     (address,) = cluster.brokers.values()
-    probe.ask_to_register(address, "4")
+    probe.ask_to_register(address, "4", timeout=30)
     assert probe.broker_settings(address)["brokerPermission"] == "4"
-    assert probe.is_registered("broker-a", address, cluster.name_servers)
+    assert probe.is_registered(Node("broker-a", 0, address), cluster.name_servers)
 
 
 def test_stopping_twice_does_nothing_more(own_cluster: Callable[..., Cluster]) -> None:

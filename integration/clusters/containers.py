@@ -242,16 +242,12 @@ class ContainerNodes:
 
     def _wait_for_broker(self, broker: str) -> None:
         node = self.brokers[broker]
-        permission = self._settings.get("brokerPermission", "6")
-        self._wait(
-            broker,
-            lambda: probe.registers(node.broker, node.address, self.name_server, node.broker_id, permission),
-        )
+        self._wait(broker, lambda: probe.registers(node, self.name_server, self._settings))
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         if not probe.wait_until(ready, START_TIMEOUT):
             node = self.brokers.get(name)
-            seen = f" ({probe.seen(node.address, self.name_server, node.broker_id)})" if node else ""
+            seen = f" ({probe.seen(node, self.name_server)})" if node else ""
             raise ClusterStartError(
                 f"{name} ({self._image}) does not serve after {START_TIMEOUT:g} s{seen}:\n"
                 f"{self.log(name)[-3000:]}"

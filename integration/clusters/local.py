@@ -198,11 +198,7 @@ class LocalNodes:
 
     def _wait_for_broker(self, broker: str) -> None:
         node = self.brokers[broker]
-        permission = self._settings.get("brokerPermission", "6")
-        self._wait(
-            broker,
-            lambda: probe.registers(node.broker, node.address, self.name_server, node.broker_id, permission),
-        )
+        self._wait(broker, lambda: probe.registers(node, self.name_server, self._settings))
 
     def _run(self, name: str, options: tuple[str, ...], main: str, config: Path) -> None:
         home = self.folder / f"{name}-home"

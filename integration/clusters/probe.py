@@ -10,14 +10,17 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+
+from integration.clusters.layout import Node
 
 _UPDATE_BROKER_CONFIG = 25
 _GET_BROKER_CONFIG = 26
 _GET_BROKER_CLUSTER_INFO = 106
 _SUCCESS = 0
 
+_ANSWER_TIMEOUT = 2.0
 _POLL_INTERVAL = 0.1
 
 
@@ -48,13 +51,7 @@ def name_server_serves(address: str) -> bool:
 
 def broker_serves(address: str) -> bool:
     """Say whether a broker at ``address`` answers, if only that it would like to know who asks."""
-    try:
-        _ask(address, _GET_BROKER_CONFIG)
-    except RefusedError:
-        return True
-    except OSError:
-        return False
-    return True
+    return _silence(address) is None
 
 
 def broker_settings(address: str) -> dict[str, str]:
@@ -68,16 +65,16 @@ def broker_settings(address: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def is_registered(broker: str, address: str, name_server: str, broker_id: int = 0) -> bool:
-    """Say whether ``broker`` answers at ``address`` and ``name_server`` tells clients so."""
+def is_registered(node: Node, name_server: str) -> bool:
+    """Say whether ``node`` answers and ``name_server`` tells clients where it is."""
     try:
-        known = brokers_known_by(name_server, broker_id)
+        known = brokers_known_by(name_server, node.broker_id)
     except OSError:
         return False
-    return known.get(broker) == address and broker_serves(address)
+    return known.get(node.broker) == node.address and broker_serves(node.address)
 
 
-def ask_to_register(address: str, permission: str) -> None:
+def ask_to_register(address: str, permission: str, timeout: float = _ANSWER_TIMEOUT) -> None:
     """Have the broker at ``address`` register with its name servers now.
 
     At its start 5.x registers with those that it has reached by then, which may be none, and does not try
@@ -86,35 +83,32 @@ def ask_to_register(address: str, permission: str) -> None:
     Args:
         address: the broker's.
         permission: its setting ``brokerPermission``, which stays so.
+        timeout: seconds that its answer may take.
 
     Raises:
         OSError: nobody answers there, or the broker takes no settings from just anybody.
     """
-    # It answers when it has told them.
-    _ask(address, _UPDATE_BROKER_CONFIG, f"brokerPermission={permission}".encode(), timeout=30.0)
+    _ask(address, _UPDATE_BROKER_CONFIG, f"brokerPermission={permission}".encode(), timeout)
 
 
-def registers(broker: str, address: str, name_server: str, broker_id: int = 0, permission: str = "6") -> bool:
-    """Say whether ``broker`` is registered already; where it is not, ask it to."""
-    if is_registered(broker, address, name_server, broker_id):
+def registers(node: Node, name_server: str, settings: Mapping[str, str]) -> bool:
+    """Say whether ``node``, a broker with ``settings``, is registered already; where it is not, ask it to."""
+    if is_registered(node, name_server):
         return True
     with suppress(OSError):
-        ask_to_register(address, permission)
+        ask_to_register(node.address, settings.get("brokerPermission", "6"))
     return False
 
 
-def seen(address: str, name_server: str, broker_id: int = 0) -> str:
-    """Return what those who wait for the broker at ``address`` see of it, in a line."""
+def seen(node: Node, name_server: str) -> str:
+    """Return what those who wait for ``node`` see of it, in a line."""
     try:
-        known = f"knows {brokers_known_by(name_server, broker_id) or 'no broker'}"
+        known = f"knows {brokers_known_by(name_server, node.broker_id) or 'no broker'}"
     except OSError as error:
         known = f"does not answer: {error}"
-    try:
-        _ask(address, _GET_BROKER_CONFIG)
-        answer = "answers"
-    except OSError as error:
-        answer = f"does not answer: {error}"
-    return f"the name server at {name_server} {known}; the broker at {address} {answer}"
+    silence = _silence(node.address)
+    answer = "answers" if silence is None else f"does not answer: {silence}"
+    return f"the name server at {name_server} {known}; the broker at {node.address} {answer}"
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
@@ -135,7 +129,18 @@ def _answers(address: str, code: int) -> bool:
     return True
 
 
-def _ask(address: str, code: int, body: bytes = b"", timeout: float = 2.0) -> bytes:
+def _silence(address: str) -> OSError | None:
+    """Return why the broker at ``address`` does not answer, if it does not."""
+    try:
+        _ask(address, _GET_BROKER_CONFIG)
+    except RefusedError:
+        return None
+    except OSError as error:
+        return error
+    return None
+
+
+def _ask(address: str, code: int, body: bytes = b"", timeout: float = _ANSWER_TIMEOUT) -> bytes:
     host, _, port = address.rpartition(":")
     header = json.dumps({"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0}).encode()
     with socket.create_connection((host, int(port)), timeout) as connection:

@@ -163,11 +163,11 @@ async def test_a_batch_is_sent_without_a_task_where_only_its_answer_is_waited_fo
         store.holds_back = True
         pending = await send_all(producer, b"c", b"d")
         assert await store.came(2) == [[b"a", b"b"], [b"c", b"d"]]
-        assert not spawned.of_producers()
-        trio.lowlevel.remove_instrument(spawned)
         assert producer.statistics.sent == 2
         store.answer_next()
         assert [(await one).queue_offset for one in pending] == [0, 1]
+        assert not spawned.of_producers()
+        trio.lowlevel.remove_instrument(spawned)
         assert producer.statistics.sent == 4
         assert (producer.pending, producer.buffered_bytes) == (0, 0)
 
