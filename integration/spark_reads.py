@@ -45,6 +45,19 @@ class Session:
         lines = re.findall(r" WARNING rocketmq_py\.spark: (.*)", self._log.read_text())
         return [line for line in lines if repr(topic) in line]
 
+    def wait_for_warnings(self, topic: str, *warnings: str) -> None:
+        """Wait until these, and no others, have been logged about a topic: Spark brings them a while later.
+
+        Raises AssertionError after two minutes, with the lines that name the topic.
+        """
+        try:
+            until(lambda: self.logged(topic) == [*warnings], "the warnings")
+        except AssertionError as error:
+            for line in self._log.read_text().splitlines():
+                if topic in line:
+                    error.add_note(line)
+            raise
+
 
 def why(error: BaseException | None) -> str:
     """Return the line of a failed query that tells its user why: what this package has raised."""

@@ -89,7 +89,7 @@ def test_batches_whose_range_is_not_there(
     another = of(unique, A, 0, "from 7 on", "the queue ends at 5")
     assert reads.failure_of_batch(**behind) == another + ADVICE
     assert reads.batch(**behind, **LOGS) == [5, 6, 7]
-    until(lambda: session.logged(unique) == [loss + GOES_ON, another + GOES_ON], "two warnings")
+    session.wait_for_warnings(unique, loss + GOES_ON, another + GOES_ON)
     with pytest.raises(
         Exception, match=f"reading of {unique} {A} 0 would begin at offset 3 and end at 2, which"
     ):
@@ -105,7 +105,7 @@ def test_a_stream_that_starts_behind_the_end(
     loss = of(unique, A, 0, "from 9 on", "the queue ends at 3, before startingOffsets")
     assert reads.failure(startingOffsets=at(unique, 9)) == loss + ADVICE
     assert reads.run(startingOffsets=at(unique, 9), **LOGS) == [0, 1, 2]
-    until(lambda: session.logged(unique) == [loss + GOES_ON], "a warning")
+    session.wait_for_warnings(unique, loss + GOES_ON)
 
 
 # --- topics that go
@@ -130,7 +130,7 @@ def test_a_topic_that_is_deleted_and_made_anew_between_two_runs(
     back = of(unique, A, 0, "3 to 9", cause)
     assert reads.failure() == back + ADVICE
     assert reads.run(**LOGS) == [10, 11, 12]
-    until(lambda: session.logged(unique) == [gone + GOES_ON, back + GOES_ON], "two warnings")
+    session.wait_for_warnings(unique, gone + GOES_ON, back + GOES_ON)
     operator.send(queue, [13])
     assert reads.run() == [13]
 
@@ -191,7 +191,7 @@ def test_a_queue_that_may_no_longer_be_read(
     loss = of(unique, A, 1, "from 5 on", "the queue was deleted, or may no longer be read")
     assert reads.failure() == loss + ADVICE
     assert reads.run(**LOGS) == [7, 8]
-    until(lambda: session.logged(unique) == [loss + GOES_ON], "a warning")
+    session.wait_for_warnings(unique, loss + GOES_ON)
     operator.create(unique, [A], queues=2)
     assert reads.run() == [5, 6]  # its place was kept
 
@@ -232,7 +232,7 @@ def test_messages_that_have_expired(reads: Reads, operator: Operator, session: S
     another = of(unique, A, 0, "3 to 14", EXPIRED)
     assert reads.failure_of_batch(**older) == another + ADVICE
     assert reads.batch(**older, **LOGS) == reads.batch() == list(range(15, 20))
-    until(lambda: session.logged(unique) == [loss + GOES_ON, another + GOES_ON], "two warnings")
+    session.wait_for_warnings(unique, loss + GOES_ON, another + GOES_ON)
 
 
 def test_messages_that_expire_before_their_batch_runs_again(
@@ -252,7 +252,7 @@ def test_messages_that_expire_before_their_batch_runs_again(
     loss = of(unique, A, 0, "0 to 9", EXPIRED)
     assert reads.failure() == loss + ADVICE
     assert reads.run(**LOGS) == list(range(10, 15))
-    until(lambda: session.logged(unique) == [f"{loss}; reading goes on without them"], "a warning")
+    session.wait_for_warnings(unique, f"{loss}; reading goes on without them")
 
 
 def test_a_queue_whose_messages_have_all_expired(reads: Reads, operator: Operator, unique: str) -> None:
@@ -305,6 +305,6 @@ def test_a_broker_that_stays_away(
     loss = of(unique, B, 0, "from 5 on", "its topic was deleted, or its broker is away")
     assert reads.failure() == loss + ADVICE
     assert reads.run(**LOGS) == list(range(10, 15))
-    until(lambda: session.logged(unique) == [loss + GOES_ON], "a warning")
+    session.wait_for_warnings(unique, loss + GOES_ON)
     cluster.restart(B)
     assert reads.run() == list(range(15, 20))  # its place was kept
