@@ -7,7 +7,6 @@ import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from numbers import Real
 from typing import ClassVar
 
@@ -75,14 +74,23 @@ def _whole(what: str, value: object) -> int:
     raise InvalidMessageError(f"{what} is a whole number, not {type(value).__name__}")
 
 
-@lru_cache(maxsize=4096)  # a sender asks for every message
-def _check_topic(topic: str) -> None:
+_checked_topics: set[object] = set()
+"""Topics that messages may have: a sender asks for every message. Texts that are equal are one here."""
+_MOST_CHECKED = 4096
+
+
+def _check_topic(topic: object) -> None:
+    if not isinstance(topic, str):
+        raise InvalidMessageError(f"topic is a text, not {type(topic).__name__}")
     try:
         check_topic(topic)
     except ConfigurationError as error:
         raise InvalidMessageError(str(error)) from None
     if topic in NOT_SENDABLE_TOPICS:
         raise InvalidMessageError(f"topic {topic!r} is RocketMQ's own; nobody may send to it")
+    if len(_checked_topics) >= _MOST_CHECKED:
+        _checked_topics.clear()
+    _checked_topics.add(topic)
 
 
 @attrs.frozen(slots=False, init=False)
@@ -148,9 +156,12 @@ class Message:
     ) -> None:
         # This runs for every message, and of most nothing but topic and body is given: for the others there
         # are the class's own attributes.
-        if type(topic) is not str:
-            _check_topic_type(topic)
-        _check_topic(topic)
+        try:
+            is_checked = topic in _checked_topics
+        except TypeError:  # it cannot be hashed
+            is_checked = False
+        if not is_checked:
+            _check_topic(topic)
         if type(body) is not bytes:
             body = _body(body)
         if not body:
@@ -170,7 +181,6 @@ class Message:
             and sharding_key is _NO_TEXT
             and priority is None
         ):
-            fields["is_bare"] = True
             return
         if type(keys) is not str:
             keys = _keys(keys)
@@ -206,7 +216,7 @@ class Message:
         if properties is not NO_PROPERTIES:
             fields["properties"] = _checked_properties(properties)
 
-    is_bare: ClassVar[bool]  # of each message: attrs need not know of it
+    is_bare: ClassVar[bool] = True  # of each message that has more it is set: attrs need not know of it
     """Whether it has a topic and a body, and nothing else (the producer's affair)."""
 
     def _set(self, name: str, value: object) -> None:
@@ -256,11 +266,6 @@ class Message:
 for _field in attrs.fields(Message):
     if _field.default is not attrs.NOTHING:
         setattr(Message, _field.name, _field.default)
-
-
-def _check_topic_type(topic: object) -> None:
-    if not isinstance(topic, str):
-        raise InvalidMessageError(f"topic is a text, not {type(topic).__name__}")
 
 
 def _checked_properties(properties: object) -> Mapping[str, str]:

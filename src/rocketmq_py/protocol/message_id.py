@@ -79,15 +79,14 @@ class UniqueIdGenerator:
     def take(self, count: int) -> list[str]:
         """Return new ids, in a fraction of the time that so many calls of :meth:`next` take."""
         unique_ids: list[str] = []
-        while len(unique_ids) < count:
-            # The counter starts again after 65,536 ids: the clock is read again long before that.
-            first = self._counter
-            end = first + min(count - len(unique_ids), 4096)
-            start = self.next()[:-4]
-            self._counter = end & 0xFFFF
-            unique_ids += [
-                start + _HEX[counter >> 8 & 0xFF] + _HEX[counter & 0xFF] for counter in range(first, end)
-            ]
+        # As many at once as are alike but for their last two digits. The counter starts again after 65,536
+        # ids: the clock is read again long before that.
+        while (left := count - len(unique_ids)) > 0:
+            first = self._counter & 0xFF
+            ends = _HEX[first : first + left]
+            start = self.next()[:-2]
+            self._counter = self._counter + len(ends) - 1 & 0xFFFF
+            unique_ids += [start + end for end in ends]
         return unique_ids
 
     def forked(self) -> None:
