@@ -119,7 +119,7 @@ def test_it_measures_the_doors(cluster: Cluster, client: str) -> None:
     assert {each.workload for each in results.runs} == all_peers()[client].workloads
 
 
-@pytest.mark.parametrize("client", ["floor", "floor-aio", "floor-threads"])
+@pytest.mark.parametrize("client", ["floor", "floor-trio", "floor-aio", "floor-threads"])
 def test_the_floors_are_rows(cluster: Cluster, client: str) -> None:
     results = run(cluster, parse([*QUICK, "--clients", client]))
     assert not results.failures

@@ -12,6 +12,7 @@ from integration.benchmarks.peers.ours import (
     floor,
     floor_of_loop,
     floor_of_threads,
+    floor_of_trio,
     ours,
     plain,
 )
@@ -29,6 +30,7 @@ def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
         aio("asyncio"),
         aio("uvloop"),
         floor(),
+        floor_of_trio(),
         floor_of_loop("asyncio"),
         floor_of_loop("uvloop"),
         floor_of_threads(),

@@ -121,6 +121,17 @@ def floor() -> Peer:
     )
 
 
+def floor_of_trio() -> Peer:
+    """Return what sending costs tasks of trio's, without any client."""
+    key = "floor-trio"
+    return Peer(
+        key=key,
+        label="no client: prepared frames, trio",
+        workloads=SENDING | {"batches"},
+        open=partial(_opened, key, Serialization.JSON, None, None, program="floor", more_words=("--tasks",)),
+    )
+
+
 def floor_of_threads() -> Peer:
     """Return what threads over a thread that runs trio cost, without any client."""
     key = "floor-threads"

@@ -4,15 +4,21 @@
 socket in a loop without any library: ``pipelined`` and ``callers`` have so many sends under way, ``batches``
 sends one batch after the other. Their rates, and the processor time of the server beside them, are those of
 the broker alone.
+
+With ``--tasks`` all are what trio alone takes for sends that tasks make over one connection: a task for each
+caller, which waits for its answer; one task that reads, and one that writes what has come together.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import trio
 
@@ -83,6 +89,88 @@ def _batch(client: Client, queue: MessageQueue, chosen: argparse.Namespace) -> b
     )
     body = encode_bare([b"x" * chosen.size] * chosen.batch, client.unique_ids.take(chosen.batch))
     return encode_request(form.code, 1, fields, body)
+
+
+class Tasks:
+    """A stream that tasks send over, each waiting for its own answer.
+
+    Args:
+        stream: to a broker.
+        frame: what each send writes.
+    """
+
+    def __init__(self, stream: trio.SocketStream, frame: bytes) -> None:
+        self._stream = stream
+        self._descriptor = stream.socket.fileno()
+        self._frame = frame
+        self._unwritten = 0
+        self._unanswered: deque[trio.lowlevel.Task] = deque()
+        self._writer = trio.lowlevel.ParkingLot()
+
+    async def send(self) -> None:
+        """Send one, and wait for its answer."""
+        self._unanswered.append(trio.lowlevel.current_task())
+        self._unwritten += 1
+        self._writer.unpark()
+        await trio.lowlevel.wait_task_rescheduled(_never_cancelled)
+
+    async def write(self) -> None:
+        """Write what has come together, again and again."""
+        while True:
+            if not self._unwritten:
+                await self._writer.park()
+            data, written = self._frame * self._unwritten, 0
+            self._unwritten = 0
+            with suppress(BlockingIOError):  # without the steps of the stream's own
+                written = os.write(self._descriptor, data)
+            if written < len(data):
+                await self._stream.send_all(data[written:])
+
+    async def read(self) -> None:
+        """Have tasks go on as answers come."""
+        answers = Answers()
+        while True:
+            await trio.lowlevel.wait_readable(self._descriptor)
+            data = os.read(self._descriptor, READ_SIZE)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            for _ in range(answers.count(data)):
+                trio.lowlevel.reschedule(self._unanswered.popleft())
+
+
+def _never_cancelled(_: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
+
+
+async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
+    """Send as many tasks do at the same time, on trio."""
+    number = {"callers": chosen.callers, "pipelined": chosen.in_flight}.get(chosen.mode, 1)
+    messages = chosen.batch if chosen.mode == "batches" else 1
+    latencies: list[float] = []
+    watch = Stopwatch()
+
+    async def send_share(share: int) -> None:
+        for _ in range(share):
+            started = time.perf_counter()
+            await connection.send()
+            latencies.append(time.perf_counter() - started)
+
+    async def send_all(count: int) -> None:
+        async with trio.open_nursery() as nursery:
+            for index in range(number):
+                nursery.start_soon(send_share, (count // messages + index) // number)
+
+    async with await trio.open_tcp_stream(*split_address(address)) as stream, trio.open_nursery() as nursery:
+        connection = Tasks(stream, frame)
+        nursery.start_soon(connection.write)
+        nursery.start_soon(connection.read)
+        await send_all(chosen.warm_up)
+        latencies.clear()
+        watch.start()
+        await send_all(chosen.count)
+        watch.stop()
+        nursery.cancel_scope.cancel()
+    report(watch, latencies)
 
 
 async def awaited(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
@@ -164,13 +252,14 @@ MODES: dict[str, Callable[[str, bytes, argparse.Namespace], Awaitable[None]]] = 
 async def run(chosen: argparse.Namespace) -> None:
     """Do what the command line says."""
     address, frame = await prepared(chosen)
-    await MODES[chosen.mode](address, frame, chosen)
+    await (tasks if chosen.tasks else MODES[chosen.mode])(address, frame, chosen)
 
 
 def main() -> None:
     """Do what the command line says."""
     parser = options(__doc__, "namesrv", MODES)
     parser.add_argument("--serialization", help="is ignored: the headers are JSON")
+    parser.add_argument("--tasks", action="store_true", help="what trio alone takes, in all modes")
     trio.run(run, parser.parse_args())
 
 
