@@ -227,6 +227,12 @@ async def producers(scene: Scene) -> list[list[str]]:
     ]
 
 
+def of_producers(output: str) -> list[tuple[str, str]]:
+    """Return groups and their producers, without mqadmin's own clients: each is named for when it began."""
+    found = re.findall(r"group \((\S+)\) instance : clientId=([^,]+),", output)
+    return sorted(one for one in found if not re.search(r"@\d{13}\b", one[1]))
+
+
 async def producers_of_broker(scene: Scene) -> list[tuple[str, str]]:
     listed = (await scene.admin.clients.list()).clients
     return sorted((group, one.client_id) for one in listed for group in one.producer_groups)
@@ -364,7 +370,7 @@ FIGURES: Mapping[str, tuple[str, Read, Ask]] = {
 OF_5 = {
     "producer": (
         "producer -b {broker}",
-        lambda out: sorted(re.findall(r"group \((\S+)\) instance : clientId=([^,]+),", out)),
+        of_producers,
         producers_of_broker,
     ),
 }
