@@ -6,6 +6,7 @@ python -m integration.spark_copying --help
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ MARK = "copy of "
 """What the copies' bodies begin with."""
 BATCH, AVAILABLE_NOW, STREAM = "batch", "available-now", "stream"
 MODES = (BATCH, AVAILABLE_NOW, STREAM)
+LATE = "Python worker failed to connect back"
+"""Spark gives a stream's Python ten seconds to start, which a busy machine may not."""
 
 
 def transformed(messages: DataFrame) -> DataFrame:
@@ -39,11 +42,27 @@ def copy(spark: SparkSession, options: argparse.Namespace) -> None:
     writer = transformed(messages).writeStream.format("rocketmq").options(**writes)
     writer = writer.option("checkpointLocation", str(options.directory / "checkpoint"))
     if options.mode == AVAILABLE_NOW:
-        writer.trigger(availableNow=True).start().awaitTermination()
+        writer = writer.trigger(availableNow=True)
+        while _was_late(writer.start().awaitTermination):
+            pass
     else:
         query = writer.start()
-        query.processAllAvailable()
+        while _was_late(query.processAllAvailable):
+            query = writer.start()
         query.stop()
+
+
+def _was_late(wait: Callable[[], object]) -> bool:
+    """Wait for a stream to copy all; return whether it is to be started again, as it had not begun."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        wait()
+    except StreamingQueryException as error:
+        if LATE in str(error) and "Current State: INITIALIZING" in str(error):
+            return True
+        raise
+    return False
 
 
 def main() -> None:

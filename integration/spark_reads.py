@@ -11,6 +11,7 @@ import pytest
 
 from integration.clusters.cluster import Cluster
 from integration.operating import until
+from integration.spark_copying import LATE
 from tests.spark.session import start_spark
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 
 INITIALIZING = "Initializing"
-LATE = "Python worker failed to connect back"
-"""Spark gives a stream's Python ten seconds to start, which a busy machine may not."""
 
 
 class Session:
