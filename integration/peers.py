@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +31,16 @@ class Peer:
     def __init__(self, process: trio.Process) -> None:
         self.process = process
         self._unread = b""
+        self._early: deque[dict[str, Any]] = deque()
+
+    async def ready(self) -> str:
+        """Wait until it says that it is ready, and return what it says with that.
+
+        A member of a group may have got messages by then: their lines come next. Raises as :meth:`next_line`.
+        """
+        while "ready" not in (line := await self._read_line()):
+            self._early.append(line)
+        return str(line["ready"])
 
     async def next_line(self) -> dict[str, Any]:
         """Wait for its next line; cancelling loses nothing.
@@ -37,6 +48,9 @@ class Peer:
         Raises:
             PeerError: it has ended.
         """
+        return self._early.popleft() if self._early else await self._read_line()
+
+    async def _read_line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         while b"\n" not in self._unread:
             chunk = await self.process.stdout.receive_some()

@@ -63,7 +63,7 @@ async def scene(version: str, name_servers: str) -> AsyncIterator[Scene]:
             sent.append(await producer.send(message, queue=queues[number % len(queues)]))
         await admin.offsets.reset(LAGGING, TOPIC, ResetTo.offset(2))
         async with java_peer(client_for(version), "Consume", *to) as peer, trio.open_nursery() as nursery:
-            java = (await peer.next_line())["ready"]
+            java = await peer.ready()
             for group, handle in ((MIXED, _take), (FAILING, _fail)):
                 consumer = client.push_consumer(
                     group, consume_from=ConsumeFrom.FIRST, commit_interval=0.2, trace=group == MIXED,

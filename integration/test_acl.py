@@ -421,7 +421,7 @@ async def test_javas_group_consumes_what_is_sent_here(
         "--access-key", ADMIN.access_key, "--secret-key", ADMIN.secret_key,
     ) as peer:  # fmt: skip
         with trio.fail_after(PATIENCE):
-            assert "ready" in await peer.next_line()
+            await peer.ready()
             async with admin.producer("senders") as producer:
                 await producer.send(Message(topic, b"from here"))
             assert base64.b64decode((await peer.next_line())["body"]) == b"from here"

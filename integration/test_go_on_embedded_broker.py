@@ -76,7 +76,7 @@ async def member(*arguments: str) -> AsyncIterator[Peer]:
     """A member of a group that has joined; it leaves at the end."""
     async with go_peer("push", *arguments) as peer:
         with trio.fail_after(PATIENCE):
-            assert "ready" in await peer.next_line()
+            await peer.ready()
         yield peer
         with trio.fail_after(PATIENCE):
             await peer.leave()
@@ -210,7 +210,7 @@ async def test_a_transaction_ends_or_is_asked_about(
 async def test_requests_are_replied_to(to: tuple[str, ...]) -> None:
     async with go_peer("reply", *to) as peer:
         with trio.fail_after(PATIENCE):
-            assert "ready" in await peer.next_line()
+            await peer.ready()
             async with go_peer("request", *to, "--body", "request ", "--count", "3") as asker:
                 lines = [await asker.next_line() for _ in range(3)]
                 replied = [await peer.next_line() for _ in range(3)]

@@ -54,7 +54,7 @@ async def test_java_answers_for_what_was_sent_here(
         ) as peer,
     ):  # fmt: skip
         with trio.fail_after(PATIENCE):
-            assert await peer.next_line() == {"ready": group}
+            assert await peer.ready() == group
             assert (await peer.next_line())["state"] == "COMMIT_MESSAGE"
         sent = await producer.send_in_transaction(Message(topic, body, tags="TagA"), lambda *_: UNKNOWN)
         with trio.fail_after(PATIENCE):
@@ -86,7 +86,7 @@ async def test_what_java_sent_is_answered_for_here(
         ) as peer,
     ):  # fmt: skip
         with trio.fail_after(PATIENCE):
-            assert await peer.next_line() == {"ready": group}
+            assert await peer.ready() == group
             sent = await peer.next_line()
         if is_killed:
             peer.kill()

@@ -70,7 +70,7 @@ async def received(peer: Peer, count: int) -> list[dict[str, Any]]:
 async def test_consumers_filter_by_sql(java: str, address: str, client: Client, topic: str) -> None:
     condition = "size BETWEEN 2 AND 3 OR colour IN ('grün')"
     async with java_peer(java, "Consume", *options(address, topic, "--sql", condition)) as peer:
-        assert "ready" in await peer.next_line()
+        await peer.ready()
         for number in range(5):
             await send(client, topic, b"%d" % number, properties={"size": str(number)})
         await send(client, topic, b"green", properties={"colour": "grün"})
@@ -118,7 +118,7 @@ async def test_consumers_consume_in_order(java: str, address: str, client: Clien
 
 async def test_what_failed_comes_again(java: str, address: str, client: Client, topic: str) -> None:
     async with java_peer(java, "Consume", *options(address, topic, "--fail-first")) as peer:
-        assert "ready" in await peer.next_line()
+        await peer.ready()
         await send(client, topic, b"a", b"b")
         messages = await received(peer, 4)
         assert sorted((message["body"], message["reconsumeTimes"]) for message in messages) == [
@@ -132,7 +132,7 @@ async def test_consumers_pop(address: str, client: Client, topic: str) -> None:
     """What fails comes again with another invisible time; a second member shares what is left."""
     arguments = options(address, topic, "--fail-first")
     async with java_peer("5.5.0", "ConsumeByPop", *arguments) as peer:
-        assert "ready" in await peer.next_line()
+        await peer.ready()
         await send(client, topic, *[b"%d" % number for number in range(10)])
         messages = await received(peer, 20)
         delivered = sorted((message["body"], message["reconsumeTimes"]) for message in messages)
@@ -140,7 +140,7 @@ async def test_consumers_pop(address: str, client: Client, topic: str) -> None:
         assert {message["topic"] for message in messages} == {topic}
         assert all("POP_CK" in message["properties"] for message in messages)
         async with java_peer("5.5.0", "ConsumeByPop", *options(address, topic)) as other:
-            assert "ready" in await other.next_line()
+            await other.ready()
             await send(client, topic, b"more")
             async with trio.open_nursery() as nursery:
                 first: list[bytes] = []
@@ -168,7 +168,7 @@ async def mqadmin(java: str, address: str, command: str) -> str:
 async def test_tools_look_at_consumers(java: str, address: str, client: Client, topic: str) -> None:
     await send(client, topic, *[b"%d" % number for number in range(8)])
     async with java_peer(java, "Consume", *options(address, topic)) as peer:
-        client_id = (await peer.next_line())["ready"]
+        client_id = await peer.ready()
         await received(peer, 8)
         connections = await mqadmin(java, address, f"consumerConnection -g {GROUP}")
         assert client_id in connections
@@ -190,7 +190,7 @@ async def test_tools_look_at_consumers(java: str, address: str, client: Client, 
 async def test_tools_set_groups_back(java: str, address: str, client: Client, topic: str) -> None:
     await send(client, topic, *[b"%d" % number for number in range(8)])
     async with java_peer(java, "Consume", *options(address, topic)) as peer:
-        assert "ready" in await peer.next_line()
+        await peer.ready()
         await received(peer, 8)
         output = await mqadmin(java, address, f"resetOffsetByTime -g {GROUP} -t {topic} -s 0")
         assert topic in output
@@ -208,7 +208,7 @@ async def test_members_set_themselves_back_when_they_are_told(java: str, unique:
         await create_topic(client, unique, queues=4)
         await send(client, unique, *[b"%d" % number for number in range(8)])
         async with java_peer(java, "Consume", *options(address, unique)) as peer:
-            assert "ready" in await peer.next_line()
+            await peer.ready()
             await received(peer, 8)
             command = f"resetOffsetByTime -g {GROUP} -t {unique} -s 0"
             with trio.fail_after(PATIENCE):

@@ -51,7 +51,7 @@ async def test_a_transaction_ends_or_is_asked_about(
     arguments = ("--group", "java-transactions", "--body", "of Java", "--outcome", outcome, "--check", check)
     async with java_peer(java, "Transact", "--namesrv", address, "--topic", topic, *arguments) as peer:
         with trio.fail_after(PATIENCE):
-            assert "ready" in await peer.next_line()
+            await peer.ready()
             sent = await peer.next_line()
             assert sent["state"] == outcome
             if outcome == "UNKNOW":
@@ -73,7 +73,7 @@ async def test_requests_are_replied_to(java: str, address: str, topic: str) -> N
     to = ("--namesrv", address, "--topic", topic)
     async with java_peer(java, "Reply", *to, "--group", "java-repliers") as peer:
         with trio.fail_after(PATIENCE):
-            assert "ready" in await peer.next_line()
+            await peer.ready()
             replies = await run_java_async(
                 java, "Request", *to, "--group", "java-askers", "--body", "request {i}", "--count", "3"
             )

@@ -21,7 +21,7 @@ from integration.java.peer import java_peer
 async def main():
     arguments = ("--namesrv", sys.argv[1], "--topic", "TBW102", "--group", "run-elsewhere")
     async with java_peer("4.9.8", "Consume", *arguments) as peer:
-        await peer.next_line()
+        await peer.ready()
         print("ready", flush=True)
         await trio.sleep_forever()
 trio.run(main)
@@ -50,7 +50,7 @@ async def test_a_group_member_fails_each_message_once(real_cluster: StartCluster
     address = ("--namesrv", cluster.name_servers, "--topic", topic)
     await run_java_async(client, "Send", *address, "--body", "again")
     async with java_peer(client, "Consume", *address, "--group", topic, "--fail-first") as member:
-        assert "ready" in await member.next_line()
+        await member.ready()
         first, second = await member.next_line(), await member.next_line()
         await member.leave()
     assert first["msgId"] == second["msgId"]
