@@ -163,7 +163,7 @@ def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(
                 finally:
                     cancelled.append(message.body)
             seen.append(message.body)
-            if len(seen) == 19:
+            if len({*seen, *cancelled}) == 20:
                 consumer.stop()
 
         async with PushConsumer(
@@ -173,7 +173,9 @@ def test_a_call_that_takes_too_long_is_cancelled_and_its_place_taken(
                 consumer.add_hook(hook)
             consumer.subscribe("T")
             await consumer.run(handle)
-        assert sorted([*seen, *cancelled]) == sorted(NUMBERS[:20])
+        # On a busy machine others may take too long as well.
+        assert sorted({*seen, *cancelled}) == sorted(NUMBERS[:20])
+        assert len(cancelled) == 1
 
     run(main())
 
