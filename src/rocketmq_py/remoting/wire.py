@@ -40,8 +40,9 @@ class Wire:
         assert isinstance(transport, trio.SocketStream)
         self._socket = transport.socket
         self._read_size = READ_SIZE
-        # A socket of a network in memory (trio.abc.SocketFactory) has no descriptor.
-        self.is_direct: bool = os.name == "posix" and not self.is_encrypted and self._socket.fileno() >= 0
+        self._descriptor = self._socket.fileno()  # -1 as soon as it is closed: others get the number
+        # A socket of a network in memory (trio.abc.SocketFactory) has none.
+        self.is_direct: bool = os.name == "posix" and not self.is_encrypted and self._descriptor >= 0
         self.peer_address: str = format_address(self._socket.getpeername())
         self.local_address: str = format_address(self._socket.getsockname())
 
@@ -50,9 +51,9 @@ class Wire:
         if not self.is_direct:
             return await self._stream.receive_some(MOST_READ_SIZE)
         while True:
-            await trio.lowlevel.wait_readable(self._socket)
+            await trio.lowlevel.wait_readable(self._descriptor)
             try:
-                data = os.read(self._socket.fileno(), self._read_size)
+                data = os.read(self._descriptor, self._read_size)
                 self._read_size = READ_SIZE if len(data) < READ_SIZE else MOST_READ_SIZE
                 return data
             except BlockingIOError:
@@ -63,7 +64,7 @@ class Wire:
     def send_nowait(self, data: bytes) -> int:
         """Write what can be written without waiting, if it is direct; return how many bytes that were."""
         try:
-            return os.write(self._socket.fileno(), data)
+            return os.write(self._descriptor, data)
         except OSError:
             return 0  # there is no space, or it is broken: whoever waits for it will be told
 
@@ -73,6 +74,7 @@ class Wire:
 
     def detach(self) -> None:
         """Close this process's descriptor, and nothing else: the connection is that of a parent process."""
+        self._descriptor = -1
         descriptor = self._socket.detach()
         if descriptor >= 0:
             os.close(descriptor)
@@ -85,6 +87,7 @@ class Wire:
 
     async def aclose(self) -> None:
         """Close it at once."""
+        self._descriptor = -1
         await trio.aclose_forcefully(self._stream)
 
 
