@@ -86,7 +86,9 @@ class Door(door.Door[Behind], OnlyAsyncWith):
     def _call(
         self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any
     ) -> Awaitable[Result]:
-        return LoopCall(self._here(), self._beginning(function, args, kwargs))
+        self._check_open()
+        rest = partial(function, *args, **kwargs)
+        return LoopCall(self._here(), lambda _: rest)
 
     def _here(self) -> Bridge:
         here = self._last

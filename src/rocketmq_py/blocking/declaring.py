@@ -14,10 +14,22 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
     """Return the method that waits for an async one of a trio class."""
     name = method.__name__
 
-    @functools.wraps(method)
+    @written_for(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self._call(getattr(self._behind, name), *args, **kwargs)
         return result
 
-    call.__doc__ = (method.__doc__ or "").replace("When cancelled", "When interrupted")
     return call
+
+
+def written_for(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+    """Return what gives a method that waits the face of the async one of a trio class that it waits for."""
+
+    def with_face(call: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
+        wrapped: Callable[Concatenate[Any, P], R] = functools.wraps(method)(call)
+        wrapped.__doc__ = (method.__doc__ or "").replace("When cancelled", "When interrupted")
+        return wrapped
+
+    return with_face

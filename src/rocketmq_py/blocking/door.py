@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.crossing import door
-from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.door import Behind
 
 Result = TypeVar("Result")
@@ -73,7 +72,8 @@ class Door(door.Door[Behind]):
                 raise
 
     def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
-        return self._thread.wait_for(ThreadCall(self._beginning(function, args, kwargs), self._thread.turns))
+        self._check_open()
+        return self._thread.call(partial(function, *args, **kwargs))
 
 
 def shared_client(client: object) -> tuple[str | Client | None, door.Door[Lifespan] | None]:

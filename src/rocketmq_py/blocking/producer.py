@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import producer
-from rocketmq_py.blocking.declaring import blocking
+from rocketmq_py.blocking.awaited_send import AwaitedSend
+from rocketmq_py.blocking.declaring import blocking, written_for
 from rocketmq_py.blocking.door import Door, shared_client
 from rocketmq_py.blocking.hand_over import ThreadHandOver
 from rocketmq_py.client.config import ClientConfig
@@ -91,7 +92,14 @@ class Producer(_Sends[producer.Producer]):
         """Its settings."""
         return self._behind.config
 
-    send: Final = blocking(producer.Producer.send)
+    @written_for(producer.Producer.send)
+    def send(
+        self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """As the trio Producer's, whose docstring this gets."""
+        if self._has_closed:
+            self._check_open()
+        return self._thread.wait_for(AwaitedSend(self._thread, self._behind, message, queue, timeout))
 
     def send_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None

@@ -145,10 +145,11 @@ class ThreadCall(Call[Result]):
         turns: has the thread woken.
     """
 
+    _has_ended = False
+
     def __init__(self, begin: Begin[Result], turns: Turns) -> None:
         super().__init__(begin)
         self._turns = turns
-        self._has_ended = False
         self._done = threading.Lock()
         self._done.acquire()
 

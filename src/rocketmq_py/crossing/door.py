@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.crossing.call import Begin
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.errors import ClosedError, ConfigurationError
 
@@ -33,9 +32,6 @@ class Door(Generic[Behind]):
         behind: the object.
         within: what it is opened from; closing that closes this first.
     """
-
-    _begins: ClassVar[Mapping[object, Callable[..., Begin[Any]]]] = {}
-    """What begins methods of the object without a task of trio's, by the method."""
 
     def __init__(self, behind: Behind, within: Door[Lifespan] | None = None) -> None:
         if within is not None:
@@ -70,17 +66,6 @@ class Door(Generic[Behind]):
             self._thread.check()
         if self._has_closed:
             raise ClosedError(f"this {type(self).__name__} is closed; open a new one")
-
-    def _beginning(
-        self, function: Callable[..., Awaitable[Result]], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Begin[Result]:
-        """Return what begins a call of an async method of the object."""
-        self._check_open()
-        begin = self._begins.get(getattr(function, "__func__", None))
-        if begin is not None:
-            return begin(self._thread, self._behind, args, kwargs)
-        rest = partial(function, *args, **kwargs)
-        return lambda _: rest
 
     def _call_sync(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         """Call a plain method of the object: in the trio thread, or here before it is opened."""

@@ -18,6 +18,7 @@ from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer
+from rocketmq_py.producer.begun import Begun
 from rocketmq_py.producer.send_request import Destination, Stored, send_result
 
 LEAVE_SECONDS = 1.0
@@ -26,55 +27,50 @@ LEAVE_SECONDS = 1.0
 Handing = TypeVar("Handing", bound=HandOver[Any])
 
 
-class BeginSend:
-    """Begins a send for a call, without a task of trio's for as long as only a broker is waited for.
+class SendCall(Call[SendResult]):
+    """A call of a producer's ``send``, without a task of trio's for as long as only a broker is waited for.
 
-    Args:
+    It has no object beside itself: most calls of most programs are these. Each door's says what waits for it.
+
+    Attributes:
         thread: where the producer lives.
         behind: the producer.
-        args, kwargs: those of its ``send``.
+        message, queue, timeout: what its ``send`` is given.
+        begun: its first try; None when that is over.
     """
 
-    __slots__ = ("_args", "_begun", "_behind", "_call", "_kwargs", "_thread")
+    begun: Begun | None = None
+    thread: TrioThread
+    behind: Producer
+    message: Message
+    queue: Destination | None
+    timeout: float | None
 
-    def __init__(
-        self, thread: TrioThread, behind: Producer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        self._thread = thread
-        self._behind = behind
-        self._args = args
-        self._kwargs = kwargs
-
-    def __call__(self, call: Call[SendResult]) -> Rest[SendResult] | None:
-        """Begin it; return what has to be awaited if more has to be waited for."""
-        self._call = call
-        begun = None
-        if len(self._args) == 1 and self._kwargs.keys() <= _OPTIONS:
-            begun = self._behind.begin(self._args[0], self._tried, **self._kwargs)
+    @staticmethod
+    def _begin(call: Any) -> Rest[SendResult] | None:
+        send: SendCall = call
+        begun = send.behind.begin(send.message, send.tried, send.queue, send.timeout)
         if begun is None:
-            return partial(self._behind.send, *self._args, **self._kwargs)
+            return partial(send.behind.send, send.message, queue=send.queue, timeout=send.timeout)
         if not begun.is_under_way:
             return begun.rest
-        self._begun = begun
-        call.withdraw = begun.cancel
+        send.begun = begun
+        send.withdraw = begun.cancel
         return None
 
-    def _tried(self, stored: Stored | SendResult | None) -> None:
-        call, begun = self._call, self._begun
-        del self._call, self._begun  # they refer to this: what is left would be the garbage collector's
+    def tried(self, stored: Stored | SendResult | None) -> None:
+        """Take what became of the first try; None if more has to be waited for."""
+        begun, self.begun = self.begun, None  # it refers to this
+        assert begun is not None
         if stored is None:
-            self._thread.go_on(call, begun.rest)
+            self.thread.go_on(self, begun.rest)
         else:
-            call.end_with(send_result(stored))
-
-
-_OPTIONS = frozenset({"queue", "timeout"})
+            self.end_with(send_result(stored))
 
 
 class Sends(Door[Behind], Generic[Behind, Handing]):
     """A door through which messages are handed over."""
 
-    _begins = {Producer.send: BeginSend}  # noqa: RUF012
     _new_hand_over: ClassVar[Callable[..., Any]]
     _hand_over: Handing
 

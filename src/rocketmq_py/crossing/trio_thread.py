@@ -157,10 +157,13 @@ class TrioThread:
 
     def wait_for(self, call: ThreadCall[Result], timeout: float = -1) -> Result:
         """Have a call done, and wait for it, as :meth:`call` does."""
-        self.check_may_wait()
+        if not self.is_usable or threading.get_ident() == self._ident:
+            self.check_may_wait()
         self._calls.add(call)
         try:
-            self.post(partial(self._start, call))
+            self._crossing.append(partial(self._start, call))
+            if not self._is_woken:
+                self._wake()
             in_time = call.wait(timeout)
         except BaseException:
             if self.is_usable:  # interrupted, maybe before it was posted
@@ -280,9 +283,9 @@ class TrioThread:
 
     async def _take_over(self, scope: trio.CancelScope) -> None:
         """Take over what crosses, until a call that came alone has waited: another task has gone on then."""
-        crossing = self._crossing
+        crossing, descriptor = self._crossing, self._wakeup_fd.fileno()
         while True:
-            await trio.lowlevel.wait_readable(self._wakeup_fd)
+            await trio.lowlevel.wait_readable(descriptor)
             self._wakeup_fd.drain()
             self._is_woken = False  # from here on, what comes wakes it again
             several = len(crossing)
