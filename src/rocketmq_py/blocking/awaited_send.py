@@ -33,6 +33,7 @@ class AwaitedSend(SendCall, ThreadCall[SendResult]):
         self._turns = thread.turns
         self._done = threading.Lock()
         self._done.acquire()
+        self.wake = self._done.release
         self.thread = thread
         self.behind = behind
         self.message = message

@@ -143,6 +143,9 @@ class ThreadCall(Call[Result]):
     Args:
         begin: as for Call.
         turns: has the thread woken.
+
+    Attributes:
+        wake: has the thread go on, once.
     """
 
     _has_ended = False
@@ -152,6 +155,7 @@ class ThreadCall(Call[Result]):
         self._turns = turns
         self._done = threading.Lock()
         self._done.acquire()
+        self.wake: Callable[[], None] = self._done.release
 
     def wait(self, timeout: float = -1) -> bool:
         """Wait for its end, in the thread that calls; False if that takes longer than ``timeout`` seconds.
@@ -185,7 +189,3 @@ class ThreadCall(Call[Result]):
         if not self._has_ended:
             self._has_ended = True
             self._turns.add(self)
-
-    def wake(self) -> None:
-        """Have the thread go on, once."""
-        self._done.release()

@@ -64,8 +64,10 @@ class SendCall(Call[SendResult]):
         assert begun is not None
         if stored is None:
             self.thread.go_on(self, begun.rest)
-        else:
-            self.end_with(send_result(stored))
+        else:  # as end_with does
+            self.withdraw = None
+            self._result = send_result(stored)
+            self._end()
 
 
 class Sends(Door[Behind], Generic[Behind, Handing]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 TURN_SECONDS = 0.0001
@@ -23,8 +22,9 @@ FEW_SKIPPED = 3
 class Waiting(Protocol):
     """What a thread waits for."""
 
-    def wake(self) -> None:
-        """Have the thread go on, once."""
+    @property
+    def wake(self) -> Callable[[], object]:
+        """What has the thread go on, once."""
 
 
 class Turns:
@@ -43,7 +43,7 @@ class Turns:
 
     Attributes:
         next: what wakes those who have not had their turn.
-        missing: one for each that has not called again; the last wakes trio's thread.
+        missing: one for each that has not called again: None, but the last, which wakes trio's thread.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Turns:
         self._end = end
         self._ended: list[Waiting] = []
         self.next: deque[Callable[[], object]] = deque()
-        self.missing: deque[Callable[[], object]] = deque()
+        self.missing: deque[Callable[[], object] | None] = deque()
         self._skip = self._skipped = 0
 
     def add(self, ended: Waiting) -> None:
@@ -68,13 +68,20 @@ class Turns:
 
     def pass_on(self) -> None:
         """Wake the next one, where there is one (in a thread that has been woken)."""
-        with suppress(IndexError):  # another thread has just taken it
-            self.next.popleft()()
+        try:
+            wake = self.next.popleft()
+        except IndexError:  # another thread has just taken it
+            return
+        wake()
 
     def note_call(self) -> None:
         """Note that a thread has called again (in the thread, where there is something in ``missing``)."""
-        with suppress(IndexError):
-            self.missing.popleft()()
+        try:
+            last = self.missing.popleft()
+        except IndexError:
+            return
+        if last is not None:
+            last()
 
     def _wake(self) -> None:
         if len(self._ended) > 1:
@@ -91,7 +98,7 @@ class Turns:
         all_called = threading.Lock()
         all_called.acquire()
         self._begin()
-        self.missing.extend([_nothing] * (len(ended) - 1))
+        self.missing.extend([None] * (len(ended) - 1))
         self.missing.append(all_called.release)
         self.next.extend([one.wake for one in ended])
         self.pass_on()
@@ -104,7 +111,3 @@ class Turns:
         while self.next:
             self.pass_on()
         self._end()
-
-
-def _nothing() -> None:
-    """Have one less missing."""
