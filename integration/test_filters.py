@@ -1,4 +1,4 @@
-"""Conditions on real brokers: members in both languages, and a broker that is not set up for them."""
+"""SqlFilters on real brokers: members in both languages, and a broker that is not set up for them."""
 
 from __future__ import annotations
 

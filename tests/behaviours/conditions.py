@@ -134,7 +134,7 @@ CONDITIONS: list[tuple[str, str]] = [
     ("a > '5'", " ".join(sorted(EVERY))),
     ("aND = 5", " ".join(sorted(EVERY))),
 ]
-"""Conditions, and the names of the messages that they let through."""
+"""SqlFilters, and the names of the messages that they let through."""
 
 CONDITIONS_OF_5: list[tuple[str, str]] = [
     ("a CONTAINS 'i'", "word quote"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.broker.sql92 import ConditionError, parse
+from rocketmq_py.broker.sql92 import SqlFilterError, parse
 from rocketmq_py.broker.sql92.parser import MAX_DEPTH
 from rocketmq_py.broker.sql92.tokens import MAX_LENGTH
 from rocketmq_py.broker.sql92.values import EvaluationError, java_double, read_double
@@ -26,7 +26,7 @@ def test_what_conditions_mean(condition: str, names: str) -> None:
 
 @pytest.mark.parametrize(("text", "message"), FAULTS)
 def test_what_is_no_condition(text: str, message: str) -> None:
-    with pytest.raises(ConditionError) as caught:
+    with pytest.raises(SqlFilterError) as caught:
         parse(text)
     assert str(caught.value) == message
 
@@ -49,26 +49,26 @@ def test_conditions_can_be_shown(condition: str, written: str) -> None:
 
 
 def test_empty_texts_are_no_conditions() -> None:
-    with pytest.raises(ConditionError, match='Encountered "<EOF>" at line 0, column 0'):
+    with pytest.raises(SqlFilterError, match='Encountered "<EOF>" at line 0, column 0'):
         parse("")
 
 
 def test_a_comment_that_does_not_end_is_none() -> None:
-    with pytest.raises(ConditionError, match=r"line 2, column 0\.  Encountered: <EOF> after"):
+    with pytest.raises(SqlFilterError, match=r"line 2, column 0\.  Encountered: <EOF> after"):
         parse("a = /* five\n")
 
 
 @pytest.mark.parametrize(("start", "end"), [("(", ")"), ("NOT ", ""), ("+", "")])
 def test_conditions_are_not_nested_deeper_than_the_stack_is(start: str, end: str) -> None:
     parse(start * (MAX_DEPTH - 1) + "a" + end * (MAX_DEPTH - 1))
-    with pytest.raises(ConditionError, match="nested deeper than 64"):
+    with pytest.raises(SqlFilterError, match="nested deeper than 64"):
         parse(start * 5000 + "a")
 
 
 @pytest.mark.parametrize("link", [" = TRUE", " IS NULL", " CONTAINS 'x'"])
 def test_neither_are_chains(link: str) -> None:
     parse("a" + link * MAX_DEPTH)
-    with pytest.raises(ConditionError, match="nested deeper than 64"):
+    with pytest.raises(SqlFilterError, match="nested deeper than 64"):
         parse("a" + link * (MAX_DEPTH + 1))
 
 
@@ -80,7 +80,7 @@ def test_junctions_may_be_long(junction: str) -> None:
 
 
 def test_conditions_are_not_longer_than_is_allowed() -> None:
-    with pytest.raises(ConditionError, match=f"{MAX_LENGTH} are allowed"):
+    with pytest.raises(SqlFilterError, match=f"{MAX_LENGTH} are allowed"):
         parse("a" * (MAX_LENGTH + 1))
 
 
@@ -109,7 +109,7 @@ def test_numbers_are_written_as_in_java(number: float, text: str) -> None:
 def test_thousands_of_digits_are_no_number() -> None:
     assert not parse("a = 5").matches({"a": "5" * 30_000})
     assert not parse("a = 5.0").matches({"a": "5" * 30_000})
-    with pytest.raises(ConditionError, match="NumberFormatException"):
+    with pytest.raises(SqlFilterError, match="NumberFormatException"):
         parse("a = " + "5" * 30_000)
 
 
@@ -123,7 +123,7 @@ WORDS = "a b NOT AND OR BETWEEN IN TRUE NULL IS CONTAINS = <> > <= ( , ) + - 0 5
 def test_any_words_are_a_condition_or_are_none(words: list[str], properties: dict[str, str]) -> None:
     try:
         condition = parse(" ".join(words))
-    except ConditionError:
+    except SqlFilterError:
         return
     assert condition.matches(properties) in (True, False)
     str(condition)
@@ -133,6 +133,6 @@ def test_any_words_are_a_condition_or_are_none(words: list[str], properties: dic
 def test_any_text_is_a_condition_or_is_none(text: str) -> None:
     try:
         condition = parse(text)
-    except ConditionError:
+    except SqlFilterError:
         return
     assert parse(text) == condition

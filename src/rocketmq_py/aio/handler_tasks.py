@@ -153,9 +153,9 @@ class HandlerTasks(FarSide):
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # it is raised by the loop, and by the run of the consumer
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Let another task go on with the line, and tell what is finished: this one waits, or ends."""
         self._is_served = False
         self._tell()
@@ -187,7 +187,7 @@ class HandlerTasks(FarSide):
                 waits = self._begin(call, me)
                 until_look -= 1
             if waits is not None:
-                self._let_go()
+                self._release()
                 await self._end(*waits)
             if me.cancelling():  # whoever did it meant this task: another one takes its place
                 return
@@ -312,7 +312,7 @@ class HandlerTasks(FarSide):
     async def _until_woken(self) -> None:
         waiter = self._bridge.loop.create_future()
         self._idle[waiter] = None
-        self._let_go()
+        self._release()
         try:
             await waiter
         finally:

@@ -18,7 +18,7 @@ from rocketmq_py.broker.authentication import Authentication
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.dispatch import Dispatch
-from rocketmq_py.broker.filtering import Conditions
+from rocketmq_py.broker.filtering import SqlFilters
 from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
@@ -119,13 +119,13 @@ class Broker:
         consumers = ConsumerGroups()
         offsets = OffsetTable()
         locks = QueueLocks()
-        conditions = Conditions()
+        sql_filters = SqlFilters()
         self.store, self.topics, self.offsets, self.locks = store, topics, offsets, locks
         self.subscription_groups = subscription_groups
         timers = Timers(config, store, now_ms=self._now_ms)
         schedule = Schedule(config, store, timers)
         producers = ProducerGroups()
-        clients = Clients(config, topics, subscription_groups, consumers, producers, conditions)
+        clients = Clients(config, topics, subscription_groups, consumers, producers, sql_filters)
         broker_ip = split_address(address)[0]
         pulling = Pulling(
             config,
@@ -134,7 +134,7 @@ class Broker:
             offsets,
             consumers,
             subscription_groups,
-            conditions,
+            sql_filters,
             broker_ip=broker_ip,
         )
         unique_ids = UniqueIdGenerator(

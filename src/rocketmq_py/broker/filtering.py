@@ -12,7 +12,7 @@ from typing import TypeAlias
 import attrs
 
 from rocketmq_py.broker.draft import Draft
-from rocketmq_py.broker.sql92 import Condition, ConditionError, parse
+from rocketmq_py.broker.sql92 import Condition, SqlFilterError, parse
 from rocketmq_py.broker.store import StoredMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import ALL, SQL92, TAG
@@ -20,7 +20,7 @@ from rocketmq_py.protocol.subscription import ALL, SQL92, TAG
 Wanted: TypeAlias = Callable[[StoredMessage], bool] | None
 """Tells whether a message is wanted; None where all are."""
 
-_parse = lru_cache(maxsize=100)(parse)  # a pull that brings its condition brings it each time
+_parse = lru_cache(maxsize=100)(parse)  # a pull that brings its SQL filter brings it each time
 
 
 def is_tag_expression(kind: str | None) -> bool:
@@ -36,69 +36,69 @@ def wanted_by_tags(subscription: SubscriptionData) -> Wanted:
     return lambda message: message.tags_code in codes
 
 
-def wanted_by(condition: Condition) -> Wanted:
-    """Return the filter of a condition."""
+def wanted_by(sql_filter: Condition) -> Wanted:
+    """Return what a SQL filter wants."""
 
     def is_wanted(message: StoredMessage) -> bool:
         properties = Draft.of(message).properties
         # Java leaves properties without a value out: they count as missing.
-        return condition.matches({name: value for name, value in properties.items() if value})
+        return sql_filter.matches({name: value for name, value in properties.items() if value})
 
     return is_wanted
 
 
-def condition_of(kind: str, expression: str) -> Condition:
-    """Return the condition of a subscription that is none by tags.
+def sql_filter_of(kind: str, expression: str) -> Condition:
+    """Return the SQL filter of a subscription that is none by tags.
 
     Raises:
-        ConditionError: there is no such kind, or it is no condition.
+        SqlFilterError: there is no such kind, or it is no SQL filter.
     """
     if kind != SQL92:
-        raise ConditionError(f"there are no expressions of the kind {kind}; there are {TAG} and {SQL92}")
+        raise SqlFilterError(f"there are no expressions of the kind {kind}; there are {TAG} and {SQL92}")
     return _parse(expression)
 
 
 @attrs.frozen
-class RegisteredCondition:
-    """The condition of a group for a topic, in its latest version.
+class RegisteredSqlFilter:
+    """The SQL filter of a group for a topic, in its latest version.
 
     Attributes:
         expression: as it was written.
-        condition: what it means.
+        parsed: what it means.
         version: when it was made, epoch milliseconds.
     """
 
     expression: str
-    condition: Condition
+    parsed: Condition
     version: int
 
 
-class Conditions:
-    """The conditions of all groups, as their heartbeats brought them; those of groups that are gone too."""
+class SqlFilters:
+    """The SQL filters of all groups, as their heartbeats brought them; those of groups that are gone too."""
 
     def __init__(self) -> None:
-        self._conditions: dict[tuple[str, str], RegisteredCondition] = {}
+        self._sql_filters: dict[tuple[str, str], RegisteredSqlFilter] = {}
 
-    def find(self, topic: str, group: str) -> RegisteredCondition | None:
-        """Return a group's condition for a topic, None if it has none, or one that is wrong."""
-        return self._conditions.get((topic, group))
+    def find(self, topic: str, group: str) -> RegisteredSqlFilter | None:
+        """Return a group's SQL filter for a topic, None if it has none, or one that is wrong."""
+        return self._sql_filters.get((topic, group))
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take over the conditions of a heartbeat, each if it is newer than what is known."""
+        """Take over the SQL filters of a heartbeat, each if it is newer than what is known."""
         for subscription in subscriptions:
             if not is_tag_expression(subscription.expression_type) and subscription.sub_string:
                 self._register(group, subscription)
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         place = subscription.topic, group
-        old = self._conditions.get(place)
+        old = self._sql_filters.get(place)
         if old is not None and subscription.sub_version <= old.version:
             return
         try:
-            condition = condition_of(subscription.expression_type, subscription.sub_string)
-        except ConditionError:
+            parsed = sql_filter_of(subscription.expression_type, subscription.sub_string)
+        except SqlFilterError:
             # A wrong one takes the place of a right one: pulls are told that there is none.
-            self._conditions.pop(place, None)
+            self._sql_filters.pop(place, None)
         else:
             version = subscription.sub_version
-            self._conditions[place] = RegisteredCondition(subscription.sub_string, condition, version)
+            self._sql_filters[place] = RegisteredSqlFilter(subscription.sub_string, parsed, version)

@@ -13,8 +13,8 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
-from rocketmq_py.broker.filtering import Conditions, condition_of, is_tag_expression
-from rocketmq_py.broker.sql92 import ConditionError
+from rocketmq_py.broker.filtering import SqlFilters, is_tag_expression, sql_filter_of
+from rocketmq_py.broker.sql92 import SqlFilterError
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -244,7 +244,7 @@ class Clients:
         subscription_groups: the settings of groups.
         consumers: the consumer groups.
         producers: the producer groups.
-        conditions: take over the SQL filters of heartbeats.
+        sql_filters: take over the SQL filters of heartbeats.
     """
 
     def __init__(
@@ -254,14 +254,14 @@ class Clients:
         subscription_groups: SubscriptionGroupTable,
         consumers: ConsumerGroups,
         producers: ProducerGroups,
-        conditions: Conditions,
+        sql_filters: SqlFilters,
     ) -> None:
         self._config = config
         self._topics = topics
         self._subscription_groups = subscription_groups
         self._consumers = consumers
         self._producers = producers
-        self._conditions = conditions
+        self._sql_filters = sql_filters
         self._fingerprints: dict[str, int] = {}
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -308,7 +308,7 @@ class Clients:
                 with_subscriptions=not heartbeat.without_sub,
                 notify=settings.notify_consumer_ids_changed_enable,
             )
-            self._conditions.register(data.group_name, data.subscription_data_set)
+            self._sql_filters.register(data.group_name, data.subscription_data_set)
         for producer in heartbeat.producer_data_set:
             self._producers.beat(producer.group_name, connection, member)
         # A client without a fingerprint always sends its subscriptions: to it they count as changed.
@@ -354,6 +354,6 @@ class Clients:
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
         try:
-            condition_of(kind, subscription.sub_string)
-        except ConditionError as error:
+            sql_filter_of(kind, subscription.sub_string)
+        except SqlFilterError as error:
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None

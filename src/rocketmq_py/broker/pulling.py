@@ -9,17 +9,17 @@ from typing import NamedTuple
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
 from rocketmq_py.broker.filtering import (
-    Conditions,
+    SqlFilters,
     Wanted,
-    condition_of,
     is_tag_expression,
+    sql_filter_of,
     wanted_by,
     wanted_by_tags,
 )
 from rocketmq_py.broker.groups import ConsumerGroups
 from rocketmq_py.broker.holding import HeldPull, HeldPulls
 from rocketmq_py.broker.offsets import OffsetTable
-from rocketmq_py.broker.sql92 import ConditionError
+from rocketmq_py.broker.sql92 import SqlFilterError
 from rocketmq_py.broker.store import ConsumeQueue, MessageStore, StoredMessage
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import PERM_READ, TopicConfig, TopicTable
@@ -115,7 +115,7 @@ class Pulling:
         offsets: OffsetTable,
         groups: ConsumerGroups,
         subscription_groups: SubscriptionGroupTable,
-        conditions: Conditions,
+        sql_filters: SqlFilters,
         *,
         broker_ip: str,
     ) -> None:
@@ -126,7 +126,7 @@ class Pulling:
         self._offsets = offsets
         self._groups = groups
         self._subscription_groups = subscription_groups
-        self._conditions = conditions
+        self._sql_filters = sql_filters
         self.held: HeldPulls = HeldPulls(self._answer_held)
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -226,7 +226,7 @@ class Pulling:
         return wanted
 
     def _registered_condition(self, header: PullMessageRequest) -> Wanted:
-        registered = self._conditions.find(header.topic, header.consumer_group)
+        registered = self._sql_filters.find(header.topic, header.consumer_group)
         if registered is None:
             raise Refusal(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
@@ -236,7 +236,7 @@ class Pulling:
             raise Refusal(
                 ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
             )
-        return wanted_by(registered.condition)
+        return wanted_by(registered.parsed)
 
     def _registered_subscription(
         self, header: PullMessageRequest, group: SubscriptionGroupConfig
@@ -280,8 +280,8 @@ def _parse_subscription(header: PullMessageRequest) -> SubscriptionData:
 
 def _brought_condition(subscription: SubscriptionData) -> Wanted:
     try:
-        return wanted_by(condition_of(subscription.expression_type, subscription.sub_string))
-    except ConditionError:
+        return wanted_by(sql_filter_of(subscription.expression_type, subscription.sub_string))
+    except SqlFilterError:
         return None  # so do real brokers: what cannot be read lets all messages through
 
 

@@ -10,7 +10,7 @@ from rocketmq_py.broker.administration import Administration
 from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.core import REGISTER_SECONDS, Broker
 from rocketmq_py.broker.dispatch import Dispatch, Refusal, RequestHandler
-from rocketmq_py.broker.filtering import Conditions
+from rocketmq_py.broker.filtering import SqlFilters
 from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
@@ -58,8 +58,8 @@ class Replica:
         self._name_servers = name_servers
         config, store, topics, offsets = master.config, master.store, master.topics, master.offsets
         subscription_groups = master.subscription_groups
-        consumers, producers, conditions = ConsumerGroups(), ProducerGroups(), Conditions()
-        self._clients = Clients(config, topics, subscription_groups, consumers, producers, conditions)
+        consumers, producers, sql_filters = ConsumerGroups(), ProducerGroups(), SqlFilters()
+        self._clients = Clients(config, topics, subscription_groups, consumers, producers, sql_filters)
         self._pulling = Pulling(
             config,
             store,
@@ -67,7 +67,7 @@ class Replica:
             offsets,
             consumers,
             subscription_groups,
-            conditions,
+            sql_filters,
             broker_ip=split_address(address)[0],
         )
         handlers: dict[int, RequestHandler] = {}

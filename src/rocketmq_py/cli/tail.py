@@ -60,9 +60,9 @@ COMMANDS_AT_ONCE = 8
 )
 @click.option(
     "--sql",
-    metavar="CONDITION",
+    metavar="FILTER",
     callback=checked(not_empty),
-    help="Only what a SQL92 condition on properties lets through, if brokers have enablePropertyFilter.",
+    help="Only what a SQL92 filter on properties lets through, if brokers have enablePropertyFilter.",
 )
 @click.option(
     "--grep",

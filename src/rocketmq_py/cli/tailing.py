@@ -41,7 +41,7 @@ class Tail:
         offset: where to start; for a group, where a new one begins.
         render: returns the bytes to print for a message.
         count: how many messages to print; None for no end.
-        sql: a SQL92 condition on properties, in place of tags.
+        sql: a SQL92 filter on properties, in place of tags.
         pattern: what a body must have in it to be printed.
         end_ms: a time that has passed, epoch milliseconds: nothing that was stored later is printed.
         outlet: where to.

@@ -1,4 +1,4 @@
-"""Conditions are asked about before they take effect, and tags are not."""
+"""SqlFilters are asked about before they take effect, and tags are not."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
-from rocketmq_py.broker.filtering import Wanted, condition_of, is_tag_expression, wanted_by, wanted_by_tags
+from rocketmq_py.broker.filtering import Wanted, is_tag_expression, sql_filter_of, wanted_by, wanted_by_tags
 from rocketmq_py.broker.pop.holding import HeldPop, HeldPops
 from rocketmq_py.broker.pop.ordering import GroupQueue, OrderedDeliveries
 from rocketmq_py.broker.pop.taking import Taken, Taking
-from rocketmq_py.broker.sql92 import ConditionError
+from rocketmq_py.broker.sql92 import SqlFilterError
 from rocketmq_py.broker.store import ConsumeQueue, MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import PERM_READ, TopicConfig, TopicTable
@@ -163,8 +163,8 @@ class Popping:
         try:
             if kind is None or is_tag_expression(kind):
                 return wanted_by_tags(subscribe(header.topic, header.exp, version_ms=0))
-            return wanted_by(condition_of(kind, header.exp))
-        except (ConfigurationError, ConditionError):
+            return wanted_by(sql_filter_of(kind, header.exp))
+        except (ConfigurationError, SqlFilterError):
             raise _refusal(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             ) from None

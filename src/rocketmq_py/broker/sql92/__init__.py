@@ -1,4 +1,4 @@
-"""SQL92 conditions on the properties of messages, as brokers evaluate them (Java: ``SqlFilter``).
+"""SQL92 filters on the properties of messages, as brokers evaluate them (Java: ``SqlFilter``).
 
 ``AND OR NOT``, ``= <> > >= < <=``, ``BETWEEN``, ``IN``, ``IS [NOT] NULL``, ``CONTAINS``, ``STARTSWITH`` and
 ``ENDSWITH``, on numbers, texts and booleans. Properties are texts: beside a number they count as one, and a
@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from rocketmq_py.broker.sql92.nodes import Condition
 from rocketmq_py.broker.sql92.parser import parse
-from rocketmq_py.broker.sql92.tokens import ConditionError
+from rocketmq_py.broker.sql92.tokens import SqlFilterError
 
-__all__ = ["Condition", "ConditionError", "parse"]
+__all__ = ["Condition", "SqlFilterError", "parse"]

@@ -1,4 +1,4 @@
-"""What conditions are made of, and their values for a message's properties (Java: ``Expression``)."""
+"""What SQL filters are made of, and their values for a message's properties (Java: ``Expression``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocketmq_py.broker.sql92.values import EvaluationError, Long, Value, compar
 
 @attrs.frozen
 class Node(abc.ABC):
-    """A part of a condition; as a text it is written as in Java's messages."""
+    """A part of a SQL filter; as a text it is written as in Java's messages."""
 
     @abc.abstractmethod
     def value(self, properties: Mapping[str, str]) -> Value:
@@ -128,7 +128,7 @@ class Alone(Condition):
 
 @attrs.frozen
 class Junction(Condition):
-    """Conditions with AND, or with OR, between them."""
+    """SqlFilters with AND, or with OR, between them."""
 
     parts: tuple[Condition, ...]
     is_and: bool

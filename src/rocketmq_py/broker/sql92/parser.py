@@ -1,6 +1,6 @@
-"""From a condition's text to its parts (Java: ``SelectorParser``).
+"""From a SQL filter's text to its parts (Java: ``SelectorParser``).
 
-As in Java, what is behind a complete condition is not looked at: ``a > 1 )`` is ``a > 1``.
+As in Java, what is behind a complete one is not looked at: ``a > 1 )`` is ``a > 1``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocketmq_py.broker.sql92.nodes import (
     Search,
     Truth,
 )
-from rocketmq_py.broker.sql92.tokens import ConditionError, Kind, Token, Tokens, shown
+from rocketmq_py.broker.sql92.tokens import Kind, SqlFilterError, Token, Tokens, shown
 from rocketmq_py.broker.sql92.values import EvaluationError, Known, Long, Value, compare, java_double
 
 MAX_DEPTH = 64
@@ -56,15 +56,15 @@ _END_OF_COMPARISON = sorted([*_END_OF_GROUP, *_COMPARISON, Kind.NOT])
 
 
 def parse(text: str) -> Condition:
-    """Return the condition that ``text`` holds.
+    """Return the SQL filter that ``text`` holds.
 
     Raises:
-        ConditionError: it holds none, or is longer or nested deeper than this broker allows.
+        SqlFilterError: it holds none, or is longer or nested deeper than this broker allows.
     """
     return _Parser(text).parse()
 
 
-class _UnexpectedError(ConditionError):
+class _UnexpectedError(SqlFilterError):
     """A word stands where it should not."""
 
 
@@ -214,7 +214,7 @@ class _Parser:
 
     def _check_depth(self, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise ConditionError(f"the condition is nested deeper than {MAX_DEPTH}")
+            raise SqlFilterError(f"the SQL filter is nested deeper than {MAX_DEPTH}")
 
 
 def _as_condition(node: Node) -> Condition:
@@ -222,14 +222,14 @@ def _as_condition(node: Node) -> Condition:
         return node
     if isinstance(node, Property):
         return Alone(node)
-    raise ConditionError(
+    raise SqlFilterError(
         "org.apache.rocketmq.filter.parser.ParseException: Expression will not result in a boolean value: "
         f"{node}"
     )
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise ConditionError(f"java.lang.RuntimeException: {reason}")
+    raise SqlFilterError(f"java.lang.RuntimeException: {reason}")
 
 
 def _equal(left: Node, right: Node) -> Equal:
@@ -297,7 +297,7 @@ def _constant(token: Token) -> Constant:
         return Constant(number)
     digits = text.rstrip("lL")
     if len(digits) > _LONGEST or int(digits) >= 2**63:
-        raise ConditionError(f'java.lang.NumberFormatException: For input string: "{digits}"')
+        raise SqlFilterError(f'java.lang.NumberFormatException: For input string: "{digits}"')
     value = int(digits)
     return Constant(value if value < 2**31 else Long(value))
 

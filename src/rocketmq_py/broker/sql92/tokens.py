@@ -1,4 +1,4 @@
-"""A condition's text, cut into its words."""
+"""A SQL filter's text, cut into its words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 import attrs
 
 MAX_LENGTH = 32_768
-"""Characters of a condition. Java has no bound but the size of a request."""
+"""Characters of a SQL filter. Java has no bound but the size of a request."""
 _TAB_SIZE = 8
 
 
-class ConditionError(Exception):
-    """A text is no condition; the message is what Java's broker says of it."""
+class SqlFilterError(Exception):
+    """A text is no SQL filter; the message is what Java's broker says of it."""
 
 
 class Kind(enum.IntEnum):
@@ -103,23 +103,23 @@ def shown(kind: Kind) -> str:
 
 
 class Tokens:
-    """The words of a condition, cut off as they are asked for: Java does not see what is behind its end."""
+    """The words of a SQL filter, cut off as they are asked for: Java does not see what is behind its end."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
-            raise ConditionError(f"the condition has {len(text)} characters; {MAX_LENGTH} are allowed")
+            raise SqlFilterError(f"the SQL filter has {len(text)} characters; {MAX_LENGTH} are allowed")
         self._text = text
         self._ahead: list[Token] = []
         self._position = 0
 
     def peek(self, number: int = 0) -> Token:
-        """Return the next word but ``number``, or the end. Raises ConditionError if it is none."""
+        """Return the next word but ``number``, or the end. Raises SqlFilterError if it is none."""
         while len(self._ahead) <= number:
             self._ahead.append(self._cut())
         return self._ahead[number]
 
     def take(self) -> Token:
-        """Return the next word, and go on behind it. Raises ConditionError if it is none."""
+        """Return the next word, and go on behind it. Raises SqlFilterError if it is none."""
         token = self.peek()
         del self._ahead[0]
         return token
@@ -148,7 +148,7 @@ class Tokens:
         assert group is not None  # every alternative has a name
         return Token(Kind[group], word[0], start)
 
-    def _no_word(self, start: int) -> ConditionError:
+    def _no_word(self, start: int) -> SqlFilterError:
         """Return Java's ``TokenMgrError``: what was read as the beginning of a word, and where it ended."""
         text = self._text
         if text[start] == "'" or text.startswith("/*", start):
@@ -165,7 +165,7 @@ class Tokens:
             found, after = f'"{_escaped(last)}" ({ord(last)}), ', read[:-1]
         if len(read) == 1:
             after = ""
-        return ConditionError(
+        return SqlFilterError(
             f"org.apache.rocketmq.filter.parser.TokenMgrError: Lexical error at line {line}, column {column}."
             f'  Encountered: {found}after : "{_escaped(after)}"'
         )

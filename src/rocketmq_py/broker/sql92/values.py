@@ -1,4 +1,4 @@
-"""Values in conditions, and how they are compared (Java: ``ComparisonExpression.compare``).
+"""Values in SQL filters, and how they are compared (Java: ``ComparisonExpression.compare``).
 
 A value is a text, a boolean, an integer of 32 bits (int), one of 64 (Long), a float, or None: not known.
 """

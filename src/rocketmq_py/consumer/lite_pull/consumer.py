@@ -141,7 +141,7 @@ class LitePullConsumer(GroupConsumer):
             SqlFilterRefusedError: a broker does not accept the SQL filter. The assignment is as it was.
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such queue.
             NameServerError, BrokerError: the route could not be asked for, or nobody could tell whether the
-                condition is accepted; then also ConnectError, ConnectionLostError, RequestTimeoutError.
+                filter is accepted; then also ConnectError, ConnectionLostError, RequestTimeoutError.
             ClosedError: the consumer is not open.
 
         When cancelled, the assignment may have changed in part.
