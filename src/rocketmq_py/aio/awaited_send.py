@@ -6,6 +6,7 @@ from contextvars import Context, copy_context
 
 from rocketmq_py.crossing.bridge import Bridge, LoopCall
 from rocketmq_py.crossing.sends import SendCall
+from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import Producer
 from rocketmq_py.producer.send_request import Destination
@@ -31,8 +32,8 @@ class AwaitedSend(SendCall, LoopCall[SendResult]):
         self.context: Context = copy_context()
         self._bridge = bridge
         self._loop = bridge.loop
-        self.thread = bridge.thread
-        self.behind = behind
-        self.message = message
-        self.queue = queue
-        self.timeout = timeout
+        self.thread: TrioThread = bridge.thread
+        self.behind: Producer = behind
+        self.message: Message = message
+        self.queue: Destination | None = queue
+        self.timeout: float | None = timeout

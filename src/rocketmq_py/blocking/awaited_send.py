@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextvars import Context, copy_context
 
 from rocketmq_py.crossing.call import ThreadCall
@@ -33,9 +34,9 @@ class AwaitedSend(SendCall, ThreadCall[SendResult]):
         self._turns = thread.turns
         self._done = threading.Lock()
         self._done.acquire()
-        self.wake = self._done.release
-        self.thread = thread
-        self.behind = behind
-        self.message = message
-        self.queue = queue
-        self.timeout = timeout
+        self.wake: Callable[[], None] = self._done.release
+        self.thread: TrioThread = thread
+        self.behind: Producer = behind
+        self.message: Message = message
+        self.queue: Destination | None = queue
+        self.timeout: float | None = timeout

@@ -40,6 +40,7 @@ class SendCall(Call[SendResult]):
     """
 
     begun: Begun | None = None
+    withdraw: Callable[[], object] | None = None
     thread: TrioThread
     behind: Producer
     message: Message
