@@ -111,7 +111,7 @@ other-pythons: .venv/installed
 	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
 
 REAL = $(BIN)/python -m pytest -q -p integration.clusters.plugin --clusters $(CLUSTERS)
-# Two processes, of which each has the tests of one version.
+# Two processes, of which each has the tests of one version: each of those starts its own clusters.
 BY_VERSION = -n 2 --dist loadgroup
 FAULTS = $(wildcard integration/test_*faults.py integration/test_*kills.py) integration/test_replicas.py
 SPARK = $(wildcard integration/test_spark_*.py)
@@ -135,8 +135,9 @@ spark-kills: .venv/installed
 faults: .venv/installed
 	$(REAL) $(filter-out $(SPARK),$(FAULTS))
 
+# Two processes, each with clusters of both versions, as one version has more tests than the other.
 behaviours: .venv/installed
-	$(REAL) $(BY_VERSION) tests/behaviours
+	$(REAL) -n 2 tests/behaviours
 
 interoperation: .venv/installed
 	$(REAL) $(BY_VERSION) $(filter-out $(FAULTS) $(SPARK),$(wildcard integration/test_*.py))
