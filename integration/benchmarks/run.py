@@ -26,7 +26,7 @@ clients
                   loop takes for a round trip. The others, on a plain socket: what the broker takes by itself
   floor-trio      no client: prepared frames, sent by tasks of trio's that each wait for their answer, over
                   one connection that a task reads and one writes, all that has come together: what no client
-                  on trio can do without
+                  on trio can do without. Of batches the messages, and their bytes, are made for each
   floor-aio       no client: prepared frames, sent and counted by trio in a thread for tasks of an asyncio
                   loop, which one write to a descriptor wakes, as they wake trio, for all that is there: what
                   no door for asyncio over such a thread can do without. Without messages and their headers

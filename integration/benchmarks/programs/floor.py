@@ -6,7 +6,9 @@ sends one batch after the other. Their rates, and the processor time of the serv
 the broker alone.
 
 With ``--tasks`` all are what trio alone takes for sends that tasks make over one connection: a task for each
-caller, which waits for its answer; one task that reads, and one that writes what has come together.
+caller, which waits for its answer; one task that reads, and one that writes what has come together, but for
+what goes alone. Of ``batches`` only the headers are prepared then: the messages are made anew for each, and
+their bytes, as a program and its client have to.
 """
 
 from __future__ import annotations
@@ -96,35 +98,39 @@ class Tasks:
 
     Args:
         stream: to a broker.
-        frame: what each send writes.
     """
 
-    def __init__(self, stream: trio.SocketStream, frame: bytes) -> None:
+    def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._descriptor = stream.socket.fileno()
-        self._frame = frame
-        self._unwritten = 0
+        self._unwritten: list[bytes] = []
         self._unanswered: deque[trio.lowlevel.Task] = deque()
         self._writer = trio.lowlevel.ParkingLot()
 
-    async def send(self) -> None:
+    async def send(self, frame: bytes) -> None:
         """Send one, and wait for its answer."""
+        rest = frame if self._unanswered else self._write(frame)
         self._unanswered.append(trio.lowlevel.current_task())
-        self._unwritten += 1
-        self._writer.unpark()
+        if rest:
+            self._unwritten.append(rest)
+            self._writer.unpark()
         await trio.lowlevel.wait_task_rescheduled(_never_cancelled)
+
+    def _write(self, data: bytes) -> bytes:
+        """Write what can be written without waiting, and without the stream's own steps; return the rest."""
+        with suppress(BlockingIOError):
+            return data[os.write(self._descriptor, data) :]
+        return data
 
     async def write(self) -> None:
         """Write what has come together, again and again."""
         while True:
             if not self._unwritten:
                 await self._writer.park()
-            data, written = self._frame * self._unwritten, 0
-            self._unwritten = 0
-            with suppress(BlockingIOError):  # without the steps of the stream's own
-                written = os.write(self._descriptor, data)
-            if written < len(data):
-                await self._stream.send_all(data[written:])
+            data = b"".join(self._unwritten)
+            self._unwritten.clear()
+            if rest := self._write(data):
+                await self._stream.send_all(rest)
 
     async def read(self) -> None:
         """Have tasks go on as answers come."""
@@ -145,14 +151,17 @@ def _never_cancelled(_: object) -> trio.lowlevel.Abort:
 async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
     """Send as many tasks do at the same time, on trio."""
     number = {"callers": chosen.callers, "pipelined": chosen.in_flight}.get(chosen.mode, 1)
-    messages = chosen.batch if chosen.mode == "batches" else 1
+    messages = 1
+    new_frame: Callable[[], bytes] = lambda: frame  # noqa: E731
+    if chosen.mode == "batches":
+        messages, new_frame = chosen.batch, _batches(frame, chosen)
     latencies: list[float] = []
     watch = Stopwatch()
 
     async def send_share(share: int) -> None:
         for _ in range(share):
             started = time.perf_counter()
-            await connection.send()
+            await connection.send(new_frame())
             latencies.append(time.perf_counter() - started)
 
     async def send_all(count: int) -> None:
@@ -161,7 +170,7 @@ async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
                 nursery.start_soon(send_share, (count // messages + index) // number)
 
     async with await trio.open_tcp_stream(*split_address(address)) as stream, trio.open_nursery() as nursery:
-        connection = Tasks(stream, frame)
+        connection = Tasks(stream)
         nursery.start_soon(connection.write)
         nursery.start_soon(connection.read)
         await send_all(chosen.warm_up)
@@ -171,6 +180,19 @@ async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
         watch.stop()
         nursery.cancel_scope.cancel()
     report(watch, latencies)
+
+
+def _batches(frame: bytes, chosen: argparse.Namespace) -> Callable[[], bytes]:
+    """Return what makes the frame of a new batch that is as long as one."""
+    take = Client(chosen.address).unique_ids.take
+    body = b"x" * chosen.size
+
+    def new_body() -> bytes:
+        batch = [Message(chosen.topic, body) for _ in range(chosen.batch)]
+        return encode_bare([message.body for message in batch], take(chosen.batch))
+
+    head = frame[: -len(new_body())]
+    return lambda: head + new_body()
 
 
 async def awaited(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
