@@ -19,8 +19,8 @@ from rocketmq_py import blocking
 COUNT = int(os.environ.get("SPARK_COUNT", "60000"))
 """``make million`` says 1,000,000, which takes ten minutes for each version."""
 SOURCES = ("Orders", "Payments", "Parcels")
-"""With four queues on each of two brokers: 24 queues."""
-MOST = {BATCH: COUNT, AVAILABLE_NOW: COUNT * 3 // 10, STREAM: COUNT * 3 // 20}
+"""With two queues on each of two brokers: 12 queues."""
+MOST = {BATCH: COUNT, AVAILABLE_NOW: COUNT * 3 // 10, STREAM: COUNT // 5}
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
