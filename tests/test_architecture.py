@@ -40,7 +40,9 @@ ALLOWED = {
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
     "aio": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
-    "": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"},
+    "": BOTTOM
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
+    | {"aio", "blocking", "broker", "testing"},  # for their names only: loaded when one asks
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
     "relay": BOTTOM | {"protocol", "client", "producer", "consumer"},
@@ -135,9 +137,16 @@ def test_every_public_name_exists_and_says_what_it_is() -> None:
 
 
 def test_the_package_lists_its_public_names_and_knows_its_version() -> None:
-    assert set(rocketmq_py.__all__) < set(dir(rocketmq_py))
+    public = {name for name in dir(rocketmq_py) if not name.startswith("_")}
+    assert public == {*rocketmq_py.__all__, "admin", "aio", "blocking", "broker", "errors", "testing"}
     assert "__version__" in dir(rocketmq_py)
     assert rocketmq_py.__version__ == importlib.metadata.version("rocketmq-py")
+
+
+def test_public_packages_are_there_without_an_import_of_their_own() -> None:
+    program = "import rocketmq_py as r; print(r.blocking.Producer.__name__, r.errors.ClosedError.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "Producer ClosedError\n"
 
 
 LAZY = (

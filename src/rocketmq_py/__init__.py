@@ -1,7 +1,8 @@
 """rocketmq-py: an Apache RocketMQ client on trio, with an embedded broker.
 
 The names in ``__all__`` are the public ones, with those of ``rocketmq_py.admin``, ``rocketmq_py.aio``,
-``rocketmq_py.blocking``, ``rocketmq_py.broker`` and ``rocketmq_py.errors``; everything else may change.
+``rocketmq_py.blocking``, ``rocketmq_py.broker``, ``rocketmq_py.errors`` and ``rocketmq_py.testing``;
+everything else may change.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_py.late import late
 
 if TYPE_CHECKING:
+    from rocketmq_py import admin as admin
+    from rocketmq_py import aio as aio
+    from rocketmq_py import blocking as blocking
+    from rocketmq_py import broker as broker
+    from rocketmq_py import errors as errors
+    from rocketmq_py import testing as testing
     from rocketmq_py.admin import Admin
     from rocketmq_py.client import ClientConfig
     from rocketmq_py.consumer import (
@@ -168,7 +175,12 @@ _load = late(
 )
 
 
+_PACKAGES = ("admin", "aio", "blocking", "broker", "errors", "testing")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"rocketmq_py.{name}")
     if name != "__version__":
         return _load(name)
     version = globals()[name] = importlib.import_module("importlib.metadata").version("rocketmq-py")
@@ -176,7 +188,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    marks = (name for name in globals() if name.startswith("__"))
+    return sorted({*marks, *__all__, *_PACKAGES, "__version__"})
 
 
 __all__ = [

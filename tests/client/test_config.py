@@ -36,6 +36,16 @@ def test_the_address_comes_from_the_environment_when_none_is_given(
     monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
     assert name_servers(None, ClientConfig()) == ("a:1", "b:2")
     assert name_servers("c:3", ClientConfig()) == ("c:3",)
+    monkeypatch.setenv("NAMESRV_ADDR", "")
+    assert name_servers(None, ClientConfig()) == ("127.0.0.1:9876",)
+
+
+def test_an_empty_address_is_refused_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "a:1")
+    with pytest.raises(ConfigurationError, match="no address given"):
+        name_servers("", ClientConfig())
 
 
 @pytest.mark.parametrize(

@@ -132,13 +132,12 @@ def name_servers(address: str | None, config: ClientConfig) -> tuple[str, ...] |
     """Return the addresses that are named, or what the URL that is named will say.
 
     Args:
-        address: ``host:port;host:port`` or a URL; None or an empty text reads NAMESRV_ADDR, else takes
-            127.0.0.1:9876.
+        address: ``host:port;host:port`` or a URL; None reads NAMESRV_ADDR, else takes 127.0.0.1:9876.
         config: the client's settings.
 
-    Raises ConfigurationError if it is neither.
+    Raises ConfigurationError if it is neither. An empty text mostly is a variable that is not set, and none.
     """
-    text = address or os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS
+    text = os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS if address is None else address
     if not is_url(text):
         return parse_addresses(text)
     return Discovery(text, unit_name=config.unit_name, tls=config.tls, timeout=config.request_timeout)
