@@ -27,5 +27,5 @@ def coroutine(
 def written_for(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]]:
-    """Return what gives a coroutine method that was written by hand the face of a trio class's async one."""
+    """Return what gives a method that was written by hand the signature and docstring of a trio class's."""
     return functools.wraps(method)

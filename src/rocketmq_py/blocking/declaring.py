@@ -25,11 +25,11 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
 def written_for(
     method: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """Return what gives a method that waits the face of the async one of a trio class that it waits for."""
+    """Return what gives a method that was written by hand the signature and docstring of an async one."""
 
-    def with_face(call: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
+    def decorate(call: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         wrapped: Callable[Concatenate[Any, P], R] = functools.wraps(method)(call)
         wrapped.__doc__ = (method.__doc__ or "").replace("When cancelled", "When interrupted")
         return wrapped
 
-    return with_face
+    return decorate
