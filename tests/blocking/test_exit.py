@@ -178,6 +178,7 @@ def test_messages_that_cannot_be_sent_are_told_and_hold_nothing_up() -> None:
         # Somebody who accepts connections and never says a word.
         silent = socket.create_server(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
+        silent.detach()  # it goes on, and is no object that is still open at the end
         print(address)
         options = dict(group="g", request_timeout=60, send_timeout=60)
         producer, batching = Producer(address, **options), BatchingProducer(address, **options)
