@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # What is imported is compiled then; most of what is installed never is.
 PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage simulate pythons \
-	other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
+.PHONY: help demo test computed check check-long check-spark lint types unit uncovered long coverage dev-mode simulate \
+	pythons other-pythons containers in-containers real spark spark-counts spark-kills faults behaviours interoperation \
 	million relay-kills spark-matrix java bench format clean
 
 help:  ## List the commands
@@ -42,8 +42,9 @@ test: java  ## All tests, on real brokers too wherever they can be had
 check: .venv/installed  ## Lint, types, unit and embedded-broker tests: a minute on two cores
 	$(MAKE) --jobs=3 lint types unit
 
-# What check, check-long and check-spark try, with nothing run twice, other Pythons, and containers.
-COMPUTED = lint types uncovered long coverage check-spark other-pythons in-containers
+# What check, check-long and check-spark try, with nothing run twice, the doors in development mode, other Pythons, and
+# containers.
+COMPUTED = lint types uncovered long coverage dev-mode check-spark other-pythons in-containers
 
 computed: .venv/installed
 	@failed=; for part in $(COMPUTED); do nice $(MAKE) $$part || failed="$$failed $$part"; done; \
@@ -106,6 +107,11 @@ ON_EACH_PYTHON = tests/aio tests/blocking tests/cli tests/client tests/remoting 
 
 pythons: .venv/installed  ## Types and tests on each Python that is supported, as far as the machine has them
 	$(BIN)/python -m integration.pythons $(WITHOUT_SPARK) tests
+
+DEV_MODE ?= tests/aio tests/blocking
+
+dev-mode: .venv/installed  ## The doors in Python's development mode and asyncio's debug mode; DEV_MODE=tests: everything
+	PYTHONDEVMODE=1 PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(WITHOUT_SPARK) $(DEV_MODE)
 
 other-pythons: .venv/installed
 	$(BIN)/python -m integration.pythons --others --tests-only $(WITHOUT_SPARK) $(ON_EACH_PYTHON)
