@@ -181,20 +181,18 @@ class BatchResults(Sequence[SendResult]):
     def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
+        unique_id = self._unique_ids[index]
+        place = index if index >= 0 else index + len(self)
         result = self._result
         return SendResult(
-            result.status,
-            self._unique_ids[place],
-            self._offset_id(place),
-            result.queue,
-            result.queue_offset + place,
+            result.status, unique_id, self._offset_id(place), result.queue, result.queue_offset + place
         )
 
     def _offset_id(self, place: int) -> str:
-        if self._offset_ids is None:
-            self._offset_ids = self._result.offset_message_id.split(",")
-        if len(self._offset_ids) != len(self):
+        offset_ids = self._offset_ids
+        if offset_ids is None:
+            offset_ids = self._offset_ids = self._result.offset_message_id.split(",")
+        if len(offset_ids) != len(self._unique_ids):
             # A topic of the kind BatchCQ may keep a batch as one entry, which has one id.
             return self._result.offset_message_id
-        return self._offset_ids[place]
+        return offset_ids[place]

@@ -220,7 +220,10 @@ class BatchingProducer(Lifespan):
             except RocketMQError as error:
                 outcomes.append(error)
         self._accumulator.send_all()  # nothing more comes that would be worth waiting for
-        return [await _outcome(one) if isinstance(one, PendingSend) else one for one in outcomes]
+        for one in outcomes:
+            if isinstance(one, PendingSend) and not one.done:
+                await one.wait()
+        return [_outcome(one) if isinstance(one, PendingSend) else one for one in outcomes]
 
     async def flush(self) -> None:
         """Send what is collected, and wait until every message accepted until now has its result.
@@ -388,9 +391,9 @@ class BatchingProducer(Lifespan):
         self._admission.leave(batch.size, len(batch.messages))
 
 
-async def _outcome(pending: PendingSend) -> SendResult | RocketMQError:
+def _outcome(pending: PendingSend) -> SendResult | RocketMQError:
     try:
-        return await pending
+        return pending.result()
     except RocketMQError as error:
         return error
 

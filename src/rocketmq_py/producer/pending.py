@@ -237,6 +237,10 @@ class BatchedSend(PendingSend):
 
     def result(self) -> SendResult:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
+        outcomes = self._batch.outcomes
+        if self._outcome is None and type(outcomes) is BatchResults:  # as nearly always
+            self._outcome = result = outcomes[self._place]
+            return result
         self._take()
         return super().result()
 
