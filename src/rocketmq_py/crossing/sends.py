@@ -22,7 +22,7 @@ from rocketmq_py.producer.begun import Begun
 from rocketmq_py.producer.send_request import Destination, Stored, send_result
 
 LEAVE_SECONDS = 1.0
-"""What a producer has for taking leave of brokers when time is up for what it sends."""
+"""What a producer has for unregistering from brokers when time is up for what it sends."""
 
 Handing = TypeVar("Handing", bound=HandOver[Any])
 

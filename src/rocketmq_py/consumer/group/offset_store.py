@@ -33,7 +33,7 @@ class OffsetStore(Protocol):
         """Make ready. Raises RocketMQError if it cannot be used."""
 
     def close(self) -> None:
-        """Let go of what :meth:`open` took."""
+        """Release what :meth:`open` took."""
 
     async def read(self, queue: MessageQueue, *, zero_if_new: bool = True) -> int | None:
         """Return where consumption goes on; None if it has never been in the queue."""
