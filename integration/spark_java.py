@@ -1,7 +1,7 @@
-"""What Spark's Java is told in tests: most of those end before it would pay to compile them well.
+"""What makes a Spark of tests quick to begin: most of those end before it would pay to compile them well.
 
-Half of what is left of a start is reading classes, so they come from an archive: see
-:mod:`integration.clusters.archives`.
+Half of what is left of a start of its Java is reading classes, so they come from an archive: see
+:mod:`integration.clusters.archives`. Its many Pythons find PySpark where it is installed.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from integration.clusters import archives
+from integration.clusters import archives, maven
 
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -33,17 +34,38 @@ def hurry(home: Path) -> None:
     Args:
         home: the JAVA_HOME that it is started with.
     """
+    os.environ["SPARK_HOME"] = str(_spark_home())
     java = shutil.which("java")
     # Archives are of the Java on the PATH.
     has_archive = java is not None and os.path.samefile(java, home / "bin" / "java")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*QUICK, *(_archive() if has_archive else ())])
 
 
-def _archive() -> list[str]:
+def _spark_home() -> Path:
+    """Return a home of Spark's without the zip of PySpark, of which each process compiles what it imports."""
+    home = Path(sys.prefix) / f"spark-home-{version('pyspark')}"
+    if not home.exists():
+        with maven.only_one("spark-home"):
+            draft = home.with_suffix(".draft")
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            for entry in _pyspark().iterdir():
+                if entry.is_dir() and entry.name != "python":
+                    (draft / entry.name).symlink_to(entry)
+            if not home.exists():
+                draft.rename(home)
+    return home
+
+
+def _pyspark() -> Path:
     pyspark = find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None
-    return archives.use("spark", archives.class_path(Path(pyspark.origin).parent / "jars"), _make)
+    return Path(pyspark.origin).parent
+
+
+def _archive() -> list[str]:
+    return archives.use("spark", archives.class_path(_spark_home() / "jars"), _make)
 
 
 def _make(option: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,12 @@ ROOT = Path(__file__).parent.parent
 
 def test_the_pipeline_is_stopped_and_killed_and_loses_nothing(tmp_path: Path) -> None:
     java = java_or_skip()
+    quick = {name: os.environ[name] for name in ("SPARK_HOME", "SPARK_SUBMIT_OPTS")}
     command = [sys.executable, "-m", "examples.spark_pipeline", f"--directory={tmp_path / 'kept'}"]
     ended = subprocess.run(
         [*command, f"--plot={tmp_path / 'totals.png'}", "--orders=1000", "--seconds=2"],
         cwd=ROOT,
-        env={**ENVIRONMENT, "JAVA_HOME": str(java)},
+        env={**ENVIRONMENT, "JAVA_HOME": str(java), **quick},
         capture_output=True,
         text=True,
         check=False,

@@ -68,14 +68,13 @@ def _builder(directory: Path, settings: Mapping[str, str]) -> SparkSession.Build
     os.environ["SPARK_TESTING"] = "1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Spark imports is its own affair
-        import pyspark
         from pyspark.sql import SparkSession
 
     log = directory / "log4j2.properties"
     log.write_text(_QUIET)
     java_options = (
         f"-Dlog4j2.configurationFile={log} -Dderby.system.home={directory} "
-        f"-Dspark.test.home={Path(pyspark.__file__).parent}"
+        f"-Dspark.test.home={os.environ['SPARK_HOME']}"
     )
     builder = SparkSession.builder.appName("rocketmq-py")
     for name, value in {
