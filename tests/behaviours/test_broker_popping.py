@@ -456,5 +456,6 @@ async def test_a_group_that_was_reset_pops_from_there(consumer: Consumer, order:
     )
     answer = await consumer.peer.ask(reset, code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     assert answer.code == ResponseCode.SUCCESS
-    assert bodies(await consumer.pop(order=order, max_msg_nums=1)) == [b"b"]
+    # A real broker that has the queue locked says what is left by the offset before: nothing.
+    assert bodies(await consumer.pop_until(1, order=order)) == [b"b"]
     assert bodies(await consumer.pop(order=order)) == ([] if order else [b"c"])
