@@ -237,12 +237,9 @@ class BatchedSend(PendingSend):
 
     def result(self) -> SendResult:
         """Return the result of one that is done, or raise its error. RuntimeError if it is not done."""
-        outcomes = self._batch.outcomes
-        if self._outcome is None and type(outcomes) is BatchResults:  # as nearly always
-            self._outcome = result = outcomes[self._place]
-            return result
         self._take()
-        return super().result()
+        outcome = self._outcome
+        return outcome if type(outcome) is SendResult else super().result()  # as nearly always
 
     async def wait(self) -> None:
         """Wait until it is done, whatever has become of it."""
