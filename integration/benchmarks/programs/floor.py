@@ -14,6 +14,7 @@ their bytes, as a program and its client have to.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import socket
 import struct
@@ -151,10 +152,9 @@ def _never_cancelled(_: object) -> trio.lowlevel.Abort:
 async def tasks(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
     """Send as many tasks do at the same time, on trio."""
     number = {"callers": chosen.callers, "pipelined": chosen.in_flight}.get(chosen.mode, 1)
-    messages = 1
-    new_frame: Callable[[], bytes] = lambda: frame  # noqa: E731
-    if chosen.mode == "batches":
-        messages, new_frame = chosen.batch, _batches(frame, chosen)
+    is_batches = chosen.mode == "batches"
+    messages = chosen.batch if is_batches else 1
+    new_frame = _batches(frame, chosen) if is_batches else itertools.repeat(frame).__next__
     latencies: list[float] = []
     watch = Stopwatch()
 
