@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,38 +35,35 @@ def hurry(home: Path) -> None:
     Args:
         home: the JAVA_HOME that it is started with.
     """
-    os.environ["SPARK_HOME"] = str(_spark_home())
+    spark_home = _spark_home()
+    os.environ["SPARK_HOME"] = str(spark_home)
     java = shutil.which("java")
     # Archives are of the Java on the PATH.
     has_archive = java is not None and os.path.samefile(java, home / "bin" / "java")
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*QUICK, *(_archive() if has_archive else ())])
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*QUICK, *(_archive(spark_home) if has_archive else ())])
 
 
 def _spark_home() -> Path:
     """Return a home of Spark's without the zip of PySpark, of which each process compiles what it imports."""
     home = Path(sys.prefix) / f"spark-home-{version('pyspark')}"
-    if not home.exists():
-        with maven.only_one("spark-home"):
-            draft = home.with_suffix(".draft")
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            for entry in _pyspark().iterdir():
-                if entry.is_dir() and entry.name != "python":
-                    (draft / entry.name).symlink_to(entry)
-            if not home.exists():
-                draft.rename(home)
-    return home
-
-
-def _pyspark() -> Path:
+    if home.exists():
+        return home
     pyspark = find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None
-    return Path(pyspark.origin).parent
+    with maven.only_one("spark-home"), tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+        draft = Path(scratch) / home.name
+        draft.mkdir()
+        for entry in Path(pyspark.origin).parent.iterdir():
+            if entry.is_dir() and entry.name != "python":
+                (draft / entry.name).symlink_to(entry)
+        if not home.exists():  # another process may have been faster
+            draft.rename(home)
+    return home
 
 
-def _archive() -> list[str]:
-    return archives.use("spark", archives.class_path(_spark_home() / "jars"), _make)
+def _archive(spark_home: Path) -> list[str]:
+    return archives.use("spark", archives.class_path(spark_home / "jars"), _make)
 
 
 def _make(option: str) -> None:
