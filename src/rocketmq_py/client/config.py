@@ -135,9 +135,9 @@ def name_servers(address: str | None, config: ClientConfig) -> tuple[str, ...] |
         address: ``host:port;host:port`` or a URL; None reads NAMESRV_ADDR, else takes 127.0.0.1:9876.
         config: the client's settings.
 
-    Raises ConfigurationError if it is neither. An empty text mostly is a variable that is not set, and none.
+    Raises ConfigurationError if it is neither, an empty text too: mostly that is a variable that is not set.
     """
-    text = os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS if address is None else address
+    text = address if address is not None else os.environ.get("NAMESRV_ADDR") or DEFAULT_ADDRESS
     if not is_url(text):
         return parse_addresses(text)
     return Discovery(text, unit_name=config.unit_name, tls=config.tls, timeout=config.request_timeout)
