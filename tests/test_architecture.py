@@ -35,7 +35,7 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
-    "crossing": BOTTOM | {"client", "producer", "consumer"},
+    "crossing": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
     "aio": BOTTOM

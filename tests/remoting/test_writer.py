@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.remoting.wire import Wire
-from rocketmq_py.remoting.writer import Writer
+from rocketmq_py.remoting.writer import WRITING_TOGETHER, Writer
 
 LARGE = 16 * 1024 * 1024
 """Bytes that no socket takes at once."""
@@ -60,6 +60,44 @@ async def test_what_is_written_alone_may_go_in_part_and_the_rest_follows() -> No
         await writer.flush()
         nursery.cancel_scope.cancel()
     assert data == b"x" * LARGE + b"!"
+
+
+@pytest.mark.parametrize("size", [1, LARGE])
+async def test_what_is_put_together_has_been_written_when_the_block_ends_as_far_as_the_socket_takes_it(
+    size: int,
+) -> None:
+    async with streams() as (ours, peer), trio.open_nursery() as nursery:
+        writer = Writer(Wire(ours), LARGE)
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()  # idle
+        with WRITING_TOGETHER:
+            writer.put(b"first ")
+            writer.put(b"x" * size)
+            assert writer.turn == 0
+        assert writer.turn == 1
+        assert writer.is_flushed == (size == 1)
+        writer.put(b" last")
+        data = await received(peer, size + len("first  last"))
+        await writer.flush()
+        nursery.cancel_scope.cancel()
+    assert data == b"first " + b"x" * size + b" last"
+
+
+async def test_what_was_closed_or_taken_back_meanwhile_is_not_written() -> None:
+    async with streams() as (ours, peer), trio.open_nursery() as nursery:
+        writer = Writer(Wire(ours), LARGE)
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()  # idle
+        with WRITING_TOGETHER:
+            writer.take_back(writer.turn, writer.put(b"taken back"))
+        assert writer.is_flushed
+        with WRITING_TOGETHER:
+            writer.put(b"closed")
+            writer.close()
+        writer.put_alone(b"after")
+        await ours.send_eof()
+        assert not await peer.receive_some()
+        nursery.cancel_scope.cancel()
 
 
 async def test_others_run_between_two_writes() -> None:

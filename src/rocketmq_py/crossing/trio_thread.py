@@ -21,6 +21,7 @@ from rocketmq_py.crossing.turns import Turns
 from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.crossing.wakeup_fd import WakeupFd
 from rocketmq_py.errors import ClosedError
+from rocketmq_py.remoting.writer import WRITING_TOGETHER
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
 
@@ -290,11 +291,12 @@ class TrioThread:
             self._is_woken = False  # from here on, what comes wakes it again
             several = len(crossing)
             self._is_alone = several == 1
-            for _ in range(several):
-                try:
-                    crossing.popleft()()
-                except Exception:
-                    logger.exception("a call that crossed over has failed")
+            with WRITING_TOGETHER:
+                for _ in range(several):
+                    try:
+                        crossing.popleft()()
+                    except Exception:
+                        logger.exception("a call that crossed over has failed")
             if self._alone is not None:
                 (call, rest), self._alone = self._alone, None
                 if await _awaited_here(call.run(rest, scope), call.context, self._have_other_take_over):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
@@ -14,6 +15,29 @@ DEFAULT_MAX_BUFFERED = 4 * 1024 * 1024
 
 Oneway: TypeAlias = tuple[int, Mapping[str, str], bytes]
 """What a oneway request is made of: code, fields, body."""
+
+
+_here = threading.local()
+
+
+class WritingTogether:
+    """A block of plain calls at whose end all is written that was put into any writer within it.
+
+    That is a turn of trio's loop earlier than the writers' own tasks would.
+    """
+
+    def __enter__(self) -> None:
+        _here.writers = []
+
+    def __exit__(self, *_: object) -> None:
+        writers: list[Writer] = _here.writers
+        _here.writers = None
+        for writer in writers:
+            writer.write_now()
+
+
+WRITING_TOGETHER: Final = WritingTogether()
+"""Of whichever thread enters it."""
 
 
 class Writer:
@@ -64,7 +88,11 @@ class Writer:
             self.has_space = False
         if self._is_idle:
             self._is_idle = False
-            self._parked.unpark()
+            writers: list[Writer] | None = getattr(_here, "writers", None)
+            if writers is not None and self._wire.is_direct:
+                writers.append(self)
+            else:
+                self._parked.unpark()
         return place
 
     def put_alone(self, frame: bytes) -> int:
@@ -75,6 +103,31 @@ class Writer:
         if written < len(frame):
             return self.put(frame[written:] if written else frame)
         return 0
+
+    def write_now(self) -> None:
+        """Write what waits, as far as that can be done at once; :meth:`run` has not been woken for it."""
+        if self._is_closed:
+            return
+        data = self._take()
+        written = self._wire.send_nowait(data)
+        if written < len(data):
+            self._frames = [data[written:]]
+            self._buffered = len(data) - written
+            self._parked.unpark()
+        else:
+            self._is_idle = True
+            self._flushed.unpark_all()
+
+    def _take(self) -> bytes:
+        """Return all frames that wait: they are about to be written."""
+        frames = self._frames
+        self._frames = []
+        self._oneways.clear()
+        self._buffered = 0
+        self.has_space = True
+        self.turn += 1
+        self._waiting_for_space.unpark_all()
+        return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def put_oneway(self, frame: bytes, request: Oneway) -> None:
         """As :meth:`put`, keeping what the frame was made from until it is written."""
@@ -124,15 +177,8 @@ class Writer:
                 self._is_idle = True
                 await self._parked.park()
                 continue
-            frames = self._frames
-            self._frames = []
-            self._oneways.clear()
-            self._buffered = 0
-            self.has_space = True
-            self.turn += 1
+            data = self._take()
             self._is_writing = True
-            self._waiting_for_space.unpark_all()
-            data = frames[0] if len(frames) == 1 else b"".join(frames)
             # Where all goes at once, nothing is left here: the next round waits, and others have their turn.
             written = self._wire.send_nowait(data) if self._wire.is_direct else 0
             if written < len(data):
