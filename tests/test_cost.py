@@ -191,7 +191,7 @@ async def consumed_plainly(address: str, calls: Calls) -> None:
         (awaited, 53.1),
         (in_lists, 1.7),
         (batching, 5.7),
-        (consumed, 3.6),
+        (consumed, 3.7),
         (consumed_in_lists, 2.8),
     ],
 )

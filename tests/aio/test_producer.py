@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ from rocketmq_py import (
     TransactionState,
 )
 from rocketmq_py.aio import BatchingProducer, Client, Producer, Reader, TransactionProducer
+from rocketmq_py.crossing.trio_thread import trio_thread
 from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
@@ -83,12 +85,16 @@ def test_futures_work_with_asyncio(address: str) -> None:
 def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
     async def main() -> None:
         async with Producer(address, group="g", max_message_size=10) as producer:
+            go_on = threading.Event()
+            trio_thread().post(go_on.wait)
             future = await producer.send_soon(Message("T", b"x"))
             assert asyncio.isfuture(future)
+            assert not future.done()
             with pytest.raises(asyncio.InvalidStateError):
                 future.result()
             with pytest.raises(asyncio.InvalidStateError):
                 future.exception()
+            go_on.set()
             result = await future
             assert isinstance(result, SendResult)
             assert await future is future.result() is result
@@ -113,6 +119,35 @@ def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             assert cancelled.cancelled()
+
+    run(main())
+
+
+def test_a_future_that_nobody_waits_for_has_its_outcome_without_the_loop(address: str) -> None:
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            await producer.send(Message("T", b"the route is known"))
+            future = await producer.send_soon(Message("T", b"x"))
+            cancelled = await producer.send_soon(Message("T", b"x"))
+            assert cancelled.cancel()
+            while not future.done():
+                time.sleep(0.001)  # the loop is not asked
+            assert not future.cancel()
+            assert not future.cancelled()
+            assert future.exception() is None
+            called: list[asyncio.Future[SendResult]] = []
+            future.add_done_callback(called.append)
+            assert called == [], "soon, but not at once"
+            await asyncio.sleep(0)
+            assert called == [future]
+            assert (await future).queue_offset == future.result().queue_offset
+            while producer.in_flight:
+                await asyncio.sleep(0.001)
+            assert cancelled.cancelled(), "whatever became of the message"
+            with pytest.raises(asyncio.CancelledError):
+                cancelled.result()
+            with pytest.raises(asyncio.CancelledError):
+                cancelled.exception()
 
     run(main())
 

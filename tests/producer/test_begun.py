@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -112,7 +113,7 @@ async def test_wrong_messages_and_a_closed_producer_say_so_at_once() -> None:
         with pytest.raises(ClosedError):
             Beginning(producer)
         with pytest.raises(ClosedError):
-            producer.begin_soon(MESSAGE, lambda _: None)
+            await begin_soon(producer, PendingSend())
 
 
 async def test_with_hooks_or_a_relay_it_is_sent_otherwise() -> None:
@@ -156,15 +157,19 @@ async def test_a_batch_is_begun_where_it_goes_in_one_request() -> None:
 # Pipelined
 
 
+def begin_soon(producer: Producer, pending: PendingSend) -> Any:
+    return producer.begin_soon(producer.client.now_ms(), trio.current_time(), pending, MESSAGE, None, None)
+
+
 async def test_what_is_pipelined_where_nothing_is_waited_for_has_left_when_the_call_returns() -> None:
     done: list[PendingSend] = []
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
-        first = producer.begin_soon(MESSAGE, done.append)
+        first = begin_soon(producer, PendingSend(done.append))
         assert first is not None, "the route is not known"
         await first
         await producer.flush()
         before = waiting(producer)  # a heartbeat may be on its way
-        assert producer.begin_soon(MESSAGE, done.append) is None
+        assert begin_soon(producer, PendingSend(done.append)) is None
         assert waiting(producer) == before + 1
         await producer.flush()
         assert [one.result().queue.topic for one in done] == ["T", "T"]
@@ -182,7 +187,7 @@ async def test_with_hooks_what_is_pipelined_is_awaited() -> None:
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         await producer.send(MESSAGE)
         producer.add_hook(Hook())
-        hooked = producer.begin_soon(MESSAGE, done.append)
+        hooked = begin_soon(producer, PendingSend(done.append))
         assert hooked is not None
         assert hooks == []
         await hooked

@@ -195,6 +195,26 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
         assert await cancel_at_each_await(lambda: producer.request(MESSAGE), check) >= 2
 
 
+async def test_who_flushes_does_not_wait_for_a_request_that_was_cancelled(autojump_clock: object) -> None:
+    async with scripted_cluster(store) as cluster, Producer(cluster.address, group="g") as producer:
+        await producer.send(MESSAGE)
+        async with trio.open_nursery() as nursery:
+            asking = trio.CancelScope()
+
+            async def ask() -> None:
+                with asking:
+                    await producer.request(MESSAGE, timeout=60)
+
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(producer.flush)
+            await trio.testing.wait_all_tasks_blocked()
+            asking.cancel()
+            with trio.fail_after(1):
+                while len(nursery.child_tasks):
+                    await trio.sleep(0.1)
+
+
 async def test_a_reply_of_somebody_else_is_not_taken() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         await producer.send(MESSAGE)

@@ -141,8 +141,7 @@ class Producer(_Sends[producer.Producer]):
 
     def flush(self) -> None:
         """Wait until every message that was given to :meth:`send_soon` until now has its outcome."""
-        self._check_open()
-        self._hand_over.flush()
+        self._call(self._flush)
 
     queues: Final = blocking(producer.Producer.queues)
 

@@ -32,6 +32,13 @@ CANCELLED = "the task that a handler or hook ran in was cancelled"
 Result = TypeVar("Result")
 
 
+class Settled(Protocol):
+    """Something that has succeeded, which those hear of on a loop who wait for it there."""
+
+    def note_success(self) -> None:
+        """Have them hear of it, on the loop. It must not raise."""
+
+
 class OnLoop(Protocol):
     """Something that a loop has opened, and that cannot go on without it."""
 
@@ -53,8 +60,8 @@ class Bridge:
         resumes_tasks: whether the loop is just now taking over, outside of tasks: those that what has come is
             for go on right there, and what they have done in the trio thread goes over there together.
         has_begun_calls: whether they have begun some, which the trio thread is to be woken for.
-        settled: futures of the loop that are to be set to None there, unless they are done by then, in the
-            order of what is delivered (in the trio thread only).
+        settled: sends that have succeeded, which the loop is to hear of, in the order of what is delivered
+            (in the trio thread only).
         is_to_be_woken: whether :meth:`wake_soon` has been called (in the trio thread only).
     """
 
@@ -64,7 +71,7 @@ class Bridge:
         self.open: dict[OnLoop, None] = {}
         self.resumes_tasks: bool = False
         self.has_begun_calls: bool = False
-        self.settled: list[asyncio.Future[Any]] = []
+        self.settled: list[Settled] = []
         self.is_to_be_woken: bool = False
         self._crossing: deque[Callable[[], object]] = deque()
         self._is_woken = False
@@ -114,7 +121,7 @@ class Bridge:
 
     def _deliver_settled(self) -> None:
         settled, self.settled = self.settled, []
-        self._crossing.append(partial(_settle, settled))
+        self._crossing.append(partial(_note_success, settled))
 
     def _wake(self) -> None:
         self.is_to_be_woken = False
@@ -193,10 +200,9 @@ class Bridge:
         return back.outcome()
 
 
-def _settle(futures: list[asyncio.Future[Any]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+def _note_success(settled: list[Settled]) -> None:
+    for one in settled:
+        one.note_success()
 
 
 class Closing:

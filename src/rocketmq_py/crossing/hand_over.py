@@ -6,30 +6,41 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 
 from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
-from rocketmq_py.message import Message
-from rocketmq_py.producer.pending import PendingSend
-from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer.pending import FailureLog, Outstanding, PendingSend
+from rocketmq_py.producer.send_request import Destination, Stored, send_result
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
 
 OVERHEAD = 112
 """Bytes that a message counts for beside its body."""
-
+YIELD_EVERY = 128
+"""So many messages are given to the producer before other tasks of trio's have their turn."""
 
 BeginSoon: TypeAlias = Callable[
-    [Message, Callable[[PendingSend], None], Destination | None, float | None], Awaitable[object] | None
+    [Outstanding, Message, Destination | None, float | None], Coroutine[Any, Any, object] | None
 ]
-"""Gives a producer a message, what to call when it is done, a queue and a timeout: Producer.begin_soon."""
+"""Gives a producer a message, with what is told the outcome, a queue and a timeout; what it returns is to be
+awaited."""
 
 
-class Sending(Protocol):
+Success: TypeAlias = PendingSend | Stored | SendResult
+"""What a send that has succeeded came to: its result, or what that is made from when somebody asks for it."""
+
+
+def result_of(success: Success) -> SendResult:
+    """Return the result of a send that has succeeded."""
+    return success.result() if isinstance(success, PendingSend) else send_result(success)
+
+
+class Sending(Outstanding, Protocol):
     """A send on its way over, and then under way.
 
     Attributes:
@@ -44,16 +55,13 @@ class Sending(Protocol):
     size: int
 
     def running(self) -> bool:
-        """Whether it has been given to the producer."""
+        """Whether it is about to be given to the producer, or has been."""
 
-    def set_running_or_notify_cancel(self) -> bool:
-        """Note that it is about to be; False if it was cancelled."""
+    def was_cancelled(self) -> bool:
+        """Whether it was cancelled; else it is about to be given to the producer."""
 
-    def resolve(self, pending: PendingSend) -> None:
-        """Set what became of it."""
-
-    def fail(self, error: BaseException) -> None:
-        """Set that it failed before it was under way."""
+    def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
+        """Set the error."""
 
 
 Sent = TypeVar("Sent", bound=Sending)
@@ -92,22 +100,25 @@ class HandOver(ABC, Generic[Sent]):
 
     Args:
         thread: where the producer lives; an attribute too.
-        begin_soon: gives a message to the producer.
+        new_bunch: returns what gives each of some messages that have come together to the producer.
         name_servers: returns where it sends to, for the log.
         most: messages. most_bytes: bytes of their bodies, and what is added for each.
 
     Attributes:
         lock: guards what senders share. Whoever has it does nothing that takes long. The trio thread, which
             alone counts what has left, takes it only to wake those who wait.
+        taken, taken_bytes: how many messages were taken since the beginning, and what they take together.
+        left, left_bytes: the same of those that have their outcome.
+        few: of so few under way it is worth while to tell those who wait for space.
+        waiting: those who do, or their number.
     """
 
-    _waiting: int | deque[Any]
-    """Those who wait for space."""
+    waiting: int | deque[Any]
 
     def __init__(
         self,
         thread: TrioThread,
-        begin_soon: BeginSoon,
+        new_bunch: Callable[[], BeginSoon],
         *,
         name_servers: Callable[[], str],
         most: int,
@@ -115,27 +126,27 @@ class HandOver(ABC, Generic[Sent]):
     ) -> None:
         self.thread = thread
         self._name_servers = name_servers
-        self._begin_soon = begin_soon
+        self._new_bunch = new_bunch
         self._most = most
         self._most_bytes = most_bytes
-        self._few = most * 3 // 4
+        self.few = most * 3 // 4
         self._few_bytes = most_bytes * 3 // 4
-        self._taken = self._taken_bytes = 0  # since the beginning
-        self._left = self._left_bytes = 0  # of these
+        self.taken = self.taken_bytes = 0  # since the beginning
+        self.left = self.left_bytes = 0  # of these
         self.lock: Final = threading.Lock()
         self._is_closed = False
         self._queue: deque[Sent | trio.Event] = deque()
-        self._under_way: dict[Sent, None] = {}
         self._is_called = False
+        self._is_abandoned = False
+        self._held: tuple[Sent, Coroutine[Any, Any, object]] | None = None  # what has to be awaited first
         self._asleep = trio.lowlevel.ParkingLot()
-        self._all_left = trio.lowlevel.ParkingLot()
         self._scope = trio.CancelScope()
         self._lost = LostMessages()
 
     # In any thread
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return self.taken - self.left
 
     def _check(self, message: Message) -> int:
         """Return what a message takes of the space. Raises InvalidMessageError for what is none."""
@@ -152,22 +163,21 @@ class HandOver(ABC, Generic[Sent]):
         size = one.size
         if not at_any_rate and not self._fits(size):
             return False
-        self._taken += 1
-        self._taken_bytes += size
-        self._under_way[one] = None
+        self.taken += 1
+        self.taken_bytes += size
         self._queue.append(one)
         return True
 
     def _fits(self, size: int) -> bool:
-        count = self._taken - self._left
+        count = self.taken - self.left
         return not count or (
-            count < self._most and self._taken_bytes - self._left_bytes + size <= self._most_bytes
+            count < self._most and self.taken_bytes - self.left_bytes + size <= self._most_bytes
         )
 
     def _has_much_space(self) -> bool:
         """Whether so much is free that senders who are woken have enough to do."""
-        count = self._taken - self._left
-        return not count or (count <= self._few and self._taken_bytes - self._left_bytes <= self._few_bytes)
+        count = self.taken - self.left
+        return not count or (count <= self.few and self.taken_bytes - self.left_bytes <= self._few_bytes)
 
     def _hand_over(self) -> None:
         """Have what was taken cross over; not needed where ``_is_called``: something else is about to."""
@@ -179,69 +189,84 @@ class HandOver(ABC, Generic[Sent]):
             raise
 
     @abstractmethod
-    def _notify_space(self) -> None:
+    def notify_space(self) -> None:
         """Wake those who wait for space, if that is worth while (in the trio thread, without the lock)."""
 
     # In the thread that runs trio
 
     def _call(self) -> None:
         self._is_called = False
-        self._asleep.unpark_all()
+        # Right here, rather than in the task's own turn, where nothing has to be waited for.
+        if self._asleep:
+            self._give()
+            if self._held is not None or self._queue:
+                self._asleep.unpark_all()
+
+    def _give(self) -> None:
+        """Give what has come to the producer, until something has to be awaited: that is held then."""
+        queue, begin_soon = self._queue, self._new_bunch()
+        for _ in range(min(len(queue), YIELD_EVERY)):
+            one = queue.popleft()
+            if isinstance(one, trio.Event):
+                one.set()
+                continue
+            if one.was_cancelled():
+                self.leave(one.size)
+                continue
+            assert one.message is not None
+            try:
+                waiting = begin_soon(one, one.message, one.queue, one.timeout)
+            except Exception as error:  # noqa: BLE001  # a selector may raise anything: it is told
+                one.resolve(error)
+                continue
+            if waiting is not None:
+                self._held = one, waiting
+                return
 
     async def run(self) -> None:
         """Give what comes to the producer, until cancelled or stopped."""
-        queue, begin_soon = self._queue, self._begin_soon
         with self._scope:
             while True:
-                while queue:
-                    one = queue.popleft()
-                    if isinstance(one, trio.Event):
-                        one.set()
-                    elif one.set_running_or_notify_cancel():
-                        try:
-                            assert one.message is not None
-                            waiting = begin_soon(one.message, one.resolve, one.queue, one.timeout)
-                            if waiting is not None:
-                                await waiting
-                        except Exception as error:  # noqa: BLE001  # a selector may raise anything: it is told
-                            self.leave(one)
-                            one.fail(error)
-                    else:
-                        self.leave(one)
-                await self._asleep.park()
+                if self._held is None:
+                    self._give()
+                if self._held is not None:
+                    one, waiting = self._held
+                    try:
+                        await waiting
+                    except Exception as error:  # noqa: BLE001
+                        one.resolve(error)
+                    self._held = None
+                elif self._queue:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await self._asleep.park()
 
     def stop(self) -> None:
         """Give the producer nothing more."""
         self._scope.cancel()
 
-    def leave(self, one: Sent) -> None:
+    def leave(self, size: int) -> None:
         """Have the space that one took."""
-        self._under_way.pop(one, None)
-        if not self._under_way and self._all_left:
-            self._all_left.unpark_all()
-        self._left += 1
-        self._left_bytes += one.size
+        self.left += 1
+        self.left_bytes += size
         # Who waits has said so before looking whether there is space.
-        if self._waiting and self._taken - self._left <= self._few:
-            self._notify_space()
+        if self.waiting and self.taken - self.left <= self.few:
+            self.notify_space()
 
     async def all_given(self) -> None:
         """Return when all that was taken until now has been given to the producer."""
+        if self._is_abandoned:
+            return
         event = trio.Event()
         self._queue.append(event)
         self._asleep.unpark_all()
         await event.wait()
 
-    async def all_left(self) -> None:
-        """Return when nothing that was taken is without an outcome."""
-        while self._under_way:
-            await self._all_left.park()
-
     def close(self) -> None:
         """Take no more."""
         with self.lock:
             self._is_closed = True
-        self._notify_space()
+        self.notify_space()
 
     def note_failure(self, message: Message | None, error: BaseException) -> None:
         """Remember what failed after the closing began: its sender may look at no future any more."""
@@ -251,9 +276,17 @@ class HandOver(ABC, Generic[Sent]):
     def abandon(self) -> None:
         """Fail what was never given to the producer; it has seen to the others. The log says what is lost."""
         self.close()
-        left = list(self._under_way)
-        self._under_way.clear()
-        for one in left:
-            if one.running() or one.set_running_or_notify_cancel():
-                one.fail(ClosedError("the producer was closed before the message could be sent"))
+        self._is_abandoned = True
+        if self._held is not None:
+            held, waiting = self._held
+            waiting.close()
+            self._queue.appendleft(held)
+        while self._queue:
+            one = self._queue.popleft()
+            if isinstance(one, trio.Event):
+                one.set()
+            elif not one.running() and one.was_cancelled():
+                self.leave(one.size)
+            else:
+                one.resolve(ClosedError("the producer was closed before the message could be sent"))
         self._lost.report(self._name_servers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
@@ -19,6 +19,7 @@ from rocketmq_py.errors import ClosedError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer
 from rocketmq_py.producer.begun import Begun
+from rocketmq_py.producer.pending import Outstanding
 from rocketmq_py.producer.send_request import Destination, Stored, send_result
 
 LEAVE_SECONDS = 1.0
@@ -81,25 +82,23 @@ class Sends(Door[Behind], Generic[Behind, Handing]):
         most, most_bytes = self._limits()
         self._hand_over = type(self)._new_hand_over(
             self._thread,
-            self._begin_soon(),
+            self._new_bunch,
             name_servers=self._name_servers,
             most=most,
             most_bytes=most_bytes,
         )
 
-    def _begin_soon(self) -> BeginSoon:
-        """Return what gives the object a message."""
+    def _new_bunch(self) -> BeginSoon:
+        """Return what gives the object each of some messages that have come together."""
         behind: Any = self._behind
         if isinstance(behind, Producer):
-            return behind.begin_soon
+            return partial(behind.begin_soon, behind.client.now_ms(), trio.current_time())
 
         def begin(
-            message: Message,
-            on_done: Callable[[PendingSend], None],
-            queue: Destination | None,
-            _: float | None,
-        ) -> Awaitable[object]:
-            waiting: Awaitable[object] = behind.send_soon(message, queue=queue, on_done=on_done)
+            send: Outstanding, message: Message, queue: Destination | None, _: float | None
+        ) -> Coroutine[Any, Any, object]:
+            on_done = partial(_pass_on, send)
+            waiting: Coroutine[Any, Any, object] = behind.send_soon(message, queue=queue, on_done=on_done)
             return waiting
 
         return begin
@@ -139,4 +138,11 @@ class Sends(Door[Behind], Generic[Behind, Handing]):
         behind: Any = self._behind
         await self._hand_over.all_given()
         await behind.flush()
-        await self._hand_over.all_left()
+
+
+def _pass_on(send: Outstanding, done: PendingSend) -> None:
+    """Tell a send what it came to; its result is made when somebody asks for it."""
+    if done.error is None:
+        send.settle(done)
+    else:
+        send.resolve(done.error, None)

@@ -77,7 +77,7 @@ class Admission:
         self.count -= count
         self.bytes -= size
         if self.is_wanted:
-            self._admit()
+            self.admit()
 
     def _fits(self, size: int) -> bool:
         return not self.count or (self.count < self._most and self.bytes + size <= self._most_bytes)
@@ -91,12 +91,12 @@ class Admission:
 
         def abort(_: object) -> trio.lowlevel.Abort:
             del self._waiting[task]
-            self._admit()  # a smaller one behind it may fit
+            self.admit()  # a smaller one behind it may fit
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _admit(self) -> None:
+    def admit(self) -> None:
         """Give space to those who wait, first come first served, as long as the first of them fits.
 
         It is taken here, on the waiting task's behalf: nobody can slip in before it runs.

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import trio
 
@@ -75,6 +75,16 @@ def _kept(outcome: object, log: FailureLog | None) -> Any:
         # Frames of the sender's would keep what it held, and this too, for as long as the error is kept.
         return _Failure(outcome.with_traceback(None), log)
     return outcome
+
+
+class Outstanding(Protocol):
+    """Something under way that has to be told its outcome: a Pending, or what a door has instead."""
+
+    def settle(self, outcome: Any) -> None:
+        """Set the result, in the form in which it is kept."""
+
+    def resolve(self, outcome: RocketMQError, log: FailureLog | None) -> None:
+        """Set the error; ``log`` is to be told if nobody looks at it."""
 
 
 class Pending(Generic[Result]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import trio
 
@@ -11,11 +11,9 @@ from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.hooks import Hooks, SendContext
-from rocketmq_py.producer.pending import FailureLog, Pending
+from rocketmq_py.producer.pending import FailureLog, Outstanding
 from rocketmq_py.producer.send_request import Outcome, SendRequest, send_result
 from rocketmq_py.producer.sender import Sender
-
-AnyPending: TypeAlias = Pending[Any]
 
 
 class Pipeline:
@@ -34,7 +32,9 @@ class Pipeline:
     def __init__(self, sender: Sender, hooks: Hooks, admission: Admission) -> None:
         self._sender = sender
         self._hooks = hooks
-        self._under_way: dict[AnyPending, SendRequest] = {}
+        self._under_way: dict[Outstanding, SendRequest] = {}
+        self._flushing = 0
+        self._ended = trio.lowlevel.ParkingLot()  # where those wait who flush
         self._nursery: trio.Nursery | None = None
         self._closed = False
         self.admission = admission
@@ -72,20 +72,34 @@ class Pipeline:
 
     async def flush(self) -> None:
         """Wait until all that is under way now has its outcome."""
-        for pending in list(self._under_way):
-            await pending.wait()
+        self._flushing += 1
+        try:
+            for pending in list(self._under_way):
+                while pending in self._under_way:
+                    await self._ended.park()
+        finally:
+            self._flushing -= 1
 
-    def submit(self, request: SendRequest) -> Awaitable[None] | None:
+    def submit(self, request: SendRequest, since: float | None = None) -> Coroutine[Any, Any, None] | None:
         """Send a request; its ``pending`` gets the outcome, or what else is set as ``on_done``.
 
-        What is returned has to be awaited, where there is something to wait for. Raises as
-        :meth:`Sender.submit`, here or then. When cancelled while it waits, it is not sent.
+        What is returned has to be awaited, where there is something to wait for. With ``since``, trio's time,
+        whoever sends has seen to it then that there is a place. Raises as :meth:`Sender.submit`, here or
+        when awaited. When cancelled while it waits, it is not sent.
         """
-        if request.may_be_compressed or self._closed or not self.admission.enter_nowait(len(request.body)):
+        size, admission = len(request.body), self.admission
+        if (
+            request.may_be_compressed
+            or self._closed
+            or not (since is not None or admission.enter_nowait(size))
+        ):
             return self.submit_in_turn(request)
+        if since is not None:
+            admission.count += 1
+            admission.bytes += size
         self._under_way[request.pending] = request
         try:
-            waiting = self._sender.submit(request)
+            waiting = self._sender.submit(request, since)
         except BaseException:
             self.leave(request.pending)
             raise
@@ -123,18 +137,27 @@ class Pipeline:
         self.admission.leave(size)
         return ClosedError("the producer was closed while the send waited for a place in flight")
 
-    def leave(self, pending: AnyPending) -> None:
+    def leave(self, pending: Outstanding) -> None:
         """Give its place back. Repeatable."""
         request = self._under_way.pop(pending, None)
         if request is not None:
             self.admission.leave(len(request.messages[0].body))
+            if self._flushing:
+                self._ended.unpark_all()
 
     def finish(self, request: SendRequest, outcome: Outcome) -> None:
         """Set the outcome of what is under way, count it, and give its place back."""
         pending = request.pending
         if self._under_way.pop(pending, None) is None:
             return  # abandoned when the producer was closed
-        self.admission.leave(len(request.messages[0].body))
+        # As leave() does: two calls less for each message.
+        admission = self.admission
+        admission.count -= 1
+        admission.bytes -= len(request.messages[0].body)
+        if admission.is_wanted:
+            admission.admit()
+        if self._flushing:
+            self._ended.unpark_all()
         counters = self._sender.counters
         if isinstance(outcome, RocketMQError):
             counters.failed += 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from threading import get_ident
-from typing import Unpack
+from typing import Any, Unpack
 
 import trio
 
@@ -20,7 +21,7 @@ from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.lists import Lists
-from rocketmq_py.producer.pending import PendingReply, PendingSend
+from rocketmq_py.producer.pending import Outstanding, PendingReply, PendingSend
 from rocketmq_py.producer.pipeline import Pipeline
 from rocketmq_py.producer.request_builder import RequestBuilder, check_message
 from rocketmq_py.producer.requests import Requests, reply_to
@@ -169,18 +170,24 @@ class Producer(Member):
 
     def begin_soon(
         self,
+        now_ms: int,
+        now: float,
+        pending: Outstanding,
         message: Message,
-        on_done: Callable[[PendingSend], None],
-        queue: Destination | None = None,
-        timeout: float | None = None,
-    ) -> Awaitable[object] | None:
-        """Begin :meth:`send_soon` in one plain call; await what is returned, where that is not None."""
+        queue: Destination | None,
+        timeout: float | None,
+    ) -> Coroutine[Any, Any, object] | None:
+        """Begin :meth:`send_soon` in one plain call, for who has seen to ``max_in_flight`` already.
+
+        ``pending`` gets the outcome. Messages that come together may have the time in common: epoch
+        milliseconds, and trio's. Await what is returned, where that is not None; it raises as send_soon.
+        """
         if self._hooks.all or self._delay_relay is not None:
+            on_done = partial(_pass_on, pending)
             return self.send_soon(message, queue=queue, timeout=timeout, on_done=on_done)
-        self._check_open()
-        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
-        request.pending, request.on_done = PendingSend(on_done), self._pipeline.on_done
-        return self._pipeline.submit(request)
+        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined, now_ms=now_ms)
+        request.pending, request.on_done = pending, self._pipeline.on_done
+        return self._pipeline.submit(request, now)
 
     async def flush(self) -> None:
         """Wait until all that was pipelined until now, requests too, has its outcome.
@@ -426,3 +433,11 @@ class Producer(Member):
             is_half=is_half,
             started_ms=self.client.now_ms(),
         )
+
+
+def _pass_on(pending: Outstanding, done: PendingSend) -> None:
+    """Tell what is outstanding what came of the send that was made for it."""
+    if done.error is None:
+        pending.settle(done.result())
+    else:
+        pending.resolve(done.error, None)

@@ -66,6 +66,7 @@ class RequestBuilder:
         code: int | None = None,
         system_flag: int = 0,
         system_properties: Mapping[str, str] = _NO_PROPERTIES,
+        now_ms: int = 0,
     ) -> SendRequest:
         """Return the request for a message.
 
@@ -78,6 +79,7 @@ class RequestBuilder:
             code: the kind of the request; None for the setting.
             system_flag: RocketMQ's own bits.
             system_properties: RocketMQ's own properties.
+            now_ms: epoch milliseconds, where they are known.
 
         Raises:
             InvalidMessageError: no broker would take it, or it is no message.
@@ -97,7 +99,7 @@ class RequestBuilder:
             )
         if self._namespace:
             system_properties = {**system_properties, INSTANCE_ID: self._namespace}
-        now_ms = client.now_ms()
+        now_ms = now_ms or client.now_ms()
         unique_id = client.unique_ids.next(now_ms)
         request = SendRequest(
             self._form(message.topic, self._code if code is None else code),

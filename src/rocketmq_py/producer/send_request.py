@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -20,7 +20,7 @@ from rocketmq_py.remoting.pending_request import Answer, PendingRequest
 
 if TYPE_CHECKING:
     from rocketmq_py.producer.lanes import TopicForm
-    from rocketmq_py.producer.pending import Pending
+    from rocketmq_py.producer.pending import Outstanding
 
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
@@ -106,7 +106,7 @@ class SendRequest(PendingRequest):
         on_answer: what gets the answer to a try that no task waits for, and when it was received; None where
             a task waits.
         on_done: what gets the outcome where no task waits for it.
-        pending: what the user has of a pipelined one.
+        pending: what is told the outcome of a pipelined one, as a rule what the user has of it.
         in_background: whether its tries are made where nobody waits for what a selector raises.
         is_awaited: whether ``on_done`` gets the error of a first try, as somebody waits who makes the others.
         is_aimed: whether its queue has been chosen for the try that comes next.
@@ -150,7 +150,7 @@ class SendRequest(PendingRequest):
     # Set by who submits it.
     on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None]
     on_done: Callable[[SendRequest, Outcome], None]
-    pending: Pending[Any]
+    pending: Outstanding
 
     def __init__(
         self,

@@ -173,7 +173,7 @@ class Sender:
 
     # Pipelined
 
-    def submit(self, request: SendRequest) -> Awaitable[None] | None:
+    def submit(self, request: SendRequest, now: float | None = None) -> Awaitable[None] | None:
         """Write the request, and give the outcome to ``request.on_done`` when it is there.
 
         Where a connection, space in its buffer, or a heartbeat has to be waited for, that happens in the
@@ -184,7 +184,7 @@ class Sender:
         Raises ClosedError, InvalidMessageError, and what a queue selector raises, here or when it is awaited;
         all other errors are outcomes.
         """
-        request.begin_try(self._now())
+        request.begin_try(self._now() if now is None else now)
         request.on_answer = self._on_answer
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return self._submit_when_routed(request)
