@@ -152,6 +152,30 @@ def test_a_future_that_nobody_waits_for_has_its_outcome_without_the_loop(address
     run(main())
 
 
+def test_who_flushes_does_not_wait_for_what_is_sent_later(address: str) -> None:
+    may_go = {b"first": asyncio.Event(), b"later": asyncio.Event()}
+
+    class Holds(ProducerHook):
+        async def before_send(self, context: SendContext) -> None:
+            await may_go[context.messages[0].body].wait()
+
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            producer.add_hook(Holds())
+            first = await producer.send_soon(Message("T", b"first"))
+            flushing = asyncio.create_task(producer.flush())
+            await asyncio.to_thread(trio_thread().call_sync, lambda: None)  # it has begun
+            later = await producer.send_soon(Message("T", b"later"))
+            may_go[b"first"].set()
+            await flushing
+            assert first.done()
+            assert not later.done()
+            may_go[b"later"].set()
+            await later
+
+    run(main())
+
+
 def test_sends_leave_nothing_for_the_garbage_collector(address: str) -> None:
     async def main() -> None:
         async with Producer(address, group="g") as producer:
