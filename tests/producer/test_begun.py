@@ -21,25 +21,25 @@ MESSAGE = Message("T", b"body")
 SENDS = RequestCode.SEND_MESSAGE_V2
 
 
-class Beginning:
+class Beginning(Begun):
     """Begins a send, and keeps what is heard of it."""
 
     def __init__(self, producer: Producer, message: Message = MESSAGE) -> None:
         self.heard: list[Stored | SendResult | None] = []
         self._is_done = trio.Event()
-        self.begun = producer.begin(message, self._done)
+        self.has_begun = producer.begin(self, message)
 
-    def _done(self, stored: Stored | SendResult | None) -> None:
+    def tried(self, stored: Stored | SendResult | None) -> None:
         self.heard.append(stored)
         self._is_done.set()
 
     async def result(self) -> SendResult:
         """Do what the doors do."""
-        assert isinstance(self.begun, Begun)
-        if self.begun.is_under_way:
+        assert self.has_begun
+        if self.is_under_way:
             await self._is_done.wait()
         if not self.heard or self.heard[0] is None:
-            return await self.begun.rest()
+            return await self.rest()
         return send_result(self.heard[0])
 
 
@@ -54,13 +54,13 @@ def waiting(producer: Producer) -> int:
 async def test_where_only_the_broker_is_waited_for_there_is_no_task() -> None:
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         first = Beginning(producer)
-        assert first.begun is not None
-        assert not first.begun.is_under_way  # the route is not known
+        assert first.has_begun
+        assert not first.is_under_way  # the route is not known
         await first.result()
         tasks = trio.lowlevel.current_statistics().tasks_living
         second = Beginning(producer)
-        assert second.begun is not None
-        assert second.begun.is_under_way
+        assert second.has_begun
+        assert second.is_under_way
         assert trio.lowlevel.current_statistics().tasks_living == tasks
         assert (await second.result()).message_id
         assert producer.statistics.sent == 2
@@ -97,10 +97,10 @@ async def test_what_is_cancelled_is_not_heard_of(jumping_clock: trio.testing.Moc
             await producer.client.connections.get(broker.address)
         before = waiting(producer)
         sent = Beginning(producer)
-        assert sent.begun is not None
-        assert sent.begun.is_under_way
+        assert sent.has_begun
+        assert sent.is_under_way
         assert waiting(producer) == before + 1
-        sent.begun.cancel()
+        sent.give_up()
         assert waiting(producer) == before
     assert sent.heard == []
 
@@ -119,17 +119,17 @@ async def test_wrong_messages_and_a_closed_producer_say_so_at_once() -> None:
 async def test_with_hooks_or_a_relay_it_is_sent_otherwise() -> None:
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         producer.add_hook(ProducerHook())
-        assert Beginning(producer).begun is None
+        assert not Beginning(producer).has_begun
         async with producer_of(cluster.address, delay_relay="Buffer") as relayed:
-            assert Beginning(relayed).begun is None
+            assert not Beginning(relayed).has_begun
 
 
 async def test_a_large_body_is_compressed_in_a_task() -> None:
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         await producer.send(MESSAGE)
         large = Beginning(producer, Message("T", b"x" * 100_000))
-        assert large.begun is not None
-        assert not large.begun.is_under_way
+        assert large.has_begun
+        assert not large.is_under_way
         await large.result()
         assert len(cluster.brokers["broker-a"].asked(SENDS)[-1].body) < 1000
 
@@ -144,7 +144,7 @@ async def test_a_batch_is_begun_where_it_goes_in_one_request() -> None:
             begun = producer.begin_batch(two, heard.append)
             assert begun is not None
             assert begun.is_under_way
-            begun.cancel()
+            begun.give_up()
             with pytest.raises(InvalidMessageError):
                 producer.begin_batch([], heard.append)
             producer.add_hook(ProducerHook())

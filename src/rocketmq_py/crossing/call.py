@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeAlias, TypeVar
 
@@ -29,7 +29,7 @@ Begin: TypeAlias = "Callable[[Call[Result]], Rest[Result] | None]"
 """Begins a call in trio's thread; see Call."""
 
 
-class Call(ABC, Generic[Result]):
+class Call(Generic[Result]):  # no ABC: isinstance() takes longer then, and all that crosses is asked
     """A call, with the context variables of the caller.
 
     Args:

@@ -28,7 +28,7 @@ LEAVE_SECONDS = 1.0
 Handing = TypeVar("Handing", bound=HandOver[Any])
 
 
-class SendCall(Call[SendResult]):
+class SendCall(Begun, Call[SendResult]):
     """A call of a producer's ``send``, without a task of trio's for as long as only a broker is waited for.
 
     It has no object beside itself: most calls of most programs are these. Each door's says what waits for it.
@@ -37,11 +37,8 @@ class SendCall(Call[SendResult]):
         thread: where the producer lives.
         behind: the producer.
         message, queue, timeout: what its ``send`` is given.
-        begun: its first try; None when that is over.
     """
 
-    begun: Begun | None = None
-    withdraw: Callable[[], object] | None = None
     thread: TrioThread
     behind: Producer
     message: Message
@@ -51,21 +48,17 @@ class SendCall(Call[SendResult]):
     @staticmethod
     def _begin(call: Any) -> Rest[SendResult] | None:
         send: SendCall = call
-        begun = send.behind.begin(send.message, send.tried, send.queue, send.timeout)
-        if begun is None:
+        if not send.behind.begin(send, send.message, send.queue, send.timeout):
             return partial(send.behind.send, send.message, queue=send.queue, timeout=send.timeout)
-        if not begun.is_under_way:
-            return begun.rest
-        send.begun = begun
-        send.withdraw = begun.cancel
+        if not send.is_under_way:
+            return send.rest
+        send.withdraw = send.give_up
         return None
 
     def tried(self, stored: Stored | SendResult | None) -> None:
         """Take what became of the first try; None if more has to be waited for."""
-        begun, self.begun = self.begun, None  # it refers to this
-        assert begun is not None
         if stored is None:
-            self.thread.go_on(self, begun.rest)
+            self.thread.go_on(self, self.rest)
         else:  # as end_with does
             self.withdraw = None
             self._result = send_result(stored)

@@ -72,7 +72,7 @@ class TrioThread:
         self.turns: Turns = Turns(self.wakes.add, self._begin_turns, self._end_turns)
         self.is_left_behind: bool = False
         self.open: dict[Opened, None] = {}
-        self._crossing: deque[Callable[[], object]] = deque()
+        self._crossing: deque[Callable[[], object] | Call[Any]] = deque()
         self._is_woken = self._was_woken = False
         self._calls: set[Call[Any]] = set()
         self._is_alone = False  # what is taken over
@@ -162,7 +162,7 @@ class TrioThread:
             self.check_may_wait()
         self._calls.add(call)
         try:
-            self._crossing.append(partial(self._start, call))
+            self._crossing.append(call)
             if not self._is_woken:
                 self._wake()
             in_time = call.wait(timeout)
@@ -198,7 +198,7 @@ class TrioThread:
         if not self.is_usable:
             self.check()
         self._calls.add(call)
-        self._crossing.append(partial(self._start, call))
+        self._crossing.append(call)
         if wakes and not self._is_woken:
             try:
                 self._wake()
@@ -244,10 +244,8 @@ class TrioThread:
         else:
             context.run(self._nursery.start_soon, self._work, work)
 
-    def _start(self, call: Call[Any]) -> None:
-        rest = call.begin()
-        if rest is None:
-            return
+    def _have_rest_done(self, call: Call[Any], rest: Rest[Any]) -> None:
+        """Have what is left of a call done that has just been begun."""
         if self._is_alone:
             call.need_task()
             self._alone = call, rest
@@ -294,7 +292,11 @@ class TrioThread:
             with WRITING_TOGETHER:
                 for _ in range(several):
                     try:
-                        crossing.popleft()()
+                        one = crossing.popleft()
+                        if not isinstance(one, Call):
+                            one()
+                        elif (rest := one.begin()) is not None:
+                            self._have_rest_done(one, rest)
                     except Exception:
                         logger.exception("a call that crossed over has failed")
             if self._alone is not None:

@@ -279,7 +279,7 @@ class BatchingProducer(Lifespan):
                 error = ClosedError("the producer was closed before the broker answered")
                 error.delivery = Delivery.UNKNOWN
             if batch.begun is not None:
-                batch.begun.cancel()
+                batch.begun.give_up()
             self._finish(batch, [error] * len(batch.messages))
         self._failures.report()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -16,25 +17,20 @@ OnDone: TypeAlias = Callable[[Stored | SendResult | None], None]
 broker says, or with None if the rest has to be awaited."""
 
 
-class Begun:
+class Begun:  # no ABC: isinstance() takes longer then, and doors ask what crosses for its class
     """What :meth:`Producer.send` does, without a task for as long as only an answer has to be waited for.
 
-    Args:
-        sender: brings requests to brokers.
-        request: the message's.
-        on_done: hears of the first try, if that is under way when this has been made.
-
     Attributes:
-        is_under_way: whether ``on_done`` will be called; else :meth:`rest` has to be awaited.
+        is_under_way: whether :meth:`tried` will be called; else :meth:`rest` has to be awaited.
     """
 
-    __slots__ = ("_error", "_on_done", "_request", "_sender", "is_under_way")
+    __slots__ = ("_first_error", "_request", "_sender", "is_under_way")
 
-    def __init__(self, sender: Sender, request: SendRequest, on_done: OnDone) -> None:
-        self._sender = sender
-        self._request = request
-        self._on_done = on_done
-        self._error: RocketMQError | None = None
+    def begin_first_try(self, sender: Sender, request: SendRequest) -> None:
+        """Begin, with a request that ``sender`` brings to a broker."""
+        self._sender: Sender = sender
+        self._request: SendRequest = request
+        self._first_error: RocketMQError | None = None
         request.on_done = self._tried
         self.is_under_way: bool = sender.begin(request)
 
@@ -42,18 +38,22 @@ class Begun:
         self.is_under_way = False
         del request.on_done  # they would refer to each other, and wait for the garbage collector
         if isinstance(outcome, RocketMQError):
-            self._error = outcome
-            self._on_done(None)
+            self._first_error = outcome
+            self.tried(None)
         else:
             self._sender.counters.sent += len(request.messages)
-            self._on_done(outcome)
+            self.tried(outcome)
+
+    @abstractmethod
+    def tried(self, stored: Stored | SendResult | None) -> None:
+        """Take what became of the first try; None if the rest has to be awaited."""
 
     async def rest(self) -> SendResult:
         """Do what is left; returns, raises and is cancelled as :meth:`Producer.send`."""
-        return await self._sender.deliver(self._request, self._error)
+        return await self._sender.deliver(self._request, self._first_error)
 
-    def cancel(self) -> None:
-        """Wait no more for what is under way: ``on_done`` is not called. It may still be stored."""
+    def give_up(self) -> None:
+        """Wait no more for what is under way: :meth:`tried` is not called. It may still be stored."""
         self.is_under_way = False
         self._request.forget()
 
@@ -62,16 +62,24 @@ class BegunBatch(Begun):
     """What :meth:`Producer.send_batch` does with messages that go in one request; see :class:`Begun`.
 
     Args:
+        sender: brings requests to brokers.
+        request: the messages'.
+        on_done: hears of the first try, if that is under way when this has been made.
         unique_ids: the id of each message.
     """
 
-    __slots__ = ("_unique_ids",)
+    __slots__ = ("_on_done", "_unique_ids")
 
     def __init__(
         self, sender: Sender, request: SendRequest, on_done: OnDone, unique_ids: Sequence[str]
     ) -> None:
+        self._on_done = on_done
         self._unique_ids = unique_ids
-        super().__init__(sender, request, on_done)
+        self.begin_first_try(sender, request)
+
+    def tried(self, stored: Stored | SendResult | None) -> None:
+        """Hand it on."""
+        self._on_done(stored)
 
     def results(self, outcome: Stored | SendResult) -> BatchResults:
         """Return each message's own result, for what ``on_done`` was given or :meth:`rest` returned."""

@@ -116,17 +116,16 @@ class Producer(Member):
         return result
 
     def begin(
-        self,
-        message: Message,
-        on_done: OnDone,
-        queue: Destination | None = None,
-        timeout: float | None = None,
-    ) -> Begun | None:
-        """Begin :meth:`send` without a task; None where that cannot be, as there are hooks. See Begun."""
-        self._check_open()
+        self, begun: Begun, message: Message, queue: Destination | None = None, timeout: float | None = None
+    ) -> bool:
+        """Begin :meth:`send` without a task; False where that cannot be, as there are hooks. See Begun."""
+        if self._thread != get_ident():
+            self._check_open()
         if self._hooks.all or self._delay_relay is not None:
-            return None
-        return Begun(self._sender, self._builder.build(message, queue, timeout, self.config.retries), on_done)
+            return False
+        request = self._builder.build(message, queue, timeout, self.config.retries)
+        begun.begin_first_try(self._sender, request)
+        return True
 
     async def send_soon(
         self,
