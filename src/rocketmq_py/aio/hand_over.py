@@ -195,22 +195,24 @@ class LoopHandOver(HandOver[LoopSend]):
         Raises as :meth:`add_nowait`.
         """
         while (future := self.add_nowait(message, queue, timeout)) is None:
-            if self._until_yield:
-                await self._space(self._check(message))
-            else:
+            if not self._until_yield:
                 await asyncio.sleep(0)
-                self._until_yield = YIELD_EVERY
+            elif not await self._space(self._check(message)):
+                continue
+            self._until_yield = YIELD_EVERY  # others have run
         return future
 
-    async def _space(self, size: int) -> None:
+    async def _space(self, size: int) -> bool:
+        """Wait for space; return whether that took anything."""
         here = bridge()
         waiter = here.loop.create_future()
         with self.lock:
             self.waiting.append((here, waiter))
             if self._fits(size) or self._is_closed:
                 self.waiting.pop()
-                return
+                return False
         await waiter
+        return True
 
     # In the trio thread
 
