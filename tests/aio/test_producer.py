@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Sequence
 
 import pytest
+import trio
+import trio.testing
 
 from rocketmq_py import (
     Message,
@@ -114,8 +116,11 @@ def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
             with pytest.raises(MessageTooLargeError):
                 failed.result()
             assert isinstance(failed.exception(), MessageTooLargeError)
+            go_on.clear()
+            trio_thread().post(go_on.wait)
             cancelled = await producer.send_soon(Message("T", b"x"))
-            cancelled.cancel()
+            assert cancelled.cancel()
+            go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             assert cancelled.cancelled()
@@ -127,9 +132,12 @@ def test_a_future_that_nobody_waits_for_has_its_outcome_without_the_loop(address
     async def main() -> None:
         async with Producer(address, group="g") as producer:
             await producer.send(Message("T", b"the route is known"))
+            go_on = threading.Event()
+            trio_thread().post(go_on.wait)
             future = await producer.send_soon(Message("T", b"x"))
             cancelled = await producer.send_soon(Message("T", b"x"))
             assert cancelled.cancel()
+            go_on.set()
             while not future.done():
                 time.sleep(0.001)  # the loop is not asked
             assert not future.cancel()
@@ -164,7 +172,8 @@ def test_who_flushes_does_not_wait_for_what_is_sent_later(address: str) -> None:
             producer.add_hook(Holds())
             first = await producer.send_soon(Message("T", b"first"))
             flushing = asyncio.create_task(producer.flush())
-            await asyncio.to_thread(trio_thread().call_sync, lambda: None)  # it has begun
+            await asyncio.sleep(0)
+            await asyncio.to_thread(trio_thread().call, trio.testing.wait_all_tasks_blocked)  # it has begun
             later = await producer.send_soon(Message("T", b"later"))
             may_go[b"first"].set()
             await flushing

@@ -151,8 +151,9 @@ class Producer(_Sends[producer.Producer]):
 
         Messages that one task sends leave in that order. The result, or the error after the last try, is in
         the future: await it, give it to ``asyncio.wait`` or ``gather``, or have it call something when it is
-        done. ``timeout`` runs from when it has its place. Cancelling the future keeps the message from being
-        sent as long as it waits for its turn.
+        done, on the loop. ``timeout`` runs from when it has its place. Cancelling the future keeps the
+        message from being sent as long as it waits for its turn. The broker's answer makes it done at once:
+        between two awaits, too, so that a ``cancel()`` may come too late, and then returns False.
 
         Raises:
             InvalidMessageError: it is no message. ClosedError. What a selector raises. All else is the
