@@ -63,6 +63,20 @@ def test_a_round_in_which_a_rival_failed_has_no_ratio_to_it() -> None:
     assert "Failed: Java" in table
 
 
+def test_doors_stand_beside_trio_in_the_same_round_with_what_none_can_be_below() -> None:
+    rates = {"ours-json": (100.0, 200.0), "ours-aio": (50.0, 200.0), "floor-aio": (200.0, 400.0)}
+    runs = [a_run(name, number, rate=rate) for name in rates for number, rate in enumerate(rates[name])]
+    words = ["--workloads", "pipelined", "--sizes", "128", "--clients", "ours-json,ours-aio,ours-uvloop"]
+    (_, _, line) = report.doors_table(parse(words).plan, Results(runs=runs)).splitlines()
+    # In the rounds 0.5 and 1 times as fast as trio, and without a client 2 times in each.
+    assert line == "| pipelined, 256 in flight, 128 bytes | 1.00 / 0.75 (1.00 / 2.00) | - |"
+
+
+def test_without_a_door_or_without_trio_there_is_no_table_of_doors() -> None:
+    for clients in ("java,ours-json", "ours-aio,ours-blocking"):
+        assert not report.doors_table(parse(["--clients", clients]).plan, Results())
+
+
 @pytest.mark.parametrize(
     "words",
     [

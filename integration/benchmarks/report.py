@@ -18,6 +18,13 @@ from integration.benchmarks.workloads import Workload
 JAVA = "java"
 RIVALS = ("java", "go")
 """The clients whose better one counts."""
+TRIO = "ours-json"
+DOORS = {
+    "ours-blocking": ("threads", "floor-threads"),
+    "ours-aio": ("asyncio", "floor-aio"),
+    "ours-uvloop": ("uvloop", "floor-uvloop"),
+}
+"""The doors, what the table calls them, and their rows without a client."""
 NOTHING = "-"
 
 HEADINGS = {
@@ -108,6 +115,38 @@ def table(plan: Plan, results: Results) -> str:
     lines += [f"\nNot measured: {key}: {reason}" for key, reason in results.skipped.items()]
     lines += [f"\nFailed: {failure}" for failure in results.failures]
     return "\n".join(lines)
+
+
+def doors_table(plan: Plan, results: Results) -> str:
+    """Return the doors beside trio's own classes as a Markdown table; nothing where neither was measured.
+
+    In each cell: the processor time of the client, times trio's, and the figure that clients are compared by,
+    times as good as trio's; medians of the ratios within rounds. Behind it, in brackets, the same of what
+    does without a client.
+    """
+    keys = {peer.key for peer in plan.peers}
+    doors = [door for door in DOORS if door in keys]
+    if TRIO not in keys or not doors:
+        return ""
+    names = [DOORS[door][0] for door in doors]
+    lines = [_line(["times trio's CPU / as good", *names]), _line(["---", *["---:"] * len(doors)])]
+    for workload, size in plan.rows():
+        here = [run for run in results.runs if (run.workload, run.size) == (workload.name, size)]
+        cells = [_beside_trio(workload, here, door) for door in doors]
+        floors = [_beside_trio(workload, here, DOORS[door][1]) for door in doors]
+        shown = [f"{cell} ({floor})" if floor else cell for cell, floor in zip(cells, floors, strict=True)]
+        lines.append(_line([f"{workload.title}, {size:,} bytes", *[cell or NOTHING for cell in shown]]))
+    return "\n".join(lines)
+
+
+def _beside_trio(workload: Workload, here: Sequence[Run], client: str) -> str:
+    runs = [run for run in here if run.client == client]
+    trio_us = {run.round: run.client_us for run in here if run.client == TRIO}
+    times_cpu = [run.client_us / trio_us[run.round] for run in runs if trio_us.get(run.round)]
+    as_good = _ratio(workload, runs, here, (TRIO,))
+    if not times_cpu or as_good is None:
+        return ""
+    return f"{_number(statistics.median(times_cpu), digits=2)} / {_number(as_good, digits=2)}"
 
 
 def _cells(row: Row, *, first: bool) -> Iterator[str]:

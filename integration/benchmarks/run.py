@@ -156,6 +156,10 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
     heading = report.heading(about)
     print(f"{heading}; it took {(time.monotonic() - began) / 60:.1f} minutes\n")
     print(report.table(chosen.plan, results))
+    if doors := report.doors_table(chosen.plan, results):
+        print(
+            f"\nThe doors beside trio's own classes, and in brackets what does without a client:\n\n{doors}"
+        )
     if chosen.json:
         report.write_json(chosen.json, about, results)
     if chosen.plot:
