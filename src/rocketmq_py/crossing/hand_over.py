@@ -21,8 +21,6 @@ logger: Final = logging.getLogger("rocketmq_py.crossing")
 
 OVERHEAD = 112
 """Bytes that a message counts for beside its body."""
-YIELD_EVERY = 128
-"""So many messages are given to the producer before other tasks of trio's have their turn."""
 
 BeginSoon: TypeAlias = Callable[
     [Outstanding, Message, Destination | None, float | None], Coroutine[Any, Any, object] | None
@@ -199,13 +197,13 @@ class HandOver(ABC, Generic[Sent]):
         # Right here, rather than in the task's own turn, where nothing has to be waited for.
         if self._asleep:
             self._give()
-            if self._held is not None or self._queue:
+            if self._held is not None:
                 self._asleep.unpark_all()
 
     def _give(self) -> None:
         """Give what has come to the producer, until something has to be awaited: that is held then."""
         queue, begin_soon = self._queue, self._new_bunch()
-        for _ in range(min(len(queue), YIELD_EVERY)):
+        while queue:  # the producer has something awaited now and then, so that others have their turn
             one = queue.popleft()
             if isinstance(one, trio.Event):
                 one.set()
@@ -229,17 +227,15 @@ class HandOver(ABC, Generic[Sent]):
             while True:
                 if self._held is None:
                     self._give()
-                if self._held is not None:
-                    one, waiting = self._held
-                    try:
-                        await waiting
-                    except Exception as error:  # noqa: BLE001
-                        one.resolve(error)
-                    self._held = None
-                elif self._queue:
-                    await trio.lowlevel.checkpoint()
-                else:
+                if self._held is None:
                     await self._asleep.park()
+                    continue
+                one, waiting = self._held
+                try:
+                    await waiting
+                except Exception as error:  # noqa: BLE001
+                    one.resolve(error)
+                self._held = None
 
     def stop(self) -> None:
         """Give the producer nothing more."""

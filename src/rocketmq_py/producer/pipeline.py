@@ -80,26 +80,18 @@ class Pipeline:
         finally:
             self._flushing -= 1
 
-    def submit(self, request: SendRequest, since: float | None = None) -> Coroutine[Any, Any, None] | None:
+    def submit(self, request: SendRequest, now: float | None = None) -> Coroutine[Any, Any, None] | None:
         """Send a request; its ``pending`` gets the outcome, or what else is set as ``on_done``.
 
-        What is returned has to be awaited, where there is something to wait for. With ``since``, trio's time,
-        whoever sends has seen to it then that there is a place. Raises as :meth:`Sender.submit`, here or
-        when awaited. When cancelled while it waits, it is not sent.
+        What is returned has to be awaited, where there is something to wait for. ``now`` is trio's time,
+        where it is known. Raises as :meth:`Sender.submit`, here or when awaited. When cancelled while it
+        waits, it is not sent.
         """
-        size, admission = len(request.body), self.admission
-        if (
-            request.may_be_compressed
-            or self._closed
-            or not (since is not None or admission.enter_nowait(size))
-        ):
+        if request.may_be_compressed or self._closed or not self.admission.enter_nowait(len(request.body)):
             return self.submit_in_turn(request)
-        if since is not None:
-            admission.count += 1
-            admission.bytes += size
         self._under_way[request.pending] = request
         try:
-            waiting = self._sender.submit(request, since)
+            waiting = self._sender.submit(request, now)
         except BaseException:
             self.leave(request.pending)
             raise

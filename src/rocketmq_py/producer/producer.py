@@ -176,9 +176,9 @@ class Producer(Member):
         queue: Destination | None,
         timeout: float | None,
     ) -> Coroutine[Any, Any, object] | None:
-        """Begin :meth:`send_soon` in one plain call, for who has seen to ``max_in_flight`` already.
+        """Begin :meth:`send_soon` in one plain call; ``pending`` gets the outcome.
 
-        ``pending`` gets the outcome. Messages that come together may have the time in common: epoch
+        Messages that come together may have the time in common: epoch
         milliseconds, and trio's. Await what is returned, where that is not None; it raises as send_soon.
         """
         if self._hooks.all or self._delay_relay is not None:
