@@ -96,10 +96,6 @@ class LoopSend(asyncio.Future[SendResult]):
 
     was_cancelled = asyncio.Future.cancelled
 
-    def running(self) -> bool:
-        """Whether it is about to be given to the producer: that is not kept."""
-        return False
-
     def settle(self, outcome: Success) -> None:
         """Set the result."""
         hand_over = self.hand_over

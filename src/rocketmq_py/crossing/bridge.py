@@ -60,6 +60,7 @@ class Bridge:
         resumes_tasks: whether the loop is just now taking over, outside of tasks: those that what has come is
             for go on right there, and what they have done in the trio thread goes over there together.
         has_begun_calls: whether they have begun some, which the trio thread is to be woken for.
+        done: a future of the loop that is done, and raises nothing.
         settled: sends that have succeeded, which the loop is to hear of, in the order of what is delivered
             (in the trio thread only).
         is_to_be_woken: whether :meth:`wake_soon` has been called (in the trio thread only).
@@ -71,6 +72,8 @@ class Bridge:
         self.open: dict[OnLoop, None] = {}
         self.resumes_tasks: bool = False
         self.has_begun_calls: bool = False
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.done.set_result(None)
         self.settled: list[Settled] = []
         self.is_to_be_woken: bool = False
         self._crossing: deque[Callable[[], object]] = deque()
@@ -303,8 +306,10 @@ class LoopCall(Call[Result]):
         if resume is None:
             return
         self._resume = None
-        if self._bridge.resumes_tasks:
-            self._task_context.run(resume, self)
+        here = self._bridge
+        if here.resumes_tasks:
+            # A task asks what it has waited for whether it raises; of a future of asyncio's it knows.
+            self._task_context.run(resume, here.done)
         else:
             self._loop.call_soon(resume, self, context=self._task_context)
 

@@ -52,9 +52,6 @@ class Sending(Outstanding, Protocol):
     timeout: float | None
     size: int
 
-    def running(self) -> bool:
-        """Whether it is about to be given to the producer, or has been."""
-
     def was_cancelled(self) -> bool:
         """Whether it was cancelled; else it is about to be given to the producer."""
 
@@ -276,13 +273,17 @@ class HandOver(ABC, Generic[Sent]):
         if self._held is not None:
             held, waiting = self._held
             waiting.close()
-            self._queue.appendleft(held)
+            held.resolve(_unsent())
         while self._queue:
             one = self._queue.popleft()
             if isinstance(one, trio.Event):
                 one.set()
-            elif not one.running() and one.was_cancelled():
+            elif one.was_cancelled():
                 self.leave(one.size)
             else:
-                one.resolve(ClosedError("the producer was closed before the message could be sent"))
+                one.resolve(_unsent())
         self._lost.report(self._name_servers)
+
+
+def _unsent() -> ClosedError:
+    return ClosedError("the producer was closed before the message could be sent")

@@ -62,6 +62,7 @@ class TrioThread:
         is_left_behind: whether this process is a child that was forked while the thread ran: it has neither
             the thread nor a right to the connections.
         open: what is open.
+        forget: to be called with a call that nobody waits for any more.
         wakes: takes what wakes those who wait elsewhere (in the thread only).
         turns: wakes threads that wait for their calls.
     """
@@ -75,6 +76,7 @@ class TrioThread:
         self._crossing: deque[Callable[[], object] | Call[Any]] = deque()
         self._is_woken = self._was_woken = False
         self._calls: set[Call[Any]] = set()
+        self.forget: Callable[[Call[Any]], None] = self._calls.discard
         self._is_alone = False  # what is taken over
         self._alone: Work | None = None  # a call that is, while it has to be awaited
         self._idle: list[trio.lowlevel.Task] = []
@@ -190,7 +192,7 @@ class TrioThread:
         return self.wait_for(call)
 
     def begin(self, call: Call[Any], *, wakes: bool = True) -> None:
-        """Have a call done that is waited for elsewhere, from any thread; :meth:`forget` it when it is done.
+        """Have a call done that is waited for elsewhere, from any thread; ``forget`` it when it is done.
 
         Without ``wakes``, :meth:`wake_for_calls` is due when others have been begun as well. Raises
         ClosedError where calls cannot cross.
@@ -216,10 +218,6 @@ class TrioThread:
         except ClosedError:
             if not self.is_left_behind:
                 self._abandon_calls()
-
-    def forget(self, call: Call[Any]) -> None:
-        """Note that nobody waits for a call any more."""
-        self._calls.discard(call)
 
     async def start_task(self, function: Callable[..., Awaitable[object]]) -> None:
         """Start a task, and wait until it says that it has started (in the thread only)."""

@@ -31,8 +31,8 @@ class Begun:  # no ABC: isinstance() takes longer then, and doors ask what cross
         self._sender: Sender = sender
         self._request: SendRequest = request
         self._first_error: RocketMQError | None = None
-        request.on_done = self._tried
-        self.is_under_way: bool = sender.begin(request)
+        request.on_done, request.on_answer, request.is_awaited = self._tried, sender.on_answer, True
+        self.is_under_way: bool = not request.may_be_compressed and sender.write_now(request)
 
     def _tried(self, request: SendRequest, outcome: Outcome) -> None:
         self.is_under_way = False

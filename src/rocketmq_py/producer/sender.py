@@ -48,6 +48,7 @@ class Sender:
         counters: what is counted.
         faults: what is held against which broker; None without the latency-fault strategy.
         lanes: where requests go.
+        on_answer: takes what comes of tries that no task waits for, one object for all requests.
     """
 
     def __init__(self, client: Client, config: ProducerConfig, rng: random.Random) -> None:
@@ -59,7 +60,7 @@ class Sender:
             self.faults = LatencyFaults(config.latency_faults, now=trio.current_time, rng=rng)
         self.lanes: Lanes = Lanes(client, self.faults, rng)
         self._nursery: trio.Nursery | None = None
-        self._on_answer = self._answered  # one for all requests
+        self.on_answer: Callable[[SendRequest, Answer | SendAnswer, float], None] = self._answered
         self._now: Callable[[], float] = trio.current_time
         self._waiting: dict[str, WaitingRequests] = {}  # of brokers that pipelined requests wait for
         self._stop_listening: Callable[[], None] | None = None
@@ -95,7 +96,7 @@ class Sender:
         if request.may_be_compressed:
             await self.compress(request)
         try:
-            if error is None and self._write_now(request):
+            if error is None and self.write_now(request):
                 # As nearly always: what follows would have come to the same, with more steps between.
                 try:
                     result = send_result(request.stored_by(await request.wait()))
@@ -111,19 +112,12 @@ class Sender:
         self.counters.sent += len(request.messages)
         return result
 
-    def begin(self, request: SendRequest) -> bool:
-        """Make the first try of :meth:`deliver`, if nothing has to be waited for before it is written.
+    def write_now(self, request: SendRequest) -> bool:
+        """Begin a first try, if nothing has to be waited for before it is written, and tell whether so.
 
-        ``request.on_done`` gets what comes of it. Where that is an error, and where this returns False, the
-        rest is :meth:`deliver`'s. Raises what a queue selector raises.
+        What comes of it goes to the task that waits, or to ``request.on_answer``. Raises what a queue
+        selector raises.
         """
-        if request.may_be_compressed:
-            return False
-        request.on_answer, request.is_awaited = self._on_answer, True
-        return self._write_now(request)
-
-    def _write_now(self, request: SendRequest) -> bool:
-        """Begin a first try, if nothing has to be waited for before it is written, and tell whether so."""
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return False
         request.begin_try(self._now())
@@ -185,7 +179,7 @@ class Sender:
         all other errors are outcomes.
         """
         request.begin_try(self._now() if now is None else now)
-        request.on_answer = self._on_answer
+        request.on_answer = self.on_answer
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return self._submit_when_routed(request)
         try:
