@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerBusyError, ClosedError, InvalidMessageError
+from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
 from rocketmq_py.producer.begun import Begun
@@ -194,3 +194,13 @@ async def test_with_hooks_what_is_pipelined_is_awaited() -> None:
         await producer.flush()
         assert hooks == ["T"]
         assert done[0].result().message_id
+
+
+async def test_with_hooks_what_is_pipelined_and_fails_is_told_all_the_same() -> None:
+    async with scripted_cluster(refuse(ResponseCode.NO_PERMISSION)) as cluster:
+        async with producer_of(cluster.address, retries_pipelined=0) as producer:
+            producer.add_hook(ProducerHook())
+            pending = PendingSend()
+            await begin_soon(producer, pending)
+            with pytest.raises(BrokerError):
+                await pending
