@@ -197,10 +197,10 @@ async def test_with_hooks_what_is_pipelined_is_awaited() -> None:
 
 
 async def test_with_hooks_what_is_pipelined_and_fails_is_told_all_the_same() -> None:
-    async with scripted_cluster(refuse(ResponseCode.NO_PERMISSION)) as cluster:
-        async with producer_of(cluster.address, retries_pipelined=0) as producer:
-            producer.add_hook(ProducerHook())
-            pending = PendingSend()
-            await begin_soon(producer, pending)
-            with pytest.raises(BrokerError):
-                await pending
+    answers = refuse(ResponseCode.NO_PERMISSION)
+    async with scripted_cluster(answers) as cluster, producer_of(cluster.address) as producer:
+        producer.add_hook(ProducerHook())
+        pending = PendingSend()
+        await begin_soon(producer, pending)
+        with pytest.raises(BrokerError):
+            await pending
