@@ -7,7 +7,7 @@ import contextvars
 from asyncio import _get_running_loop as _running_loop  # the other raises where none runs
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Final
 
 from rocketmq_py.crossing.bridge import Bridge, bridge
 from rocketmq_py.crossing.hand_over import OVERHEAD, BeginSoon, HandOver, Success, result_of
@@ -94,7 +94,7 @@ class LoopSend(asyncio.Future[SendResult]):
 
     # In the trio thread
 
-    was_cancelled = asyncio.Future.cancelled
+    was_cancelled: Final = asyncio.Future[SendResult].cancelled
 
     def settle(self, outcome: Success) -> None:
         """Set the result."""
@@ -128,6 +128,9 @@ class LoopSend(asyncio.Future[SendResult]):
 
 class LoopHandOver(HandOver[LoopSend]):
     """Takes messages from tasks; see HandOver."""
+
+    taken: int
+    taken_bytes: int
 
     def __init__(
         self,

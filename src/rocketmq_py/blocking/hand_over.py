@@ -188,6 +188,9 @@ class SendFuture(Future[SendResult]):
 class ThreadHandOver(HandOver[SendFuture]):
     """Takes messages from threads; see HandOver."""
 
+    taken: int
+    taken_bytes: int
+
     def __init__(
         self,
         thread: TrioThread,
@@ -200,7 +203,8 @@ class ThreadHandOver(HandOver[SendFuture]):
         super().__init__(thread, new_bunch, name_servers=name_servers, most=most, most_bytes=most_bytes)
         self._space = threading.Condition(self.lock)
         self.waiting: int = 0
-        self.is_waking = self._wakes_later = False
+        self.is_waking: bool = False
+        self._wakes_later = False
 
     def add(self, message: Message, queue: Destination | None, timeout: float | None = None) -> SendFuture:
         """Take a message, waiting for space; an interruption takes nothing.

@@ -124,10 +124,12 @@ class HandOver(ABC, Generic[Sent]):
         self._new_bunch = new_bunch
         self._most = most
         self._most_bytes = most_bytes
-        self.few = most * 3 // 4
+        self.few: int = most * 3 // 4
         self._few_bytes = most_bytes * 3 // 4
-        self.taken = self.taken_bytes = 0  # since the beginning
-        self.left = self.left_bytes = 0  # of these
+        self.taken: int = 0
+        self.taken_bytes: int = 0
+        self.left: int = 0
+        self.left_bytes: int = 0
         self.lock: Final = threading.Lock()
         self._is_closed = False
         self._queue: deque[Sent | trio.Event] = deque()
