@@ -118,7 +118,7 @@ def table(plan: Plan, results: Results) -> str:
 
 
 def doors_table(plan: Plan, results: Results) -> str:
-    """Return the doors beside trio's own classes as a Markdown table; nothing where neither was measured.
+    """Return the doors beside trio's classes as a Markdown table; none unless both are planned.
 
     In each cell: the processor time of the client, times trio's, and the figure that clients are compared by,
     times as good as trio's; medians of the ratios within rounds. Behind it, in brackets, the same of what

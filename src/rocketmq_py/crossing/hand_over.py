@@ -232,7 +232,7 @@ class HandOver(ABC, Generic[Sent]):
                 one, waiting = self._held
                 try:
                     await waiting
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:  # noqa: BLE001  # as where it need not be awaited
                     one.resolve(error)
                 self._held = None
 

@@ -46,19 +46,14 @@ class SendCall(Begun, Call[SendResult]):
     queue: Destination | None
     timeout: float | None
 
-    def begin(self) -> Rest[SendResult] | None:
-        """Begin it; return what is left, to be awaited in a task with its :meth:`run`."""
-        self._has_begun = True
-        behind, message, queue, timeout = self.behind, self.message, self.queue, self.timeout
-        try:
-            if not self.context.run(behind.begin, self, message, queue, timeout):
-                return partial(behind.send, message, queue=queue, timeout=timeout)
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
-            self.fail(error)
-            return None
-        if not self.is_under_way:
-            return self.rest
-        self.withdraw = self.give_up
+    @staticmethod
+    def _begin(call: Any) -> Rest[SendResult] | None:
+        send: SendCall = call
+        if not send.behind.begin(send, send.message, send.queue, send.timeout):
+            return partial(send.behind.send, send.message, queue=send.queue, timeout=send.timeout)
+        if not send.is_under_way:
+            return send.rest
+        send.withdraw = send.give_up
         return None
 
     def tried(self, stored: Stored | SendResult | None) -> None:
