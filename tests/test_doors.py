@@ -55,6 +55,7 @@ def test_nothing_is_forgotten(name: str, door: Any) -> None:
     only_inside = {
         "begin",
         "begin_batch",
+        "begin_outside",
         "begin_soon",
         "client",
         "nursery",

@@ -14,7 +14,8 @@ from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, Invali
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
 from rocketmq_py.producer.begun import Begun
-from rocketmq_py.producer.send_request import Stored, send_result
+from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.remoting.writer import WRITING_TOGETHER
 from tests.scripted import ignore, refuse, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -24,10 +25,19 @@ SENDS = RequestCode.SEND_MESSAGE_V2
 class Beginning(Begun):
     """Begins a send, and keeps what is heard of it."""
 
-    def __init__(self, producer: Producer, message: Message = MESSAGE) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        message: Message = MESSAGE,
+        *,
+        outside: bool = False,
+        queue: Destination | None = None,
+        timeout: float | None = None,
+    ) -> None:
         self.heard: list[Stored | SendResult | None] = []
         self._is_done = trio.Event()
-        self.has_begun = producer.begin(self, message)
+        begin = producer.begin_outside if outside else producer.begin
+        self.has_begun = begin(self, message, queue, timeout)
 
     def tried(self, stored: Stored | SendResult | None) -> None:
         self.heard.append(stored)
@@ -122,6 +132,33 @@ async def test_with_hooks_or_a_relay_it_is_sent_otherwise() -> None:
         assert not Beginning(producer).has_begun
         async with producer_of(cluster.address, delay_relay="Buffer") as relayed:
             assert not Beginning(relayed).has_begun
+
+
+async def test_outside_trio_a_send_begins_where_trio_has_nothing_to_do_but_to_wait_for_the_broker() -> None:
+    async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
+        assert not Beginning(producer, outside=True).has_begun  # the route is not known
+        queues = await producer.queues("T")
+        assert not Beginning(producer, outside=True).has_begun  # nor is there a connection
+        for _ in queues:
+            await producer.send(MESSAGE)
+        await trio.testing.wait_all_tasks_blocked()
+        with WRITING_TOGETHER:
+            one, other = Beginning(producer, outside=True), Beginning(producer, outside=True, queue=queues[0])
+            assert one.has_begun
+            assert other.has_begun
+            assert not Beginning(producer, outside=True, queue=lambda queues, _: queues[0]).has_begun
+            assert not Beginning(producer, Message("T", b"x" * 100_000), outside=True).has_begun
+            assert not Beginning(producer, Message("Unknown", b"x"), outside=True).has_begun
+            # Nothing is watched that would expire so early.
+            assert not Beginning(producer, outside=True, timeout=0.5).has_begun
+        assert (await one.result()).message_id
+        assert (await other.result()).queue == queues[0]
+        await trio.testing.wait_all_tasks_blocked()
+        producer.add_hook(ProducerHook())
+        with WRITING_TOGETHER:
+            assert not Beginning(producer, outside=True).has_begun
+    with WRITING_TOGETHER:
+        assert not Beginning(producer, outside=True).has_begun  # it is closed
 
 
 async def test_a_large_body_is_compressed_in_a_task() -> None:

@@ -1,15 +1,17 @@
 """What a send costs an asyncio program whose client lives in a thread that runs trio, without a client.
 
-Prepared frames to one queue, and answers that are only counted, by tasks of trio's; two deques, and an
-eventfd each way, written once for all that goes over together. What a task awaits is no future of asyncio's,
-but has the task go on where the loop takes answers over; pipelined sends are futures, with so many under way.
-No door for asyncio that has its connections in a thread can do with less.
+Prepared frames to one queue, written right where they are sent, once for all that is sent together. Answers
+are only counted, by a task of trio's, and go over in a deque with an eventfd. What a task awaits is no future
+of asyncio's, but has the task go on where the loop takes answers over; pipelined sends are futures, with so
+many under way. No door for asyncio that has its connections in a thread can do with less.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import select
 import threading
 import time
 from collections import deque
@@ -26,7 +28,7 @@ from rocketmq_py.remoting.address import split_address
 
 
 class Bell(WakeupFd):
-    """What wakes the other thread, once for all that it is to take over."""
+    """What wakes the loop, once for all that it is to take over."""
 
     _is_woken = False
 
@@ -82,48 +84,51 @@ class Connection:
         self._to_send: deque[Any] = deque()
         self._unanswered: deque[Any] = deque()
         self._answered: deque[Any] = deque()
-        self._to_thread, self._to_loop = Bell(), Bell()
-        self._is_taking_over = False
+        self._to_loop = Bell()
+        self._writes_later = False
+        self._descriptor = -1
+        self._is_connected = threading.Event()
         self.on_answers: Callable[[int], None] = lambda _: None
         self._loop.add_reader(self._to_loop.fileno(), self._take_over)
         threading.Thread(target=trio.run, args=(self._serve,), daemon=True).start()
+        self._is_connected.wait()
 
     # On the loop
 
     def send(self, answer: Any) -> None:
         """Send a message; ``answer`` has its result when there is one."""
         self._to_send.append(answer)
-        if not self._is_taking_over:
-            self._to_thread.wake()
+        if not self._writes_later:
+            self._writes_later = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._writes_later = False
+        self._unanswered += self._to_send
+        data = self._frame * len(self._to_send)
+        self._to_send.clear()
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
 
     def _take_over(self) -> None:
         self._to_loop.drain()
-        self._is_taking_over = True
+        self._writes_later = True
         answered = self._answered
         count = len(answered)
         for _ in range(count):
             answered.popleft().set_result(None)
-        self._is_taking_over = False
         self.on_answers(count)
-        if self._to_send:
-            self._to_thread.wake()
+        self._write()
 
     # In the thread
 
     async def _serve(self) -> None:
         stream = await trio.open_tcp_stream(*split_address(self._address))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._receive, stream)
-            while True:
-                await trio.lowlevel.wait_readable(self._to_thread.fileno())
-                self._to_thread.drain()
-                count = len(self._to_send)
-                if count:
-                    for _ in range(count):
-                        self._unanswered.append(self._to_send.popleft())
-                    await stream.send_all(self._frame * count)
-
-    async def _receive(self, stream: trio.SocketStream) -> None:
+        self._descriptor = stream.socket.fileno()
+        self._is_connected.set()
         answers = Answers()
         while data := await stream.receive_some(READ_SIZE):
             for _ in range(answers.count(data)):

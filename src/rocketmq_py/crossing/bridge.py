@@ -59,7 +59,7 @@ class Bridge:
             ``asyncio.run`` does at its end, or when it is found to be gone.
         resumes_tasks: whether the loop is just now taking over, outside of tasks: those that what has come is
             for go on right there, and what they have done in the trio thread goes over there together.
-        has_begun_calls: whether they have begun some, which the trio thread is to be woken for.
+        calls: what they have called meanwhile, to be begun together.
         done: a future of the loop that is done, and raises nothing.
         settled: sends that have succeeded, which the loop is to hear of, in the order of what is delivered
             (in the trio thread only).
@@ -71,7 +71,7 @@ class Bridge:
         self.thread = thread
         self.open: dict[OnLoop, None] = {}
         self.resumes_tasks: bool = False
-        self.has_begun_calls: bool = False
+        self.calls: list[Call[Any]] = []
         self.done: asyncio.Future[None] = loop.create_future()
         self.done.set_result(None)
         self.settled: list[Settled] = []
@@ -180,12 +180,18 @@ class Bridge:
                     logger.exception("what crossed over to an asyncio loop has failed")
         finally:  # a task may have raised SystemExit
             self.resumes_tasks = False
-            if self.has_begun_calls:
-                self.has_begun_calls = False
-                self.thread.wake_for_calls()
+            if self.calls:
+                self._begin_calls()
             if crossing and not self._is_woken:
                 self._is_woken = True
                 self.loop.call_soon(self._take_over)
+
+    def _begin_calls(self) -> None:
+        calls, self.calls = self.calls, []
+        try:
+            self.thread.begin(*calls)
+        except ClosedError:  # it has ended just now
+            self.thread.abandon(calls)
 
     async def call_back(
         self,
@@ -251,14 +257,17 @@ class LoopCall(Call[Result]):
     def __await__(self) -> Generator[Any, None, Result]:
         here = self._bridge
         thread = here.thread
-        thread.begin(self, wakes=not here.resumes_tasks)
-        if here.resumes_tasks:
-            here.has_begun_calls = True
         try:
+            if here.resumes_tasks:
+                here.calls.append(self)
+            else:
+                thread.begin(self)
             while not self.has_ended:
                 self._asyncio_future_blocking = True
                 yield self
-        except asyncio.CancelledError:
+        except (ClosedError, GeneratorExit):
+            raise
+        except BaseException:  # it is cancelled; or a signal's handler has raised while it was begun here
             if not self.has_ended:
                 thread.post(self.end_soon)
                 while not self.has_ended:

@@ -39,12 +39,14 @@ class Call(Generic[Result]):  # no ABC: isinstance() takes longer then, and all 
 
     Attributes:
         context: the caller's context variables, copied.
+        has_begun: whether it has.
         withdraw: has what was begun, and that no task does, not end the call any more; None for nothing.
     """
 
     # Those that most calls never set cost nothing as defaults.
     withdraw: Callable[[], object] | None = None
-    _has_begun = _is_cancelled = False
+    has_begun: bool = False
+    _is_cancelled = False
     _scope: trio.CancelScope | None = None
     _error: BaseException | None = None
     _result: Result
@@ -66,12 +68,16 @@ class Call(Generic[Result]):  # no ABC: isinstance() takes longer then, and all 
 
     def begin(self) -> Rest[Result] | None:
         """Begin it; return what is left, to be awaited in a task with its :meth:`run`."""
-        self._has_begun = True
+        self.has_begun = True
         try:
             return self.context.run(self._begin, self)
         except BaseException as error:  # noqa: BLE001  # raised where it is waited for
             self.fail(error)
             return None
+
+    def begin_outside(self) -> bool:
+        """Begin it in the thread that makes it, while trio's waits; False if that cannot be."""
+        return False
 
     def need_task(self) -> None:
         """Note that a task is going to :meth:`run`."""
@@ -112,7 +118,7 @@ class Call(Generic[Result]):  # no ABC: isinstance() takes longer then, and all 
         """Cancel it."""
         if self._scope is not None:
             self._scope.cancel()
-        elif self.withdraw is not None or not self._has_begun:
+        elif self.withdraw is not None or not self.has_begun:
             if self.withdraw is not None:
                 self.withdraw()
             self.abandon(ClosedError(CANCELLED))

@@ -56,6 +56,18 @@ class SendCall(Begun, Call[SendResult]):
         send.withdraw = send.give_up
         return None
 
+    def begin_outside(self) -> bool:
+        """Begin it in the thread that makes it, while trio's waits; False if that cannot be."""
+        self.withdraw = self.give_up  # however far it comes, if a signal's handler raises meanwhile
+        try:
+            if self.behind.begin_outside(self, self.message, self.queue, self.timeout):
+                self.has_begun = True
+                return True
+        except Exception:  # noqa: BLE001, S110  # it comes again in trio's thread, and is told
+            pass
+        self.withdraw = None
+        return False
+
     def tried(self, stored: Stored | SendResult | None) -> None:
         """Take what became of the first try; None if more has to be waited for."""
         if stored is None:

@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import coroutine
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -21,7 +22,7 @@ from rocketmq_py.crossing.turns import Turns
 from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.crossing.wakeup_fd import WakeupFd
 from rocketmq_py.errors import ClosedError
-from rocketmq_py.remoting.writer import WRITING_TOGETHER
+from rocketmq_py.remoting.writer import WRITING_TOGETHER, WritingTogether, is_writing_together
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
 
@@ -70,9 +71,11 @@ class TrioThread:
     def __init__(self) -> None:
         self.is_usable: bool = True
         self.wakes: Wakes = Wakes()
+        self._running = self.wakes.running
         self.turns: Turns = Turns(self.wakes.add, self._begin_turns, self._end_turns)
         self.is_left_behind: bool = False
         self.open: dict[Opened, None] = {}
+        self._writing = WritingTogether(self.post)
         self._crossing: deque[Callable[[], object] | Call[Any]] = deque()
         self._is_woken = self._was_woken = False
         self._calls: set[Call[Any]] = set()
@@ -86,6 +89,7 @@ class TrioThread:
         self._wakeup_fd = WakeupFd()
         self._is_running = threading.Event()
         self._ident: int | None = None
+        self._main_ident = threading.main_thread().ident
         self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
 
     def start(self) -> None:
@@ -121,6 +125,10 @@ class TrioThread:
             raise RuntimeError(
                 "callbacks and hooks run in the thread that serves all calls and cannot wait for one: "
                 "use send_soon, or do it in another thread"
+            )
+        if is_writing_together():
+            raise RuntimeError(
+                "a signal's handler, or a finalizer, that has interrupted a send cannot wait for another call"
             )
 
     def post(self, function: Callable[[], object]) -> None:
@@ -160,13 +168,16 @@ class TrioThread:
 
     def wait_for(self, call: ThreadCall[Result], timeout: float = -1) -> Result:
         """Have a call done, and wait for it, as :meth:`call` does."""
-        if not self.is_usable or threading.get_ident() == self._ident:
+        ident = threading.get_ident()
+        if not self.is_usable or ident == self._ident or is_writing_together():
             self.check_may_wait()
         self._calls.add(call)
         try:
-            self._crossing.append(call)
-            if not self._is_woken:
-                self._wake()
+            # Handlers of signals run in the main thread, between any two steps: they may raise, or call.
+            if len(self._calls) > 1 or ident == self._main_ident or not self._begin_outside((call,)):
+                self._crossing.append(call)
+                if not self._is_woken:
+                    self._wake()
             in_time = call.wait(timeout)
         except BaseException:
             if self.is_usable:  # interrupted, maybe before it was posted
@@ -191,33 +202,69 @@ class TrioThread:
         call: ThreadCall[Result] = ThreadCall(lambda begun: begun.end_with(function()), self.turns)
         return self.wait_for(call)
 
-    def begin(self, call: Call[Any], *, wakes: bool = True) -> None:
-        """Have a call done that is waited for elsewhere, from any thread; ``forget`` it when it is done.
+    def begin(self, *calls: Call[Any]) -> None:
+        """Have calls done that are waited for elsewhere, from any thread; ``forget`` each when it is done.
 
-        Without ``wakes``, :meth:`wake_for_calls` is due when others have been begun as well. Raises
-        ClosedError where calls cannot cross.
+        Raises ClosedError where calls cannot cross.
         """
         if not self.is_usable:
             self.check()
-        self._calls.add(call)
-        self._crossing.append(call)
-        if wakes and not self._is_woken:
-            try:
-                self._wake()
-            except BaseException:
-                self._calls.discard(call)
-                raise
-
-    def wake_for_calls(self) -> None:
-        """Have calls done that were begun without waking the thread; if it has ended, they end as well."""
+        self._calls.update(calls)
         try:
-            if not self.is_usable:
-                self.check()
-            if not self._is_woken:
-                self._wake()
+            begun = self._begin_outside(calls)
+            if begun < len(calls):
+                self._crossing.extend(calls[begun:])
+                if not self._is_woken:
+                    self._wake()
         except ClosedError:
-            if not self.is_left_behind:
-                self._abandon_calls()
+            raise
+        except BaseException:  # by a signal's handler
+            with suppress(ClosedError):
+                self.post(partial(self._begin_interrupted, calls))
+            raise
+
+    def _begin_interrupted(self, calls: Sequence[Call[Any]]) -> None:
+        """Begin, in the thread, those of some calls that have not begun; cancel one that has in part."""
+        for call in calls:
+            if call.has_begun:
+                continue
+            if call.withdraw is not None:
+                call.end_soon()
+            elif (rest := call.begin()) is not None:
+                self.go_on(call, rest)
+
+    def _begin_outside(self, calls: Sequence[Call[Any]]) -> int:
+        """Begin calls in the thread that makes them, if trio's just waits; return how many have begun.
+
+        Most of what it costs to cross over is that trio's thread has to be woken, and to take the
+        interpreter's lock. None overtakes what is crossing.
+        """
+        if self._is_woken or self._running.locked():
+            return 0
+        begun = 0
+        # Nearly always at once. To try whether it can be had at once would be no way to give it back for
+        # certain: a signal's handler may raise before what follows.
+        with self._running:
+            if self._crossing or not self.is_usable:
+                return 0
+            try:
+                with self._writing:
+                    for call in calls:
+                        if not call.begin_outside():
+                            break
+                        begun += 1
+            except BaseException:  # by a signal's handler
+                self._writing.break_off()
+                raise
+        return begun
+
+    def abandon(self, calls: Iterable[Call[Any]]) -> None:
+        """Have those who wait for calls go on: the thread has ended."""
+        if self.is_left_behind:
+            return
+        for call in calls:
+            call.abandon(ClosedError(ENDED))
+        self.wakes.call()
 
     async def start_task(self, function: Callable[..., Awaitable[object]]) -> None:
         """Start a task, and wait until it says that it has started (in the thread only)."""
@@ -327,12 +374,8 @@ class TrioThread:
             self.is_usable = False
             self._wakeup_fd.close()
             self._is_running.set()
-            self._abandon_calls()
-
-    def _abandon_calls(self) -> None:
-        for call in list(self._calls):
-            call.abandon(ClosedError(ENDED))
-        self.wakes.before_io_wait(0)
+            self.wakes.let_in()  # they find that it has ended
+            self.abandon(list(self._calls))
 
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:

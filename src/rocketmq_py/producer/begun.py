@@ -26,13 +26,13 @@ class Begun:  # no ABC: isinstance() takes longer then, and doors ask what cross
 
     __slots__ = ("_first_error", "_request", "_sender", "is_under_way")
 
-    def begin_first_try(self, sender: Sender, request: SendRequest) -> None:
-        """Begin, with a request that ``sender`` brings to a broker."""
+    def begin_first_try(self, sender: Sender, request: SendRequest, *, outside: bool = False) -> None:
+        """Begin, with a request that ``sender`` brings to a broker; see :meth:`Producer.begin`."""
         self._sender: Sender = sender
         self._request: SendRequest = request
         self._first_error: RocketMQError | None = None
         request.on_done, request.on_answer, request.is_awaited = self._tried, sender.on_answer, True
-        self.is_under_way: bool = not request.may_be_compressed and sender.write_now(request)
+        self.is_under_way: bool = not request.may_be_compressed and sender.write_now(request, outside=outside)
 
     def _tried(self, request: SendRequest, outcome: Outcome) -> None:
         self.is_under_way = False
@@ -55,7 +55,9 @@ class Begun:  # no ABC: isinstance() takes longer then, and doors ask what cross
     def give_up(self) -> None:
         """Wait no more for what is under way: :meth:`tried` is not called. It may still be stored."""
         self.is_under_way = False
-        self._request.forget()
+        request = getattr(self, "_request", None)
+        if request is not None and hasattr(request, "channel"):  # else it was interrupted before that
+            request.forget()
 
 
 class BegunBatch(Begun):

@@ -127,6 +127,20 @@ class Producer(Member):
         begun.begin_first_try(self._sender, request)
         return True
 
+    def begin_outside(
+        self, begun: Begun, message: Message, queue: Destination | None, timeout: float | None
+    ) -> bool:
+        """As :meth:`begin`, in another thread than trio's, while that waits; in a block of WritingTogether.
+
+        False, and nothing has been begun, where trio has anything to do before the request is written, and
+        where functions of the user's are called: those expect trio's thread.
+        """
+        if self._thread is None or self._hooks.all or self._delay_relay is not None or callable(queue):
+            return False
+        request = self._builder.build(message, queue, timeout, self.config.retries)
+        begun.begin_first_try(self._sender, request, outside=True)
+        return begun.is_under_way
+
     async def send_soon(
         self,
         message: Message,

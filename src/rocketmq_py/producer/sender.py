@@ -112,11 +112,11 @@ class Sender:
         self.counters.sent += len(request.messages)
         return result
 
-    def write_now(self, request: SendRequest) -> bool:
+    def write_now(self, request: SendRequest, *, outside: bool = False) -> bool:
         """Begin a first try, if nothing has to be waited for before it is written, and tell whether so.
 
         What comes of it goes to the task that waits, or to ``request.on_answer``. Raises what a queue
-        selector raises.
+        selector raises. ``outside``: see :meth:`Producer.begin`.
         """
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return False
@@ -125,6 +125,8 @@ class Sender:
             connection = self.lanes.take(request)
             if connection is None or not connection.writer.has_space or connection.hooks.all:
                 request.is_aimed = True
+                return False
+            if outside and not connection.can_carry_now(request.deadline):
                 return False
             connection.carry(request)
         except RocketMQError:

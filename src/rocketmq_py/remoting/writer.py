@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 import trio
@@ -20,24 +20,52 @@ Oneway: TypeAlias = tuple[int, Mapping[str, str], bytes]
 _here = threading.local()
 
 
+def is_writing_together() -> bool:
+    """Whether the caller runs in a block of WritingTogether."""
+    return getattr(_here, "writers", None) is not None
+
+
+def _call(function: Callable[[], object]) -> None:
+    function()
+
+
 class WritingTogether:
     """A block of plain calls at whose end all is written that was put into any writer within it.
 
-    That is a turn of trio's loop earlier than the writers' own tasks would.
+    That is a turn of trio's loop earlier than the writers' own tasks would. It may be used in another thread
+    than trio's, while that waits and with writers for which :attr:`Writer.is_ready`.
+
+    Args:
+        post: has a function called in trio's thread.
     """
+
+    def __init__(self, post: Callable[[Callable[[], object]], object] = _call) -> None:
+        self._post = post
 
     def __enter__(self) -> None:
         _here.writers = []
 
-    def __exit__(self, *_: object) -> None:
-        writers: list[Writer] = _here.writers
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            for writer in _here.writers:
+                if not writer.write_now():
+                    self._post(writer.resume)
+            _here.writers = None
+
+    def break_off(self) -> None:
+        """End connections to which something was to be written, in a block that has raised.
+
+        A signal's handler may raise between any two steps: then nobody knows how much of a frame is written.
+        """
+        writers: list[Writer] = getattr(_here, "writers", None) or []
         _here.writers = None
         for writer in writers:
-            writer.write_now()
+            if not writer.is_idle:
+                self._post(writer.break_off)
 
 
 WRITING_TOGETHER: Final = WritingTogether()
-"""Of whichever thread enters it."""
+"""Of trio's thread."""
 
 
 class Writer:
@@ -51,6 +79,8 @@ class Writer:
         turn: how many times waiting frames have been taken to be written. A frame that was put in the
             present turn has not left this process.
         has_space: whether another frame may wait without growing past the bound.
+        is_idle: whether nothing waits, and :meth:`run` does.
+        is_ready: whether a frame may be put, in a block of WritingTogether, and trio has nothing to do.
     """
 
     def __init__(self, wire: Wire, max_buffered: int) -> None:
@@ -59,9 +89,10 @@ class Writer:
         self._frames: list[bytes] = []
         self._oneways: dict[int, Oneway] = {}
         self._buffered = 0
-        self._is_idle = False
+        self.is_idle: bool = False
+        self.is_ready: bool = False
         self._is_writing = False
-        self._is_closed = False
+        self._is_closed = self._is_broken_off = False
         self._parked = trio.lowlevel.ParkingLot()
         self._waiting_for_space = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
@@ -80,52 +111,63 @@ class Writer:
 
     def put(self, frame: bytes) -> int:
         """Have a frame written, with those that wait already. Return its place in the present turn."""
+        if self.is_idle:
+            writers: list[Writer] | None = getattr(_here, "writers", None)
+            if writers is not None and self._wire.is_direct:
+                writers.append(self)  # it stays ready
+                self.is_idle = False
+            else:
+                self.is_idle = self.is_ready = False
+                self._parked.unpark()
         frames = self._frames
         place = len(frames)
         frames.append(frame)
         self._buffered += len(frame)
         if self._buffered >= self._max_buffered:
             self.has_space = False
-        if self._is_idle:
-            self._is_idle = False
-            writers: list[Writer] | None = getattr(_here, "writers", None)
-            if writers is not None and self._wire.is_direct:
-                writers.append(self)
-            else:
-                self._parked.unpark()
         return place
 
     def put_alone(self, frame: bytes) -> int:
         """As :meth:`put`, but write it at once where nothing waits: nothing is expected to join it."""
-        written = self._wire.send_nowait(frame) if self._is_idle and self._wire.is_direct else 0
+        is_alone = self.is_idle and self._wire.is_direct and not is_writing_together()
+        written = self._wire.send_nowait(frame) if is_alone else 0
         if written:
             self.turn += 1
         if written < len(frame):
             return self.put(frame[written:] if written else frame)
         return 0
 
-    def write_now(self) -> None:
-        """Write what waits, as far as that can be done at once; :meth:`run` has not been woken for it."""
+    def write_now(self) -> bool:
+        """Write what waits; False if not all could be written at once: then :meth:`resume` is due."""
         if self._is_closed:
-            return
+            return True
         data = self._take()
         written = self._wire.send_nowait(data)
         if written < len(data):
+            self.is_ready = False
             self._frames = [data[written:]]
             self._buffered = len(data) - written
-            self._parked.unpark()
-        else:
-            self._is_idle = True
-            self._flushed.unpark_all()
+            return False
+        self.is_idle = True
+        return True
+
+    def resume(self) -> None:
+        """Have :meth:`run` go on writing."""
+        self._parked.unpark()
+
+    def break_off(self) -> None:
+        """Have :meth:`run` end: nobody knows how much of a frame has been written."""
+        self._is_broken_off = True
+        self._parked.unpark()
 
     def _take(self) -> bytes:
         """Return all frames that wait: they are about to be written."""
         frames = self._frames
         self._frames = []
+        self.turn += 1
         self._oneways.clear()
         self._buffered = 0
         self.has_space = True
-        self.turn += 1
         self._waiting_for_space.unpark_all()
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
@@ -174,8 +216,10 @@ class Writer:
         """Write until cancelled. Raises what the wire raises."""
         while True:
             if not self._frames:
-                self._is_idle = True
+                self.is_idle, self.is_ready = True, self._wire.is_direct
                 await self._parked.park()
+                if self._is_broken_off:
+                    raise trio.BrokenResourceError("writing to it was interrupted")
                 continue
             data = self._take()
             self._is_writing = True

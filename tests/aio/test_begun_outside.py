@@ -1,0 +1,198 @@
+"""Sends that are begun in the thread that makes them, as trio's just waits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from rocketmq_py import Message
+from rocketmq_py.aio import Producer
+from rocketmq_py.blocking import Client
+from rocketmq_py.blocking import Producer as BlockingProducer
+from rocketmq_py.crossing.sends import SendCall
+from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.producer.begun import Begun
+from tests.blocking.conftest import count
+
+MOST_SENDS = 2000
+"""So many are tried until trio's thread has just waited when one was begun."""
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The thread that each send was begun in."""
+    idents: list[int] = []
+    begin = Begun.begin_first_try
+
+    def noting(begun: Begun, *arguments: Any, **named: Any) -> None:
+        begin(begun, *arguments, **named)
+        if begun.is_under_way:
+            idents.append(threading.get_ident())
+
+    monkeypatch.setattr(Begun, "begin_first_try", noting)
+    return idents
+
+
+def test_a_task_begins_its_sends_itself(address: str, threads: list[int]) -> None:
+    async def main() -> int:
+        async with Producer(address, group="g") as producer:
+            sent = 0
+            while threading.get_ident() not in threads and sent < MOST_SENDS:
+                await producer.send(Message("T", b"x"))
+                sent += 1
+            await asyncio.gather(*[producer.send(Message("T", b"x")) for _ in range(20)])
+            return sent + 20
+
+    sent = asyncio.run(main())
+    assert threading.get_ident() in threads
+    with Client(address) as client:
+        assert count(client, "T") == sent
+
+
+def test_a_thread_that_calls_alone_begins_its_sends_itself_but_for_the_main_one(
+    address: str, threads: list[int]
+) -> None:
+    def send() -> None:
+        for _ in range(MOST_SENDS):
+            producer.send(Message("T", b"x"))
+            if threading.get_ident() in threads:
+                return
+
+    with BlockingProducer(address, group="g") as producer:
+        for _ in range(50):
+            producer.send(Message("T", b"x"))
+        assert threading.get_ident() not in threads  # what interrupts it may call, and would wait for ever
+        other = threading.Thread(target=send)
+        other.start()
+        other.join()
+    assert other.ident in threads
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt at one of the steps at which Python calls signals' handlers where sends begin.
+
+    That is when a function of Python's begins, and when one of C's has ended.
+
+    Args:
+        step: which of them, from 1.
+
+    Attributes:
+        has_raised: whether it has.
+        was_outside: whether any send was begun in this thread.
+    """
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+        self._is_beginning = False
+        self.has_raised = self.was_outside = False
+
+    def __enter__(self) -> Interrupting:
+        gc.disable()  # what it calls, and what is raised there, is no affair of ours
+        sys.setprofile(self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        gc.enable()
+
+    def _look(self, frame: FrameType, event: str, value: object) -> None:
+        if event in {"call", "return"} and frame.f_code is TrioThread._begin_outside.__code__:
+            self._is_beginning = event == "call"
+        elif event == "return" and frame.f_code is SendCall.begin_outside.__code__:
+            self.was_outside |= value is True
+        if self._is_beginning and event in {"call", "c_return"}:
+            self._left -= 1
+            if not self._left:
+                self.has_raised = True
+                raise KeyboardInterrupt
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("together", [1, 4])
+def test_a_handler_of_a_signal_may_raise_at_any_step(
+    address: str, loop: asyncio.AbstractEventLoop, together: int
+) -> None:
+    """As in a notebook: the loop goes on, and what others send is neither lost nor sent twice."""
+
+    async def send_twice(body: bytes) -> None:
+        await producer.send(Message("T", b"first " + body))
+        await producer.send(Message("T", body))
+
+    async def open_one() -> Producer:
+        return await Producer(address, group="g").__aenter__()
+
+    succeeded, later = [], []
+    producer = loop.run_until_complete(open_one())
+    step, skipped = 1, 0
+    while True:
+        bodies = [b"%d %d %d" % (step, skipped, number) for number in range(together)]
+        tasks = [loop.create_task(send_twice(body)) for body in bodies]
+        waiting = asyncio.gather(*tasks, return_exceptions=True)
+        with Interrupting(step) as interrupting, suppress(KeyboardInterrupt):
+            loop.run_until_complete(waiting)
+        loop.run_until_complete(asyncio.wait(tasks, timeout=60))
+        assert all(task.done() for task in tasks)
+        succeeded += [body for task, body in zip(tasks, bodies, strict=True) if task.exception() is None]
+        assert trio_thread().call_sync(lambda: True)  # nobody keeps it from running
+        body = b"later %d %d" % (step, skipped)
+        loop.run_until_complete(asyncio.wait_for(send_twice(body), 60))
+        later.append(body)
+        if interrupting.has_raised:
+            step += 1
+        elif interrupting.was_outside:
+            break
+        else:  # trio's thread did not wait just then
+            skipped += 1
+    loop.run_until_complete(producer.aclose())
+    assert step > 50
+    with Client(address) as client, client.reader() as reader:
+        stored = Counter(message.body for queue in reader.offsets("T") for message in reader.range(queue))
+    for body in later:
+        assert stored[b"first " + body] == stored[body] == 1
+    for body in succeeded:  # what was under way on a connection that was given up has been tried again
+        assert stored[b"first " + body] >= 1
+        assert stored[body] >= 1
+
+
+def test_what_interrupts_a_send_is_told_that_it_cannot_wait(
+    address: str, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        async with Producer(address, group="g") as producer:
+            with BlockingProducer(address, group="h") as other:
+                begin = SendCall.begin_outside
+
+                def interrupted(call: SendCall) -> bool:
+                    with pytest.raises(RuntimeError) as raised:
+                        other.send(Message("T", b"x"))
+                    told.append(str(raised.value))
+                    return begin(call)
+
+                monkeypatch.setattr(SendCall, "begin_outside", interrupted)
+                for _ in itertools.repeat(None, MOST_SENDS):
+                    await producer.send(Message("T", b"x"))
+                    if told:
+                        break
+
+    loop.run_until_complete(main())
+    assert "a signal's handler, or a finalizer, that has interrupted a send" in told[0]
