@@ -167,8 +167,9 @@ class Writer:
         self.turn += 1
         self._oneways.clear()
         self._buffered = 0
-        self.has_space = True
-        self._waiting_for_space.unpark_all()
+        if not self.has_space:  # else nobody waits for it
+            self.has_space = True
+            self._waiting_for_space.unpark_all()
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def put_oneway(self, frame: bytes, request: Oneway) -> None:
@@ -228,5 +229,5 @@ class Writer:
             if written < len(data):
                 await self._wire.send(memoryview(data)[written:] if written else data)
             self._is_writing = False
-            if not self._frames:
+            if self._flushed and not self._frames:
                 self._flushed.unpark_all()
