@@ -6,8 +6,10 @@ import contextvars
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
+from types import coroutine
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import trio
 
@@ -39,12 +41,14 @@ class Call(Generic[Result]):  # no ABC: isinstance() takes longer then, and all 
 
     Attributes:
         context: the caller's context variables, copied.
+        may_begin_outside: whether :meth:`begin_outside` may come to anything.
         has_begun: whether it has.
         withdraw: has what was begun, and that no task does, not end the call any more; None for nothing.
     """
 
     # Those that most calls never set cost nothing as defaults.
     withdraw: Callable[[], object] | None = None
+    may_begin_outside: bool = False
     has_begun: bool = False
     _is_cancelled = False
     _scope: trio.CancelScope | None = None
@@ -141,6 +145,36 @@ def _split(error: BaseException) -> tuple[BaseException | None, BaseException | 
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)
     return None, error
+
+
+@coroutine
+def awaited_here(
+    work: Coroutine[Any, Any, None],
+    context: contextvars.Context,
+    on_wait: Callable[[contextvars.Context], None],
+) -> Generator[Any, Any, bool]:
+    """Await work in the task that runs, its first step in a context; return whether it had to wait.
+
+    ``on_wait`` is called with the context when it begins to: the task's is to be that one from then on.
+    """
+    try:
+        waits_for = context.run(work.send, None)
+    except StopIteration:
+        return False
+    on_wait(context)
+    while True:
+        try:
+            value = yield waits_for
+        except BaseException as error:  # noqa: BLE001  # raised in the work
+            resume = partial(work.throw, error)
+        else:
+            resume = partial(work.send, value)
+        try:
+            waits_for = resume()
+        except StopIteration:
+            return True
+        finally:
+            del resume
 
 
 class ThreadCall(Call[Result]):

@@ -39,6 +39,7 @@ class SendCall(Begun, Call[SendResult]):
         message, queue, timeout: what its ``send`` is given.
     """
 
+    may_begin_outside = True
     withdraw: Callable[[], object] | None
     thread: TrioThread
     behind: Producer

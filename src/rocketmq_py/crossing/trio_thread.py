@@ -9,15 +9,14 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import coroutine
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall
+from rocketmq_py.crossing.call import ENDED, Call, Rest, ThreadCall, awaited_here
 from rocketmq_py.crossing.turns import Turns
 from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.crossing.wakeup_fd import WakeupFd
@@ -57,6 +56,9 @@ class TrioThread:
     over together. One task takes them over. A call that comes alone is begun by that task itself, which stays
     with it if it has to wait, while another goes on taking over: most of what such a call costs otherwise is
     another task's turn.
+
+    Most awaited sends need not cross: while the thread waits, whoever makes one begins it, and the thread is
+    woken by the answer only.
 
     Attributes:
         is_usable: whether calls can cross.
@@ -174,7 +176,8 @@ class TrioThread:
         self._calls.add(call)
         try:
             # Handlers of signals run in the main thread, between any two steps: they may raise, or call.
-            if len(self._calls) > 1 or ident == self._main_ident or not self._begin_outside((call,)):
+            may_begin_here = call.may_begin_outside and ident != self._main_ident and len(self._calls) == 1
+            if not (may_begin_here and self._begin_outside((call,))):
                 self._crossing.append(call)
                 if not self._is_woken:
                     self._wake()
@@ -211,7 +214,7 @@ class TrioThread:
             self.check()
         self._calls.update(calls)
         try:
-            begun = self._begin_outside(calls)
+            begun = self._begin_outside(calls) if calls[0].may_begin_outside else 0
             if begun < len(calls):
                 self._crossing.extend(calls[begun:])
                 if not self._is_woken:
@@ -346,7 +349,7 @@ class TrioThread:
                         logger.exception("a call that crossed over has failed")
             if self._alone is not None:
                 (call, rest), self._alone = self._alone, None
-                if await _awaited_here(call.run(rest, scope), call.context, self._have_other_take_over):
+                if await awaited_here(call.run(rest, scope), call.context, self._have_other_take_over):
                     return
 
     def _have_other_take_over(self, call_context: contextvars.Context) -> None:
@@ -409,36 +412,6 @@ class TrioThread:
         self._wakeup_fd.close()
         for opened in list(self.open):
             opened.detach()
-
-
-@coroutine
-def _awaited_here(
-    work: Coroutine[Any, Any, None],
-    context: contextvars.Context,
-    on_wait: Callable[[contextvars.Context], None],
-) -> Generator[Any, Any, bool]:
-    """Await work in the task that runs, its first step in a context; return whether it had to wait.
-
-    ``on_wait`` is called with the context when it begins to: the task's is to be that one from then on.
-    """
-    try:
-        waits_for = context.run(work.send, None)
-    except StopIteration:
-        return False
-    on_wait(context)
-    while True:
-        try:
-            value = yield waits_for
-        except BaseException as error:  # noqa: BLE001  # raised in the work
-            resume = partial(work.throw, error)
-        else:
-            resume = partial(work.send, value)
-        try:
-            waits_for = resume()
-        except StopIteration:
-            return True
-        finally:
-            del resume
 
 
 _lock = threading.Lock()
