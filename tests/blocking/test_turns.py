@@ -31,7 +31,7 @@ class Seen:
         self.order.clear()
         for name in names:
             self.turns.add(_Waiting(self, name, passes_on, call_again))
-        self.wakes.before_io_wait(0)
+        self.wakes.call()
         return list(self.order)
 
 

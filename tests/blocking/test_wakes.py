@@ -42,3 +42,25 @@ def test_a_wake_that_fails_keeps_no_other_from_being_called(caplog: pytest.LogCa
     assert [record.message for record in caplog.records] == [
         "waking what waits for the thread that runs trio has failed"
     ] * 2
+
+
+def test_others_are_let_in_while_it_waits_and_it_goes_on_when_they_have_left() -> None:
+    wakes, seen = Wakes(), list[str]()
+
+    def enter(token: trio.lowlevel.TrioToken) -> None:
+        with wakes.running:
+            token.run_sync_soon(seen.append, "goes on")
+            for _ in range(1000):
+                seen.append("in")
+            assert seen[-1000:] == ["in"] * 1000
+
+    async def main() -> None:
+        for _ in range(20):
+            assert wakes.running.locked()
+            await trio.to_thread.run_sync(enter, trio.lowlevel.current_trio_token())
+
+    trio.run(main, instruments=[wakes])
+    assert seen.count("goes on") == 20
+    wakes.let_in()  # as where the thread has ended
+    wakes.let_in()
+    assert not wakes.running.locked()

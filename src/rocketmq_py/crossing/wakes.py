@@ -37,8 +37,10 @@ class Wakes(trio.abc.Instrument):
 
     def before_io_wait(self, timeout: float) -> None:
         """Let others in, and wake them: all tasks that could run have had their turn."""
-        self.let_in()
-        self.call()
+        self._is_running = False  # as let_in() does: this is called for most messages
+        self.running.release()
+        if self._put_off:
+            self.call()
 
     def after_io_wait(self, timeout: float) -> None:
         """Let nobody in."""
@@ -53,10 +55,9 @@ class Wakes(trio.abc.Instrument):
 
     def call(self) -> None:
         """Wake them."""
-        if self._put_off:
-            put_off, self._put_off = self._put_off, []
-            for wake in put_off:
-                try:
-                    wake()
-                except BaseException:  # else trio would call this no more
-                    logger.exception("waking what waits for the thread that runs trio has failed")
+        put_off, self._put_off = self._put_off, []
+        for wake in put_off:
+            try:
+                wake()
+            except BaseException:  # else trio would call this no more
+                logger.exception("waking what waits for the thread that runs trio has failed")
