@@ -17,7 +17,7 @@ import pytest
 
 from rocketmq_py import Message
 from rocketmq_py.aio import Producer
-from rocketmq_py.blocking import Client
+from rocketmq_py.blocking import Client, PushConsumer
 from rocketmq_py.blocking import Producer as BlockingProducer
 from rocketmq_py.crossing.sends import SendCall
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
@@ -68,7 +68,9 @@ def test_a_thread_that_calls_alone_begins_its_sends_itself_but_for_the_main_one(
             if threading.get_ident() in threads:
                 return
 
-    with BlockingProducer(address, group="g") as producer:
+    with BlockingProducer(address, group="g") as producer, PushConsumer(address, group="c") as consumer:
+        consumer.subscribe("Other")
+        consumer.start(lambda _: None)  # it calls as long as it runs
         for _ in range(50):
             producer.send(Message("T", b"x"))
         assert threading.get_ident() not in threads  # what interrupts it may call, and would wait for ever

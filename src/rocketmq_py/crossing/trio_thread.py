@@ -81,6 +81,7 @@ class TrioThread:
         self._crossing: deque[Callable[[], object] | Call[Any]] = deque()
         self._is_woken = self._was_woken = False
         self._calls: set[Call[Any]] = set()
+        self._sending: set[Call[Any]] = set()  # those of threads that may begin outside
         self.forget: Callable[[Call[Any]], None] = self._calls.discard
         self._is_alone = False  # what is taken over
         self._alone: Work | None = None  # a call that is, while it has to be awaited
@@ -174,10 +175,17 @@ class TrioThread:
         if not self.is_usable or ident == self._ident or is_writing_together():
             self.check_may_wait()
         self._calls.add(call)
+        if call.may_begin_outside:
+            self._sending.add(call)
         try:
             # Handlers of signals run in the main thread, between any two steps: they may raise, or call.
-            may_begin_here = call.may_begin_outside and ident != self._main_ident and len(self._calls) == 1
-            if not (may_begin_here and self._begin_outside((call,))):
+            # Of several, all goes over together, and is written together.
+            if not (
+                call.may_begin_outside
+                and ident != self._main_ident
+                and len(self._sending) == 1
+                and self._begin_outside((call,))
+            ):
                 self._crossing.append(call)
                 if not self._is_woken:
                     self._wake()
@@ -189,6 +197,7 @@ class TrioThread:
             raise
         finally:
             self._calls.discard(call)
+            self._sending.discard(call)
         if not in_time:
             raise TimeoutError(f"it has taken longer than {timeout:g} s")
         return call.outcome()
