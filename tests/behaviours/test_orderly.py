@@ -149,7 +149,6 @@ async def test_a_failure_is_tried_again_before_what_follows_it(
 async def test_after_the_last_try_a_message_is_a_dead_letter_and_the_queue_goes_on(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str
 ) -> None:
-    await fill(client, topic, 3, queue=0)
     tries: list[tuple[int, int]] = []
     full = trio.Event()
 
@@ -160,6 +159,10 @@ async def test_after_the_last_try_a_message_is_a_dead_letter_and_the_queue_goes_
         return Suspend(0.1) if message.queue_offset == 1 else None
 
     async with running(consumer_of(cluster, f"group-{unique}", max_reconsume_times=2), topic, handle):
+        # Until its retry topic is known, no message is a dead letter: it is tried again.
+        while f"%RETRY%group-{unique}" not in await client.name_servers.topics():
+            await trio.sleep(0.2)
+        await fill(client, topic, 3, queue=0)
         await full.wait()
         dead = f"%DLQ%group-{unique}"
         while dead not in await client.name_servers.topics():
