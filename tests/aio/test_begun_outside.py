@@ -108,7 +108,7 @@ class Interrupting:
         gc.enable()
 
     def _look(self, frame: FrameType, event: str, value: object) -> None:
-        if event in {"call", "return"} and frame.f_code is TrioThread._begin_outside.__code__:
+        if event in {"call", "return"} and frame.f_code is TrioThread.begin.__code__:
             self._is_beginning = event == "call"
         elif event == "return" and frame.f_code is SendCall.begin_outside.__code__:
             self.was_outside |= value is True

@@ -181,17 +181,17 @@ class Bridge:
         finally:  # a task may have raised SystemExit
             self.resumes_tasks = False
             if self.calls:
-                self._begin_calls()
+                calls, self.calls = self.calls, []
+                try:
+                    self.thread.begin(*calls)
+                except ClosedError:  # it has ended just now
+                    self.thread.abandon(calls)
+                except BaseException:  # a signal's handler has raised: the tasks go on waiting
+                    self.thread.post(partial(self.thread.begin_interrupted, calls))
+                    raise
             if crossing and not self._is_woken:
                 self._is_woken = True
                 self.loop.call_soon(self._take_over)
-
-    def _begin_calls(self) -> None:
-        calls, self.calls = self.calls, []
-        try:
-            self.thread.begin(*calls)
-        except ClosedError:  # it has ended just now
-            self.thread.abandon(calls)
 
     async def call_back(
         self,
@@ -265,7 +265,7 @@ class LoopCall(Call[Result]):
             while not self.has_ended:
                 self._asyncio_future_blocking = True
                 yield self
-        except (ClosedError, GeneratorExit):
+        except (ClosedError, GeneratorExit):  # nothing crosses, or nothing may be waited for
             raise
         except BaseException:  # it is cancelled; or a signal's handler has raised while it was begun here
             if not self.has_ended:

@@ -10,8 +10,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import trio
@@ -222,24 +220,18 @@ class TrioThread:
         if not self.is_usable:
             self.check()
         self._calls.update(calls)
-        try:
-            begun = self._begin_outside(calls) if calls[0].may_begin_outside else 0
-            if begun < len(calls):
-                self._crossing.extend(calls[begun:])
-                if not self._is_woken:
-                    self._wake()
-        except ClosedError:
-            raise
-        except BaseException:  # by a signal's handler
-            with suppress(ClosedError):
-                self.post(partial(self._begin_interrupted, calls))
-            raise
+        begun = self._begin_outside(calls) if calls[0].may_begin_outside else 0
+        if begun < len(calls):
+            self._crossing.extend(calls[begun:])
+            if not self._is_woken:
+                self._wake()
 
-    def _begin_interrupted(self, calls: Sequence[Call[Any]]) -> None:
-        """Begin, in the thread, those of some calls that have not begun; cancel one that has in part."""
+    def begin_interrupted(self, calls: Sequence[Call[Any]]) -> None:
+        """Begin, in the thread, calls with which :meth:`begin` was interrupted; cancel what has in part."""
         for call in calls:
             if call.has_begun:
                 continue
+            self._calls.add(call)
             if call.withdraw is not None:
                 call.end_soon()
             elif (rest := call.begin()) is not None:

@@ -27,7 +27,7 @@ class Begun:  # no ABC: isinstance() takes longer then, and doors ask what cross
     __slots__ = ("_first_error", "_request", "_sender", "is_under_way")
 
     def begin_first_try(self, sender: Sender, request: SendRequest, *, outside: bool = False) -> None:
-        """Begin, with a request that ``sender`` brings to a broker; see :meth:`Producer.begin`."""
+        """Begin, with a request that ``sender`` brings to a broker; see :meth:`Producer.begin_outside`."""
         self._sender: Sender = sender
         self._request: SendRequest = request
         self._first_error: RocketMQError | None = None

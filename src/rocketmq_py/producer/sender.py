@@ -116,7 +116,7 @@ class Sender:
         """Begin a first try, if nothing has to be waited for before it is written, and tell whether so.
 
         What comes of it goes to the task that waits, or to ``request.on_answer``. Raises what a queue
-        selector raises. ``outside``: see :meth:`Producer.begin`.
+        selector raises. ``outside``: see :meth:`Producer.begin_outside`.
         """
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return False

@@ -191,7 +191,7 @@ class Connection(Channel):
             pending.place = writer.put_alone(frame)
         else:
             pending.place = writer.put(frame)
-        self._pending[opaque] = pending
+        self._pending[opaque] = pending  # last: a signal's handler may raise before it has its place
 
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer; waits only while the buffer is full.
