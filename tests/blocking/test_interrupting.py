@@ -38,15 +38,15 @@ class Interruptions:
         self.is_late = False
         self._wait = ThreadCall.wait
 
-    def wait(self, call: ThreadCall[object], timeout: float = -1) -> bool:
-        if timeout == 0:
-            return self._wait(call, timeout)
+    def wait(self, call: ThreadCall[object], *timeouts: float) -> bool:
+        if timeouts[:1] == (0,):
+            return self._wait(call, *timeouts)
         self.left -= 1
         if self.left or not self.is_late:
             if not self.left:
                 raise KeyboardInterrupt
-            return self._wait(call, timeout)
-        self._wait(call, timeout)
+            return self._wait(call, *timeouts)
+        self._wait(call, *timeouts)
         raise KeyboardInterrupt
 
 

@@ -261,7 +261,7 @@ def test_a_thread_that_fails_lets_nobody_wait(caplog: pytest.LogCaptureFixture) 
 def test_an_interruption_when_the_waiting_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     wait, waited = ThreadCall.wait, []
 
-    def interrupted(call: ThreadCall[None], timeout: float = -1) -> bool:
+    def interrupted(call: ThreadCall[None], *_: float) -> bool:
         waited.append(wait(call, 10))
         if len(waited) == 1:
             raise KeyboardInterrupt
@@ -288,3 +288,18 @@ def test_a_signal_that_came_just_before_the_waiting_is_seen_soon(monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         call.wait()
     assert timeouts == [LONGEST_WAIT] * 3
+
+
+def test_threads_that_see_no_signals_wait_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest: list[float] = []
+    wait = ThreadCall.wait
+
+    def noting(call: ThreadCall[None], timeout: float, longest_wait: float) -> bool:
+        longest.append(longest_wait)
+        return wait(call, timeout, longest_wait)
+
+    monkeypatch.setattr(ThreadCall, "wait", noting)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(trio_thread().call, trio.lowlevel.checkpoint).result()
+    trio_thread().call(trio.lowlevel.checkpoint)
+    assert longest == [-1, LONGEST_WAIT]

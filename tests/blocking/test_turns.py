@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rocketmq_py.crossing import turns as module
 from rocketmq_py.crossing.call import ThreadCall
-from rocketmq_py.crossing.trio_thread import trio_thread
+from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.crossing.turns import FEW_SKIPPED, MORE_TURNS, MOST_SKIPPED, Turns
 from rocketmq_py.crossing.wakes import Wakes
 
@@ -23,7 +26,10 @@ class Seen:
         self.order: list[str] = []
         self.wakes = Wakes()
         self.turns = Turns(
-            self.wakes.add, lambda: self.order.append("begin"), lambda: self.order.append("end")
+            self.wakes.add,
+            lambda: self.order.append("begin"),
+            lambda: self.order.append("all called"),
+            lambda: self.order.append("end"),
         )
 
     def round(self, *names: str, passes_on: bool = True, call_again: bool = True) -> list[str]:
@@ -56,7 +62,17 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_thread_wakes_the_next_before_it_goes_on() -> None:
-    assert Seen().round("a", "b", "c") == ["begin", "a", "b", "c", "c calls", "b calls", "a calls", "end"]
+    assert Seen().round("a", "b", "c") == [
+        "begin",
+        "a",
+        "b",
+        "c",
+        "c calls",
+        "b calls",
+        "a calls",
+        "all called",
+        "end",
+    ]
 
 
 def test_one_alone_has_no_turns() -> None:
@@ -95,7 +111,7 @@ def test_who_calls_again_after_a_round_in_vain_ends_no_other() -> None:
     seen.round("a", "b", call_again=False)
     assert not seen.turns.missing
     seen.turns.note_call()
-    assert seen.round("a", "b") == ["begin", "a", "b", "b calls", "a calls", "end"]
+    assert seen.round("a", "b") == ["begin", "a", "b", "b calls", "a calls", "all called", "end"]
 
 
 @pytest.mark.parametrize(("threads", "seconds"), [(2, 2.0 + MORE_TURNS), (64, 10.0)])
@@ -119,21 +135,90 @@ def test_the_thread_waits_the_longer_the_more_are_woken(
     assert waited == [-1, seconds]
 
 
-@pytest.mark.parametrize("is_woken", [False, True])
-def test_what_comes_in_turns_is_begun(is_woken: bool) -> None:
+def end_together(calls: Sequence[ThreadCall[Any]], then: Callable[[], object] = bool) -> Callable[[], None]:
+    """Return what ends calls together, in trio's thread, once they are waited for."""
     thread, have_begun, go_on = trio_thread(), threading.Event(), threading.Event()
-    calls = [ThreadCall[int](lambda call: call.end_with(1), thread.turns) for _ in range(2)]
 
-    def cross() -> None:  # in trio's thread: they end together
+    def cross() -> None:
         have_begun.set()
         go_on.wait()
         for call in calls:
             thread.begin(call)
-        if is_woken:
-            thread.start_task_soon(post)
+        then()
+
+    thread.post(cross)
+    have_begun.wait()
+    return go_on.set
+
+
+class Sending(ThreadCall[bytes]):
+    """What is sent, said to be begun where it is called or by another; it ends with its body when it is."""
+
+    may_begin_outside = True
+
+    def __init__(self, body: bytes, note: Callable[[bytes], object]) -> None:
+        super().__init__(lambda call: call.end_with(body), trio_thread().turns)
+        self._body, self._note = body, note
+
+    def begin_outside(self) -> bool:
+        self._note(self._body)
+        self.has_begun = True
+        trio_thread().post(lambda: self.end_with(self._body))
+        return True
+
+
+def test_the_last_to_call_again_begins_what_all_have_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(module, "LONGEST_SECONDS", 60.0)
+    thread, begun = trio_thread(), list[tuple[int, bytes]]()
+    calls = [ThreadCall[bytes](lambda call: call.end_with(b""), thread.turns) for _ in range(4)]
+
+    def note(body: bytes) -> None:
+        monkeypatch.undo()  # the next round is in vain
+        begun.append((threading.get_ident(), body))
+
+    go_on = end_together(calls)
+
+    def wait(call: ThreadCall[bytes], body: bytes) -> bytes:
+        call.wait()
+        return thread.wait_for(Sending(body, note))
+
+    with ThreadPoolExecutor(4) as pool:
+        bodies = [b"a", b"b", b"c", b"d"]
+        waiting = [pool.submit(wait, *each) for each in zip(calls, bodies, strict=True)]
+        go_on()
+        assert [one.result(30) for one in waiting] == bodies
+    assert sorted(body for _, body in begun) == bodies
+    assert len({ident for ident, _ in begun}) == 1
+
+
+def test_only_what_may_begin_outside_does_so_and_nothing_overtakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, begun = TrioThread(), list[bytes]()
+    sends = [Sending(body, begun.append) for body in (b"a", b"b", b"c")]
+    thread._crossing.extend([*sends[:2], bool, sends[2]])
+    thread._begin_crossing()  # this is the main thread: what interrupts it may call
+    assert not begun
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(thread._begin_crossing).result()
+        assert begun == [b"a", b"b"]
+        assert thread._crossing.popleft() is bool
+        monkeypatch.setattr(Sending, "begin_outside", lambda _: False)
+        pool.submit(thread._begin_crossing).result()
+        thread.is_usable = False
+        monkeypatch.undo()
+        pool.submit(thread._begin_crossing).result()
+    assert list(thread._crossing) == [sends[2]]
+
+
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_what_comes_in_turns_is_begun(is_woken: bool) -> None:
+    thread = trio_thread()
+    calls = [ThreadCall[int](lambda call: call.end_with(1), thread.turns) for _ in range(2)]
 
     async def post() -> None:
         thread.post(lambda: None)
+
+    go_on = end_together(calls, partial(thread.start_task_soon, post) if is_woken else bool)
 
     def wait(call: ThreadCall[int]) -> int:
         call.wait()
@@ -142,9 +227,7 @@ def test_what_comes_in_turns_is_begun(is_woken: bool) -> None:
     async def two() -> int:
         return 2
 
-    thread.post(cross)
-    have_begun.wait()
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(wait, call) for call in calls]
-        go_on.set()
+        go_on()
         assert [one.result(30) for one in waiting] == [3, 3]

@@ -197,18 +197,19 @@ class ThreadCall(Call[Result]):
         self._done.acquire()
         self.wake: Callable[[], None] = self._done.release
 
-    def wait(self, timeout: float = -1) -> bool:
+    def wait(self, timeout: float = -1, longest: float = LONGEST_WAIT) -> bool:
         """Wait for its end, in the thread that calls; False if that takes longer than ``timeout`` seconds.
 
-        It may be waited for again: an interruption may come when the waiting has just ended.
+        It may be waited for again: an interruption may come when the waiting has just ended. A signal that
+        came just before the waiting is seen after ``longest`` seconds at the latest: -1 for never, which
+        takes less, in threads that see none.
         """
         turns = self._turns
         if turns.missing:
             turns.note_call()
-        # A signal that came just before the waiting is seen when it ends, so it must not be long.
         if timeout < 0:
             while not self._has_ended:
-                self._done.acquire(True, LONGEST_WAIT)
+                self._done.acquire(True, longest)
         else:
             until = time.monotonic() + timeout
             while not self._has_ended:

@@ -32,14 +32,15 @@ class Turns:
 
     Threads that are woken together all want the interpreter's lock: each finds another with it, sleeps once
     more, and wakes trio's thread, which wants it too, with its next call. So, of several, one is woken, and
-    each wakes the next before it goes on. Trio's thread sleeps until all have called again, and finds all of
-    that together. Where not all do so soon, it goes on without them; and where that happens again and again,
-    more and more rounds are without turns.
+    each wakes the next before it goes on. Trio's thread sleeps until all have called again: the last of them
+    begins all of it, as far as that can be, and the rest is found together. Where not all do so soon, it goes
+    on without them; and where that happens again and again, more and more rounds are without turns.
 
     Args:
         put_off: has a function called before trio's thread waits.
         begin: called before there are turns, in trio's thread: calls need not wake it.
-        end: called after them: it is to look what has come.
+        all_called: called in the thread that has called again as the last one, while trio's still sleeps.
+        end: called after them, in trio's thread: it is to look what has come.
 
     Attributes:
         next: what wakes those who have not had their turn.
@@ -50,10 +51,12 @@ class Turns:
         self,
         put_off: Callable[[Callable[[], object]], object],
         begin: Callable[[], object],
+        all_called: Callable[[], object],
         end: Callable[[], object],
     ) -> None:
         self._put_off = put_off
         self._begin = begin
+        self._all_called = all_called
         self._end = end
         self._ended: list[Waiting] = []
         self.next: deque[Callable[[], object]] = deque()
@@ -81,7 +84,10 @@ class Turns:
         except IndexError:
             return
         if last is not None:
-            last()
+            try:
+                self._all_called()
+            finally:
+                last()
 
     def _wake(self) -> None:
         if len(self._ended) > 1:
