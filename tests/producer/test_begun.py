@@ -15,6 +15,7 @@ from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
 from rocketmq_py.producer.begun import Begun
 from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.writer import WRITING_TOGETHER
 from tests.scripted import ignore, refuse, scripted_cluster, store
 
@@ -159,6 +160,24 @@ async def test_outside_trio_a_send_begins_where_trio_has_nothing_to_do_but_to_wa
             assert not Beginning(producer, outside=True).has_begun
     with WRITING_TOGETHER:
         assert not Beginning(producer, outside=True).has_begun  # it is closed
+
+
+@pytest.mark.parametrize("where", ["here", "outside", "first outside"])
+async def test_a_send_that_has_to_wait_takes_one_turn_of_the_queues(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "first outside":
+        monkeypatch.setattr(Connection, "can_carry_now", lambda *_: False)
+    async with scripted_cluster(store, store) as cluster, producer_of(cluster.address) as producer:
+        queues = await producer.queues("T")
+        for _ in range(2):  # at first without connections
+            used = []
+            for _ in queues:
+                with WRITING_TOGETHER:
+                    sent = Beginning(producer, outside=where != "here")
+                    sent.has_begun = sent.has_begun or producer.begin(sent, MESSAGE)
+                used.append((await sent.result()).queue)
+            assert sorted(used) == sorted(queues)
 
 
 async def test_a_large_body_is_compressed_in_a_task() -> None:

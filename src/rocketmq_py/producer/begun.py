@@ -21,15 +21,16 @@ class Begun:  # no ABC: isinstance() takes longer then, and doors ask what cross
     """What :meth:`Producer.send` does, without a task for as long as only an answer has to be waited for.
 
     Attributes:
+        request: what is sent, once that has been made.
         is_under_way: whether :meth:`tried` will be called; else :meth:`rest` has to be awaited.
     """
 
-    __slots__ = ("_first_error", "_request", "_sender", "is_under_way")
+    __slots__ = ("_first_error", "_sender", "is_under_way", "request")
 
     def begin_first_try(self, sender: Sender, request: SendRequest, *, outside: bool = False) -> None:
         """Begin, with a request that ``sender`` brings to a broker; see :meth:`Producer.begin_outside`."""
         self._sender: Sender = sender
-        self._request: SendRequest = request
+        self.request: SendRequest = request
         self._first_error: RocketMQError | None = None
         request.on_done, request.on_answer, request.is_awaited = self._tried, sender.on_answer, True
         self.is_under_way: bool = not request.may_be_compressed and sender.write_now(request, outside=outside)
@@ -50,12 +51,12 @@ class Begun:  # no ABC: isinstance() takes longer then, and doors ask what cross
 
     async def rest(self) -> SendResult:
         """Do what is left; returns, raises and is cancelled as :meth:`Producer.send`."""
-        return await self._sender.deliver(self._request, self._first_error)
+        return await self._sender.deliver(self.request, self._first_error)
 
     def give_up(self) -> None:
         """Wait no more for what is under way: :meth:`tried` is not called. It may still be stored."""
         self.is_under_way = False
-        request = getattr(self, "_request", None)
+        request = getattr(self, "request", None)
         if request is not None and hasattr(request, "channel"):  # else it was interrupted before that
             request.forget()
 

@@ -123,7 +123,10 @@ class Producer(Member):
             self._check_open()
         if self._hooks.all or self._delay_relay is not None:
             return False
-        request = self._builder.build(message, queue, timeout, self.config.retries)
+        # It was made before where its first try could not begin outside.
+        request = getattr(begun, "request", None)
+        if request is None:
+            request = self._builder.build(message, queue, timeout, self.config.retries)
         begun.begin_first_try(self._sender, request)
         return True
 
@@ -133,7 +136,8 @@ class Producer(Member):
         """As :meth:`begin`, in another thread than trio's, while that waits; in a block of WritingTogether.
 
         False, and nothing has been begun, where trio has anything to do before the request is written, and
-        where functions of the user's are called: those expect trio's thread.
+        where functions of the user's are called: those expect trio's thread. Then :meth:`begin` is due, which
+        goes on with the request, as its queue may have been chosen.
         """
         if self._thread is None or self._hooks.all or self._delay_relay is not None or callable(queue):
             return False

@@ -96,7 +96,7 @@ class Sender:
         if request.may_be_compressed:
             await self.compress(request)
         try:
-            if error is None and self.write_now(request):
+            if error is None and not request.is_aimed and self.write_now(request):
                 # As nearly always: what follows would have come to the same, with more steps between.
                 try:
                     result = send_result(request.stored_by(await request.wait()))
@@ -115,20 +115,24 @@ class Sender:
     def write_now(self, request: SendRequest, *, outside: bool = False) -> bool:
         """Begin a first try, if nothing has to be waited for before it is written, and tell whether so.
 
-        What comes of it goes to the task that waits, or to ``request.on_answer``. Raises what a queue
-        selector raises. ``outside``: see :meth:`Producer.begin_outside`.
+        What comes of it goes to the task that waits, or to ``request.on_answer``. The queue that was chosen
+        stays. Raises what a queue selector raises. ``outside``: see :meth:`Producer.begin_outside`.
         """
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return False
         request.begin_try(self._now())
         try:
-            connection = self.lanes.take(request)
-            if connection is None or not connection.writer.has_space or connection.hooks.all:
-                request.is_aimed = True
-                return False
-            if outside and not connection.can_carry_now(request.deadline):
+            connection = self.lanes.again(request) if request.is_aimed else self.lanes.take(request)
+            request.is_aimed = True
+            if (
+                connection is None
+                or not connection.writer.has_space
+                or connection.hooks.all
+                or (outside and not connection.can_carry_now(request.deadline))
+            ):
                 return False
             connection.carry(request)
+            request.is_aimed = False
         except RocketMQError:
             return False  # it comes again where it may be told, or tried again
         request.address, request.is_written = connection.address, True
