@@ -126,7 +126,7 @@ def test_it_measures_java_and_this_project(
     assert {each.workload for each in results.runs} == all_peers()["ours-rocketmq"].workloads
 
 
-@pytest.mark.parametrize("client", ["ours-blocking", "ours-aio"])
+@pytest.mark.parametrize("client", ["ours-blocking", "ours-thread", "ours-aio"])
 def test_it_measures_the_doors(cluster: Cluster, client: str) -> None:
     results = run(cluster, parse([*QUICK, "--clients", client]))
     assert not results.failures

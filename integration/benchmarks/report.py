@@ -21,10 +21,11 @@ RIVALS = ("java", "go")
 TRIO = "ours-json"
 DOORS = {
     "ours-blocking": ("threads", "floor-threads"),
+    "ours-thread": ("another thread than the main one", "floor-threads"),
     "ours-aio": ("asyncio", "floor-aio"),
     "ours-uvloop": ("uvloop", "floor-uvloop"),
 }
-"""The doors, what the table calls them, and their rows without a client."""
+"""The doors, what the table calls them, and their rows of bare crossing."""
 NOTHING = "-"
 
 HEADINGS = {
@@ -122,7 +123,7 @@ def doors_table(plan: Plan, results: Results) -> str:
 
     In each cell: the processor time of the client, times trio's, and the figure that clients are compared by,
     times as good as trio's; medians of the ratios within rounds. Behind it, in brackets, the same of what
-    does without a client.
+    does nothing but cross over.
     """
     keys = {peer.key for peer in plan.peers}
     doors = [door for door in DOORS if door in keys]
@@ -134,8 +135,11 @@ def doors_table(plan: Plan, results: Results) -> str:
         here = [run for run in results.runs if (run.workload, run.size) == (workload.name, size)]
         cells = [_beside_trio(workload, here, door) for door in doors]
         floors = [_beside_trio(workload, here, DOORS[door][1]) for door in doors]
-        shown = [f"{cell} ({floor})" if floor else cell for cell, floor in zip(cells, floors, strict=True)]
-        lines.append(_line([f"{workload.title}, {size:,} bytes", *[cell or NOTHING for cell in shown]]))
+        shown = [
+            f"{cell} ({floor})" if cell and floor else cell or NOTHING
+            for cell, floor in zip(cells, floors, strict=True)
+        ]
+        lines.append(_line([f"{workload.title}, {size:,} bytes", *shown]))
     return "\n".join(lines)
 
 

@@ -17,7 +17,9 @@ clients
   ours-batching   this project's BatchingProducer, with JSON headers: beside batches that programs make
   ours-plain      this project's push consumer with plain functions as handlers, which are called in threads:
                   beside those that are async
-  ours-blocking   this project's door for threads (rocketmq_py.blocking), with JSON headers
+  ours-blocking   this project's door for threads (rocketmq_py.blocking), with JSON headers; one caller is in
+                  the main thread
+  ours-thread     the same in another thread than the main one
   ours-aio        this project's door for asyncio (rocketmq_py.aio), on asyncio's own loop
   ours-uvloop     the same on uvloop's
                   No other client speaks to brokers on asyncio, to stand beside it: rocketmq-client-python and
@@ -27,11 +29,11 @@ clients
   floor-trio      no client: prepared frames, sent by tasks of trio's that each wait for their answer, over
                   one connection that a task reads and one writes, all that has come together: what no client
                   on trio can do without. Of batches the messages, and their bytes, are made for each
-  floor-aio       no client: prepared frames, sent and counted by trio in a thread for tasks of an asyncio
-                  loop, which one write to a descriptor wakes, as they wake trio, for all that is there: what
-                  no door for asyncio over such a thread can do without. Without messages and their headers
+  floor-aio       what no door for asyncio over a trio thread can do without. Sends are prepared frames,
+                  without a client, whose answers trio counts; consumed is on trio, by lists. One write to
+                  a descriptor wakes the loop for all that is there
   floor-uvloop    the same for tasks of a loop of uvloop's
-  floor-threads   the same for threads, each with a bare lock that it waits for
+  floor-threads   the same for threads that send, each with a bare lock that it waits for
 Each is a process of its own with its defaults, but for a time-out of 30 s for sends; all but Java warm up
 over at most 2,000 messages. Those that cannot be had here are left out, and the table says why.
 
@@ -157,9 +159,7 @@ def run(cluster: Cluster, chosen: argparse.Namespace) -> Results:
     print(f"{heading}; it took {(time.monotonic() - began) / 60:.1f} minutes\n")
     print(report.table(chosen.plan, results))
     if doors := report.doors_table(chosen.plan, results):
-        print(
-            f"\nThe doors beside trio's own classes, and in brackets what does without a client:\n\n{doors}"
-        )
+        print(f"\nThe doors beside trio's own classes, and in brackets what only crosses over:\n\n{doors}")
     if chosen.json:
         report.write_json(chosen.json, about, results)
     if chosen.plot:

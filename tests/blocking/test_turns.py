@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -135,22 +133,6 @@ def test_the_thread_waits_the_longer_the_more_are_woken(
     assert waited == [-1, seconds]
 
 
-def end_together(calls: Sequence[ThreadCall[Any]], then: Callable[[], object] = bool) -> Callable[[], None]:
-    """Return what ends calls together, in trio's thread, once they are waited for."""
-    thread, have_begun, go_on = trio_thread(), threading.Event(), threading.Event()
-
-    def cross() -> None:
-        have_begun.set()
-        go_on.wait()
-        for call in calls:
-            thread.begin(call)
-        then()
-
-    thread.post(cross)
-    have_begun.wait()
-    return go_on.set
-
-
 class Sending(ThreadCall[bytes]):
     """What is sent, said to be begun where it is called or by another; it ends with its body when it is."""
 
@@ -168,25 +150,29 @@ class Sending(ThreadCall[bytes]):
 
 
 def test_the_last_to_call_again_begins_what_all_have_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, begun = trio_thread(), list[tuple[int, bytes]]()
     monkeypatch.setattr(module, "TURN_SECONDS", 60.0)
     monkeypatch.setattr(module, "LONGEST_SECONDS", 60.0)
-    thread, begun = trio_thread(), list[tuple[int, bytes]]()
-    calls = [ThreadCall[bytes](lambda call: call.end_with(b""), thread.turns) for _ in range(4)]
+    monkeypatch.setattr(thread.turns, "_skip", 0)
 
     def note(body: bytes) -> None:
         monkeypatch.undo()  # the next round is in vain
         begun.append((threading.get_ident(), body))
 
-    go_on = end_together(calls)
-
-    def wait(call: ThreadCall[bytes], body: bytes) -> bytes:
-        call.wait()
+    def send(has_turn: threading.Event, body: bytes) -> bytes:
+        has_turn.wait()
+        thread.turns.pass_on()
         return thread.wait_for(Sending(body, note))
 
+    def end() -> None:
+        for has_turn in turns:
+            thread.turns.add(SimpleNamespace(wake=has_turn.set))
+
+    bodies = [b"a", b"b", b"c", b"d"]
+    turns = [threading.Event() for _ in bodies]
     with ThreadPoolExecutor(4) as pool:
-        bodies = [b"a", b"b", b"c", b"d"]
-        waiting = [pool.submit(wait, *each) for each in zip(calls, bodies, strict=True)]
-        go_on()
+        waiting = [pool.submit(send, *each) for each in zip(turns, bodies, strict=True)]
+        thread.post(end)
         assert [one.result(30) for one in waiting] == bodies
     assert sorted(body for _, body in begun) == bodies
     assert len({ident for ident, _ in begun}) == 1
@@ -196,7 +182,9 @@ def test_only_what_may_begin_outside_does_so_and_nothing_overtakes(monkeypatch: 
     thread, begun = TrioThread(), list[bytes]()
     sends = [Sending(body, begun.append) for body in (b"a", b"b", b"c")]
     thread._crossing.extend([*sends[:2], bool, sends[2]])
-    thread._begin_crossing()  # this is the main thread: what interrupts it may call
+    with monkeypatch.context() as patch:
+        patch.setattr(thread._signal_handlers, "call_nothing", lambda: False)
+        thread._begin_crossing()  # this is the main thread: what interrupts it may call
     assert not begun
     with ThreadPoolExecutor(1) as pool:
         pool.submit(thread._begin_crossing).result()
@@ -212,13 +200,19 @@ def test_only_what_may_begin_outside_does_so_and_nothing_overtakes(monkeypatch: 
 
 @pytest.mark.parametrize("is_woken", [False, True])
 def test_what_comes_in_turns_is_begun(is_woken: bool) -> None:
-    thread = trio_thread()
+    thread, have_begun, go_on = trio_thread(), threading.Event(), threading.Event()
     calls = [ThreadCall[int](lambda call: call.end_with(1), thread.turns) for _ in range(2)]
+
+    def cross() -> None:  # in trio's thread: they end together
+        have_begun.set()
+        go_on.wait()
+        for call in calls:
+            thread.begin(call)
+        if is_woken:
+            thread.start_task_soon(post)
 
     async def post() -> None:
         thread.post(lambda: None)
-
-    go_on = end_together(calls, partial(thread.start_task_soon, post) if is_woken else bool)
 
     def wait(call: ThreadCall[int]) -> int:
         call.wait()
@@ -227,7 +221,9 @@ def test_what_comes_in_turns_is_begun(is_woken: bool) -> None:
     async def two() -> int:
         return 2
 
+    thread.post(cross)
+    have_begun.wait()
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(wait, call) for call in calls]
-        go_on()
+        go_on.set()
         assert [one.result(30) for one in waiting] == [3, 3]

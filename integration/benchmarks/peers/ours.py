@@ -78,6 +78,19 @@ def blocking() -> Peer:
     )
 
 
+def blocking_thread() -> Peer:
+    """Return it in another thread than the main one, where calls may be interrupted by signals."""
+    key = "ours-thread"
+    return Peer(
+        key=key,
+        label="rocketmq-py, blocking, in another thread than the main one",
+        workloads=frozenset({"awaited"}),
+        open=partial(
+            _opened, key, Serialization.JSON, None, None, program="blocking", more_words=("--thread",)
+        ),
+    )
+
+
 def aio(loop: str) -> Peer:
     """Return this project's door for asyncio as a peer, on a ``loop`` of asyncio's own or of uvloop."""
     key = "ours-aio" if loop == "asyncio" else f"ours-{loop}"
@@ -90,12 +103,12 @@ def aio(loop: str) -> Peer:
 
 
 def floor_of_loop(loop: str) -> Peer:
-    """Return what sending costs beside a loop without a client, where its connection is in a trio thread."""
+    """Return what crossing over costs beside a loop, where its connections are in a trio thread."""
     key = f"floor-{'aio' if loop == 'asyncio' else loop}"
     return Peer(
         key=key,
-        label=f"no client: prepared frames, {loop}",
-        workloads=SENDING,
+        label=f"bare crossing, {loop}",
+        workloads=SENDING | {"consume", "lists"},
         open=partial(_opened_on_loop, key, loop, "floor_aio"),
     )
 
@@ -133,11 +146,11 @@ def floor_of_trio() -> Peer:
 
 
 def floor_of_threads() -> Peer:
-    """Return what threads over a thread that runs trio cost, without any client."""
+    """Return what crossing over costs beside threads, where the connection is in a trio thread."""
     key = "floor-threads"
     return Peer(
         key=key,
-        label="no client: threads",
+        label="bare crossing, threads",
         workloads=SENDING,
         open=partial(_opened, key, Serialization.JSON, None, None, program="floor_threads"),
     )

@@ -160,8 +160,14 @@ def main() -> None:
     """Do what the command line says."""
     parser = options(__doc__, "namesrv", MODES)
     parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
+    parser.add_argument("--thread", action="store_true", help="in another thread than the main one")
     chosen = parser.parse_args()
-    MODES[chosen.mode](chosen)
+    if chosen.thread:
+        thread = threading.Thread(target=MODES[chosen.mode], args=(chosen,))
+        thread.start()
+        thread.join()
+    else:
+        MODES[chosen.mode](chosen)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from integration.benchmarks.programs.sending import SEND_TIMEOUT
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage, Serialization
 
 
-def _consumer(options: argparse.Namespace, batch_size: int | None = None) -> PushConsumer:
+def new_consumer(options: argparse.Namespace, batch_size: int | None = None) -> PushConsumer:
+    """Return a push consumer as the options say, whose handler takes lists of so many."""
     return PushConsumer(
         options.address,
         group=options.group,
@@ -67,7 +68,7 @@ class Countdown:
 async def consume(options: argparse.Namespace) -> None:
     """Consume what a topic holds, with an async handler that only counts."""
     takes_lists = options.list > 1
-    async with _consumer(options, options.list if takes_lists else None) as consumer:
+    async with new_consumer(options, options.list if takes_lists else None) as consumer:
         countdown = Countdown(options, consumer.stop)
 
         async def handle(_: ReceivedMessage) -> None:
@@ -84,7 +85,7 @@ async def consume(options: argparse.Namespace) -> None:
 async def consume_plainly(options: argparse.Namespace) -> None:
     """Consume what a topic holds, with a plain function that only counts: it is called in threads."""
     takes_lists = options.list > 1
-    async with _consumer(options, options.list if takes_lists else None) as consumer:
+    async with new_consumer(options, options.list if takes_lists else None) as consumer:
         countdown = Countdown(options, lambda: trio.from_thread.run_sync(consumer.stop))
         consumer.subscribe(options.topic)
         await consumer.run(countdown.several if takes_lists else countdown.one)
@@ -127,7 +128,7 @@ async def memory(options: argparse.Namespace) -> None:
     """Consume from many topics until a message of each queue has come."""
     wanted = options.count
     watch = Stopwatch()
-    async with _consumer(options) as consumer:
+    async with new_consumer(options) as consumer:
 
         async def handle(_: ReceivedMessage) -> None:
             nonlocal wanted

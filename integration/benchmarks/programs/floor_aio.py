@@ -1,9 +1,14 @@
-"""What a send costs an asyncio program whose client lives in a thread that runs trio, without a client.
+"""What an asyncio program costs whose client lives in a thread that runs trio, with the least between them.
 
-Prepared frames to one queue, written right where they are sent, once for all that is sent together. Answers
-are only counted, by a task of trio's, and go over in a deque with an eventfd. What a task awaits is no future
-of asyncio's, but has the task go on where the loop takes answers over; pipelined sends are futures, with so
-many under way. No door for asyncio that has its connections in a thread can do with less.
+It sends without a client: prepared frames to one queue, written right where they are sent, once for all that
+is sent together. Answers are only counted, by a task of trio's, and go over in a deque with an eventfd. What
+a task awaits is no future of asyncio's, but has the task go on where the loop takes answers over; pipelined
+sends are futures, with so many under way.
+
+It consumes with this project's consumer on trio: what each pull has brought goes over as one list, and the
+loop calls the handler with its messages, one after the other. Nothing tells trio what became of them.
+
+No door for asyncio that has its connections in a thread can do with less.
 """
 
 from __future__ import annotations
@@ -15,14 +20,17 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 import trio
 
+from integration.benchmarks.programs.consuming import Countdown, new_consumer
 from integration.benchmarks.programs.floor import READ_SIZE, Answers, prepared
 from integration.benchmarks.programs.measuring import LATENCY_EVERY, Stopwatch, options, report, timed
+from rocketmq_py import ReceivedMessage, Serialization
 from rocketmq_py.crossing.wakeup_fd import WakeupFd
 from rocketmq_py.remoting.address import split_address
 
@@ -185,8 +193,55 @@ async def pipelined(connection: Connection, count: int, most: int) -> list[float
     return latencies
 
 
-async def run(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
-    """Do what the command line says."""
+PULLED = 32
+"""Messages that a pull brings at the most."""
+
+
+async def consume(chosen: argparse.Namespace) -> None:
+    """Consume what a topic holds, with an async handler that only counts."""
+    loop, lists, bell = asyncio.get_running_loop(), deque[Sequence[ReceivedMessage]](), Bell()
+    is_over = loop.create_future()
+    countdown = Countdown(chosen, lambda: is_over.set_result(None))
+    takes_lists = chosen.list > 1
+
+    async def handle(_: ReceivedMessage) -> None:
+        countdown.count(1)
+
+    async def handle_list(messages: Sequence[ReceivedMessage]) -> None:
+        countdown.count(len(messages))
+
+    def take_over() -> None:
+        bell.drain()
+        while lists:
+            messages = lists.popleft()
+            if takes_lists:
+                call(handle_list(messages))
+            else:
+                for message in messages:
+                    call(handle(message))
+
+    def call(begun: Coroutine[Any, Any, None]) -> None:
+        with suppress(StopIteration):
+            begun.send(None)
+
+    async def hand_over(messages: list[ReceivedMessage]) -> None:
+        lists.append(messages)
+        bell.wake()
+
+    async def pull() -> None:
+        async with new_consumer(chosen, chosen.list if takes_lists else PULLED) as consumer:
+            consumer.subscribe(chosen.topic)
+            await consumer.run(hand_over)
+
+    loop.add_reader(bell.fileno(), take_over)
+    threading.Thread(target=trio.run, args=(pull,), daemon=True).start()
+    await is_over
+    loop.remove_reader(bell.fileno())
+    report(countdown.watch)
+
+
+async def send(chosen: argparse.Namespace, address: str, frame: bytes) -> None:
+    """Measure the way to send that ``--mode`` names."""
     connection = Connection(address, frame)
     ways: dict[str, Callable[[int], Awaitable[list[float]]]] = {
         "awaited": lambda count: awaited(connection, count),
@@ -203,18 +258,20 @@ async def run(address: str, frame: bytes, chosen: argparse.Namespace) -> None:
 
 def main() -> None:
     """Do what the command line says."""
-    parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined"))
-    parser.add_argument("--serialization", help="is ignored: the headers are JSON")
+    parser = options(__doc__, "namesrv", ("awaited", "callers", "pipelined", "consume"))
+    parser.add_argument("--serialization", choices=Serialization.__members__, required=True)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
     chosen = parser.parse_args()
-    address, frame = trio.run(prepared, chosen)
     loop_factory: Callable[[], Any] | None = None
     if chosen.loop == "uvloop":
         import uvloop  # only where it is asked for: it is not installed everywhere
 
         loop_factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(run(address, frame, chosen))
+        if chosen.mode == "consume":
+            runner.run(consume(chosen))
+        else:
+            runner.run(send(chosen, *trio.run(prepared, chosen)))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import trio
 
 from rocketmq_py.crossing.call import ENDED, LONGEST_WAIT, Call, Rest, ThreadCall, awaited_here
+from rocketmq_py.crossing.signals import SignalHandlers
 from rocketmq_py.crossing.turns import Turns
 from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.crossing.wakeup_fd import WakeupFd
@@ -91,7 +92,10 @@ class TrioThread:
         self._wakeup_fd = WakeupFd()
         self._is_running = threading.Event()
         self._ident: int | None = None
+        # Handlers of signals run in the main thread: one that calls while a send is begun there would have
+        # it wait for itself.
         self._main_ident = threading.main_thread().ident
+        self._signal_handlers = SignalHandlers()
         self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
 
     def start(self) -> None:
@@ -175,11 +179,15 @@ class TrioThread:
             self.check_may_wait()
         is_main = ident == self._main_ident
         calls = self._sends if call.may_begin_outside else self._calls
-        calls.add(call)
-        try:
-            # Handlers of signals run in the main thread, between any two steps: they may raise, or call.
+        try:  # what may be interrupted at any step
+            calls.add(call)
             # Of several, all goes over together, and is written together.
-            if is_main or calls is self._calls or len(calls) > 1 or not self._begin_outside((call,)):
+            if (
+                calls is self._calls
+                or len(calls) > 1
+                or (is_main and not self._signal_handlers.call_nothing())
+                or not self._begin_outside((call,))
+            ):
                 self._crossing.append(call)
                 if not self._is_woken:
                     self._wake()
@@ -262,7 +270,7 @@ class TrioThread:
 
         That saves a turn of trio's, and is written together all the same.
         """
-        if threading.get_ident() == self._main_ident:
+        if threading.get_ident() == self._main_ident and not self._signal_handlers.call_nothing():
             return
         crossing = self._crossing
         with self._running, self._writing:
