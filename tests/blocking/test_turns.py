@@ -15,6 +15,7 @@ from rocketmq_py.crossing.call import ThreadCall
 from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
 from rocketmq_py.crossing.turns import FEW_SKIPPED, MORE_TURNS, MOST_SKIPPED, Turns
 from rocketmq_py.crossing.wakes import Wakes
+from rocketmq_py.remoting.writer import is_writing_together
 
 
 class Seen:
@@ -182,9 +183,7 @@ def test_only_what_may_begin_outside_does_so_and_nothing_overtakes(monkeypatch: 
     thread, begun = TrioThread(), list[bytes]()
     sends = [Sending(body, begun.append) for body in (b"a", b"b", b"c")]
     thread._crossing.extend([*sends[:2], bool, sends[2]])
-    with monkeypatch.context() as patch:
-        patch.setattr(thread._signal_handlers, "call_nothing", lambda: False)
-        thread._begin_crossing()  # this is the main thread: what interrupts it may call
+    thread._begin_crossing()  # this is the main thread: what interrupts it may raise
     assert not begun
     with ThreadPoolExecutor(1) as pool:
         pool.submit(thread._begin_crossing).result()
@@ -196,6 +195,27 @@ def test_only_what_may_begin_outside_does_so_and_nothing_overtakes(monkeypatch: 
         monkeypatch.undo()
         pool.submit(thread._begin_crossing).result()
     assert list(thread._crossing) == [sends[2]]
+
+
+def test_what_raises_amid_the_sends_of_others_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyThreadState_SetAsyncExc() does in any thread."""
+    thread = TrioThread()
+
+    def stop(_: Sending) -> bool:
+        raise SystemExit
+
+    def begin() -> bool:
+        with pytest.raises(SystemExit):
+            thread._begin_crossing()
+        return is_writing_together()
+
+    monkeypatch.setattr(Sending, "begin_outside", stop)
+    send = Sending(b"a", bool)
+    thread._crossing.append(send)
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(begin).result()
+    assert list(thread._crossing) == [send]  # it may have begun, or not: it is sent
+    assert not thread._running.locked()
 
 
 @pytest.mark.parametrize("is_woken", [False, True])

@@ -268,17 +268,23 @@ class TrioThread:
     def _begin_crossing(self) -> None:
         """Begin what is crossing, as far as that can be outside, in the last of several threads that call.
 
-        That saves a turn of trio's, and is written together all the same.
+        That saves a turn of trio's, and is written together all the same. The main thread leaves it: a
+        signal's handler that raises there would be in the midst of what others send.
         """
-        if threading.get_ident() == self._main_ident and not self._signal_handlers.call_nothing():
+        if threading.get_ident() == self._main_ident:
             return
         crossing = self._crossing
-        with self._running, self._writing:
-            while crossing and self.is_usable:
-                call = crossing[0]
-                if not (isinstance(call, Call) and call.may_begin_outside and call.begin_outside()):
-                    break
-                crossing.popleft()
+        with self._running:
+            try:
+                with self._writing:
+                    while crossing and self.is_usable:
+                        call = crossing[0]
+                        if not (isinstance(call, Call) and call.may_begin_outside and call.begin_outside()):
+                            break
+                        crossing.popleft()
+            except BaseException:  # as some raise in other threads
+                self._writing.break_off()
+                raise
 
     def abandon(self, calls: Iterable[Call[Any]]) -> None:
         """Have those who wait for calls go on: the thread has ended."""
