@@ -20,8 +20,9 @@ from rocketmq_py import Message
 from rocketmq_py.aio import Producer
 from rocketmq_py.blocking import Client, PushConsumer
 from rocketmq_py.blocking import Producer as BlockingProducer
+from rocketmq_py.crossing.process_thread import trio_thread
 from rocketmq_py.crossing.sends import SendCall
-from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.producer.begun import Begun
 from tests.blocking.conftest import count
 

@@ -19,7 +19,7 @@ from rocketmq_py import (
     ReceivedMessage,
 )
 from rocketmq_py.aio import Producer, PushConsumer
-from rocketmq_py.crossing.trio_thread import trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
 from rocketmq_py.errors import ConfigurationError
 from tests.aio.conftest import run
 

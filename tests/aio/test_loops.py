@@ -19,7 +19,8 @@ from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
-from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError
 from tests.blocking.conftest import BrokerThread, count, run_program
 

@@ -23,7 +23,7 @@ from rocketmq_py import (
     TransactionState,
 )
 from rocketmq_py.aio import BatchingProducer, Client, Producer, Reader, TransactionProducer
-from rocketmq_py.crossing.trio_thread import trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
 from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,

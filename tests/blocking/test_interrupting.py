@@ -21,7 +21,7 @@ from rocketmq_py.blocking import (
     Reader,
 )
 from rocketmq_py.crossing.call import ThreadCall
-from rocketmq_py.crossing.trio_thread import trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
 from tests.leftovers import Leftovers
 
 pytestmark = pytest.mark.long

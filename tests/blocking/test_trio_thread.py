@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from rocketmq_py.crossing.call import LONGEST_WAIT, ThreadCall
-from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, ConfigurationError
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")

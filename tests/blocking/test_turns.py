@@ -12,7 +12,8 @@ import pytest
 
 from rocketmq_py.crossing import turns as module
 from rocketmq_py.crossing.call import ThreadCall
-from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.crossing.turns import FEW_SKIPPED, MORE_TURNS, MOST_SKIPPED, Turns
 from rocketmq_py.crossing.wakes import Wakes
 from rocketmq_py.remoting.writer import is_writing_together

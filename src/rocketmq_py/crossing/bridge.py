@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol, TypeVar
 import trio
 
 from rocketmq_py.crossing.call import Begin, Call
-from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.crossing.wakeup_fd import WakeupFd
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
 

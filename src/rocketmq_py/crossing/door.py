@@ -12,7 +12,8 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.crossing.trio_thread import TrioThread, trio_thread
+from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, ConfigurationError
 
 logger: Final = logging.getLogger("rocketmq_py.crossing")
