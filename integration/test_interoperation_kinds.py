@@ -92,15 +92,16 @@ async def test_exact_times_and_recalls_cross(real_cluster: Callable[[str], Clust
             ) as peer,
             client.producer("senders") as producer,
         ):
-            due = time.time_ns() // 1_000_000 + 3000
-            recalled = await producer.send(Message(unique, b"recalled", delay=2.5))
+            # None is due before it is recalled, however busy the machine is.
+            due = time.time_ns() // 1_000_000 + 7000
+            recalled = await producer.send(Message(unique, b"recalled", delay=6.0))
             await producer.send(Message(unique, b"timed", deliver_at_ms=due))
             assert recalled.recall_handle is not None
             await producer.recall(unique, recalled.recall_handle)
             (received,) = await messages_of(peer, 1)
         assert base64.b64decode(received["body"]) == b"timed"
         *sent, _ = await run_java_async(
-            "5.5.0", "SendTimed", "--namesrv", real.name_servers, "--topic", unique, "--delay-ms", "1000"
+            "5.5.0", "SendTimed", "--namesrv", real.name_servers, "--topic", unique, "--delay-ms", "8000"
         )
         assert len(sent) == 4
         bodies = [message.body for message in await read_all(client, unique, count=4)]
