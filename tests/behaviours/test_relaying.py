@@ -130,7 +130,8 @@ async def test_another_relay_takes_over_what_waits_and_repeats_nothing_that_was_
     # Closed, it has written down how far it came; the next has nothing but the buffer topic.
     async with relay_of(client, buffer, tmp_path / "other"):
         rest = await receive(client, unique, topic, 2)
-    assert [int(message.body) for message, _ in rest] == due[3:]
+    # Both may be due when the other begins, and they are not of one queue.
+    assert sorted(int(message.body) for message, _ in rest) == due[3:]
 
 
 async def test_the_same_store_goes_on_after_a_restart(
