@@ -78,21 +78,20 @@ def test_a_thread_that_calls_alone_begins_its_sends_itself(address: str, threads
     assert {other.ident, threading.get_ident()} <= set(threads)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there are few signals here")
 def test_in_the_main_thread_handlers_of_the_programs_own_may_call(address: str, threads: list[int]) -> None:
-    """As that of SIGTERM may, which closes what it finds: it would wait for what it has interrupted."""
+    """As one that closes what it finds: it would wait for what it has interrupted."""
 
     def send_too(*_: object) -> None:
         producer.send(Message("T", b"interrupting"))
 
-    before = signal.signal(signal.SIGUSR1, send_too)
+    before = signal.signal(signal.SIGTERM, send_too)
     try:
         with BlockingProducer(address, group="g") as producer:
             for _ in range(50):
                 producer.send(Message("T", b"x"))
-                signal.raise_signal(signal.SIGUSR1)
+                signal.raise_signal(signal.SIGTERM)
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGTERM, before)
     assert threading.get_ident() not in threads
     with Client(address) as client:
         assert count(client, "T") == 100
@@ -139,6 +138,27 @@ class Interrupting:
                 raise KeyboardInterrupt
 
 
+def each_step(code: CodeType) -> Iterator[tuple[Interrupting, bytes]]:
+    """Yield what interrupts each step of a function, and a body, until one has begun a send and ended."""
+    step, skipped = 1, 0
+    while True:
+        interrupting = Interrupting(code, step)
+        yield interrupting, b"%d %d" % (step, skipped)
+        if interrupting.has_raised:
+            step += 1
+        elif interrupting.was_outside:
+            break
+        else:  # trio's thread did not wait just then
+            skipped += 1
+    assert step > 50
+
+
+def stored_at(address: str) -> Counter[bytes]:
+    """Return how often each body is stored."""
+    with Client(address) as client, client.reader() as reader:
+        return Counter(message.body for queue in reader.offsets("T") for message in reader.range(queue))
+
+
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
@@ -163,30 +183,20 @@ def test_a_handler_of_a_signal_may_raise_at_any_step(
 
     succeeded, later = [], []
     producer = loop.run_until_complete(open_one())
-    step, skipped = 1, 0
-    while True:
-        bodies = [b"%d %d %d" % (step, skipped, number) for number in range(together)]
+    for interrupting, at in each_step(TrioThread.begin.__code__):
+        bodies = [b"%s %d" % (at, number) for number in range(together)]
         tasks = [loop.create_task(send_twice(body)) for body in bodies]
         waiting = asyncio.gather(*tasks, return_exceptions=True)
-        with Interrupting(TrioThread.begin.__code__, step) as interrupting, suppress(KeyboardInterrupt):
+        with interrupting, suppress(KeyboardInterrupt):
             loop.run_until_complete(waiting)
         loop.run_until_complete(asyncio.wait(tasks, timeout=60))
         assert all(task.done() for task in tasks)
         succeeded += [body for task, body in zip(tasks, bodies, strict=True) if task.exception() is None]
         assert trio_thread().call_sync(lambda: True)  # nobody keeps it from running
-        body = b"later %d %d" % (step, skipped)
-        loop.run_until_complete(asyncio.wait_for(send_twice(body), 60))
-        later.append(body)
-        if interrupting.has_raised:
-            step += 1
-        elif interrupting.was_outside:
-            break
-        else:  # trio's thread did not wait just then
-            skipped += 1
+        later.append(b"later " + at)
+        loop.run_until_complete(asyncio.wait_for(send_twice(later[-1]), 60))
     loop.run_until_complete(producer.aclose())
-    assert step > 50
-    with Client(address) as client, client.reader() as reader:
-        stored = Counter(message.body for queue in reader.offsets("T") for message in reader.range(queue))
+    stored = stored_at(address)
     for body in later:
         assert stored[b"first " + body] == stored[body] == 1
     for body in succeeded:  # what was under way on a connection that was given up has been tried again
@@ -198,30 +208,17 @@ def test_a_handler_of_a_signal_may_raise_at_any_step(
 @pytest.mark.parametrize("_", range(10))  # now and then trio's thread does not wait just then
 def test_ctrl_c_may_come_at_any_step_of_a_send_in_the_main_thread(address: str, _: int) -> None:
     thread, succeeded, later = trio_thread(), list[bytes](), list[bytes]()
-    step, skipped = 1, 0
     with BlockingProducer(address, group="g") as producer:
         producer.send(Message("T", b"the way is known"))
-        while True:
-            body = b"%d %d" % (step, skipped)
-            with (
-                Interrupting(TrioThread.wait_for.__code__, step) as interrupting,
-                suppress(KeyboardInterrupt),
-            ):
+        for interrupting, body in each_step(TrioThread.wait_for.__code__):
+            with interrupting, suppress(KeyboardInterrupt):
                 producer.send(Message("T", body))
                 succeeded.append(body)
             assert thread.call_sync(lambda: True)  # nobody keeps it from running
             assert not thread._sends
             later.append(b"later " + body)
             producer.send(Message("T", later[-1]))
-            if interrupting.has_raised:
-                step += 1
-            elif interrupting.was_outside:
-                break
-            else:  # trio's thread did not wait just then
-                skipped += 1
-    assert step > 50
-    with Client(address) as client, client.reader() as reader:
-        stored = Counter(message.body for queue in reader.offsets("T") for message in reader.range(queue))
+    stored = stored_at(address)
     assert [stored[body] for body in later] == [1] * len(later)
     assert all(stored[body] >= 1 for body in succeeded)
 

@@ -111,9 +111,8 @@ class Writer:
 
     def put(self, frame: bytes) -> int:
         """Have a frame written, with those that wait already. Return its place in the present turn."""
-        if (
-            self.is_idle
-        ):  # first: a frame that is left here when a signal's handler raises has its writer noted
+        # First, so that a frame which is left here when a signal's handler raises has its writer noted.
+        if self.is_idle:
             writers: list[Writer] | None = getattr(_here, "writers", None)
             if writers is not None and self._wire.is_direct:
                 writers.append(self)  # it stays ready
