@@ -10,7 +10,8 @@ import pytest
 
 from integration.benchmarks import brokers, report
 from integration.benchmarks.bench import Results, Run
-from integration.benchmarks.peers import all_peers, go, official
+from integration.benchmarks.peers import all_peers, go
+from integration.benchmarks.peers.environment import interpreter
 from integration.benchmarks.programs.floor import Answers
 from integration.benchmarks.run import BROKER_SETTINGS, parse, run
 from integration.clusters.cluster import Cluster
@@ -167,16 +168,15 @@ def test_it_measures_go(cluster: Cluster) -> None:
     assert {each.workload for each in results.runs} == go.GO.workloads
 
 
-@pytest.mark.skipif(
-    not official.python().exists(), reason="the official client is not installed: `make bench` does that"
-)
-def test_it_measures_the_official_client(cluster: Cluster) -> None:
-    results = run(cluster, parse([*QUICK, "--clients", "official", "--workloads", "pipelined"]))
+@pytest.mark.parametrize(("client", "line"), [("official", "5."), ("pyrocketmq", "4.")])
+def test_it_measures_other_clients_of_python(cluster: Cluster, client: str, line: str) -> None:
+    if not interpreter(client).exists():
+        pytest.skip(f"{client} is not installed: `make bench` does that")
+    results = run(cluster, parse([*QUICK, "--clients", client, "--workloads", "awaited"]))
     assert not results.failures
-    # Its proxy wants brokers of 5.x.
-    is_old = cluster.version.startswith("4.")
-    assert [each.workload for each in results.runs] == ([] if is_old else ["pipelined"])
-    assert list(results.skipped) == (["official"] if is_old else [])
+    is_its_line = cluster.version.startswith(line)
+    assert [each.workload for each in results.runs] == (["awaited"] if is_its_line else [])
+    assert list(results.skipped) == ([] if is_its_line else [client])
 
 
 def test_it_draws(tmp_path: Path) -> None:

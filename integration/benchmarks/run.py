@@ -12,6 +12,10 @@ clients
   official        the official Python client, which speaks gRPC: through RocketMQ's proxy, which is one more
                   hop, and whose processor time is counted with the broker's (while others are measured it
                   idles, at about a hundredth of a core); over a twentieth of the messages
+  pyrocketmq      github.com/tt67wq/pyrocketmq, on asyncio: with brokers of 4.x only; without the lines and
+                  the trace that it writes of each send; over a twentieth of the messages. There is no other
+                  to stand beside ours-aio: of what PyPI has, rocketmq-client-python and rocketmq wrap the
+                  C++ client and no longer build, and pyrocketmq 0.3.4, another project, calls Java's (JPype)
   ours-json       this project, with JSON headers (the default)
   ours-rocketmq   this project, with binary headers
   ours-batching   this project's BatchingProducer, with JSON headers: beside batches that programs make
@@ -22,8 +26,6 @@ clients
   ours-thread     the same in another thread than the main one
   ours-aio        this project's door for asyncio (rocketmq_py.aio), on asyncio's own loop
   ours-uvloop     the same on uvloop's
-                  No other client speaks to brokers on asyncio, to stand beside it: rocketmq-client-python and
-                  rocketmq wrap the C++ client and no longer build, and pyrocketmq 0.3.4 calls Java's (JPype)
   floor           no client: prepared frames, and answers that are only counted. Awaited, on trio: what its
                   loop takes for a round trip. The others, on a plain socket: what the broker takes by itself
   floor-trio      no client: prepared frames, sent by tasks of trio's that each wait for their answer, over

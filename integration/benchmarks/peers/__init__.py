@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from integration.benchmarks.peers import go, java, official
+from integration.benchmarks.peers import go, java, official, pyrocketmq
 from integration.benchmarks.peers.ours import (
     aio,
     batching,
@@ -37,5 +37,5 @@ def all_peers(profiles: Path | None = None) -> dict[str, Peer]:
         floor_of_loop("uvloop"),
         floor_of_threads(),
     ]
-    peers = [java.WARM, java.JUST_STARTED, go.GO, official.OFFICIAL, *project]
+    peers = [java.WARM, java.JUST_STARTED, go.GO, official.OFFICIAL, pyrocketmq.PYROCKETMQ, *project]
     return {peer.key: peer for peer in peers}
