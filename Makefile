@@ -60,8 +60,9 @@ types: .venv/installed
 # What takes half of the time, and seldom breaks alone: examples, processes that are killed or that end in the
 # middle, simulations but for small ones, and what tries very much at random. `make check-long` runs it,
 # and besides what `make check` has in part: behaviours through the doors for asyncio and threads, where that has
-# trio's, tests/aio and tests/blocking; what is marked `long`; and property tests, of whose examples that tries a
-# tenth. Where coverage is looked at, all tests run for that, these among them.
+# trio's, tests/aio and tests/blocking; tests/aio on uvloop's loops, where that has asyncio's own; what is marked
+# `long`; and property tests, of whose examples that tries a tenth. Where coverage is looked at, all tests run for
+# that, these among them.
 LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
 	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
 	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py tests/relay/test_relay.py \

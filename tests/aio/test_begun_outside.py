@@ -61,6 +61,7 @@ def test_a_task_begins_its_sends_itself(address: str, threads: list[int]) -> Non
         assert count(client, "T") == sent
 
 
+@pytest.mark.doors("threads")
 def test_a_thread_that_calls_alone_begins_its_sends_itself(address: str, threads: list[int]) -> None:
     def send() -> None:
         for _ in range(MOST_SENDS):
@@ -78,6 +79,7 @@ def test_a_thread_that_calls_alone_begins_its_sends_itself(address: str, threads
     assert {other.ident, threading.get_ident()} <= set(threads)
 
 
+@pytest.mark.doors("threads")
 def test_in_the_main_thread_handlers_of_the_programs_own_may_call(address: str, threads: list[int]) -> None:
     """As one that closes what it finds: it would wait for what it has interrupted."""
 
@@ -186,9 +188,8 @@ def test_a_handler_of_a_signal_may_raise_at_any_step(
     for interrupting, at in each_step(TrioThread.begin.__code__):
         bodies = [b"%s %d" % (at, number) for number in range(together)]
         tasks = [loop.create_task(send_twice(body)) for body in bodies]
-        waiting = asyncio.gather(*tasks, return_exceptions=True)
         with interrupting, suppress(KeyboardInterrupt):
-            loop.run_until_complete(waiting)
+            loop.run_until_complete(asyncio.wait(tasks))
         loop.run_until_complete(asyncio.wait(tasks, timeout=60))
         assert all(task.done() for task in tasks)
         succeeded += [body for task, body in zip(tasks, bodies, strict=True) if task.exception() is None]
@@ -204,6 +205,7 @@ def test_a_handler_of_a_signal_may_raise_at_any_step(
         assert stored[body] >= 1
 
 
+@pytest.mark.doors("threads")
 @pytest.mark.long
 @pytest.mark.parametrize("_", range(10))  # now and then trio's thread does not wait just then
 def test_ctrl_c_may_come_at_any_step_of_a_send_in_the_main_thread(address: str, _: int) -> None:

@@ -7,9 +7,10 @@ import contextvars
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import trio
@@ -22,7 +23,9 @@ from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
 from rocketmq_py.crossing.process_thread import trio_thread
 from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError
-from tests.blocking.conftest import BrokerThread, count, run_program
+from tests.blocking.conftest import BrokerThread, count
+
+RunProgram: TypeAlias = Callable[..., str]
 
 
 async def send_some(address: str) -> None:
@@ -79,6 +82,7 @@ def test_loops_in_turns_and_no_loop_at_all_with_one_producer(address: str) -> No
         loop.close()
 
 
+@pytest.mark.doors("asyncio")  # it looks at what there is for a selector loop
 @pytest.mark.parametrize("has_wakeup_fd", [True, False])
 def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
     has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch
@@ -115,6 +119,7 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
     asyncio.run(main())
 
 
+@pytest.mark.doors("asyncio")  # it looks into a selector loop
 def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> None:
     loops = [asyncio.new_event_loop() for _ in range(2)]
     came: list[int] = []
@@ -470,7 +475,7 @@ INTERRUPTED = """
 """
 
 
-def test_ctrl_c(address: str) -> None:
+def test_ctrl_c(address: str, run_program: RunProgram) -> None:
     assert run_program(INTERRUPTED, address) == "interrupted\n"
 
 
@@ -520,7 +525,7 @@ CONSUMING_AT_THE_END = """
     ("end", "orderly"), [("return", False), ("return", True), ("exception", False), ("Ctrl-C", False)]
 )
 def test_a_program_that_ends_while_handlers_wait_says_nothing_and_their_messages_come_again(
-    address: str, end: str, orderly: bool
+    address: str, run_program: RunProgram, end: str, orderly: bool
 ) -> None:
     """All tasks of the loop are cancelled, those of handlers too: they have not failed."""
     asyncio.run(send_some(address))
@@ -556,7 +561,7 @@ OPEN_AT_THE_END = """
 """
 
 
-def test_the_end_of_a_process_with_things_open(address: str) -> None:
+def test_the_end_of_a_process_with_things_open(address: str, run_program: RunProgram) -> None:
     assert run_program(OPEN_AT_THE_END, address) == ""
     with Client(address) as client:
         assert count(client, "T") == 20
@@ -595,7 +600,7 @@ FORKED = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child(address: str) -> None:
+def test_a_forked_child(address: str, run_program: RunProgram) -> None:
     assert run_program(FORKED, address) == ""
     with Client(address) as client:
         assert count(client, "T") == 3
@@ -635,5 +640,5 @@ FORKED_WHILE_SENDING = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_fork_while_messages_are_under_way_sends_each_of_them_once() -> None:
+def test_a_fork_while_messages_are_under_way_sends_each_of_them_once(run_program: RunProgram) -> None:
     assert run_program(FORKED_WHILE_SENDING) == ""

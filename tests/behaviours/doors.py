@@ -24,13 +24,14 @@ import outcome
 import trio
 import trio.from_thread
 import trio.to_thread
+import uvloop
 
 import rocketmq_py
 from rocketmq_py import AssignmentListener, Client, ConsumerHook, ProducerHook, aio, blocking
 from rocketmq_py.shared_client import Opens
 
-TRIO, ASYNCIO, THREADS = "trio", "asyncio", "threads"
-DOORS = (TRIO, ASYNCIO, THREADS)
+TRIO, ASYNCIO, UVLOOP, THREADS = "trio", "asyncio", "uvloop", "threads"
+DOORS = (TRIO, ASYNCIO, UVLOOP, THREADS)
 _ENDED = object()
 
 Opened = TypeVar("Opened")
@@ -382,16 +383,16 @@ async def client_through(door: str, address: str, beside: Client) -> AsyncIterat
         yield beside
         return
     async with trio.open_nursery() as nursery:
-        loop = asyncio.new_event_loop()
+        loop = uvloop.new_event_loop() if door == UVLOOP else asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="the loop of a test")
-        if door == ASYNCIO:
+        if door != THREADS:
             thread.start()
         try:
-            side: Side = AsyncioSide(loop, nursery) if door == ASYNCIO else ThreadSide()
+            side: Side = ThreadSide() if door == THREADS else AsyncioSide(loop, nursery)
             async with Through(side, side.call_sync(side.door.Client, address)) as behind:
                 yield _ThroughClient(side, behind._behind, beside)
         finally:
-            if door == ASYNCIO:
+            if door != THREADS:
                 loop.call_soon_threadsafe(loop.stop)
                 await trio.to_thread.run_sync(thread.join)
             loop.close()

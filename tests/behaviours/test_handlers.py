@@ -120,7 +120,7 @@ async def test_of_a_list_only_what_is_not_done_comes_again(client: Client, topic
     assert set(tries.counts.values()) == {1, 2}
 
 
-@pytest.mark.doors("trio", "asyncio")  # nobody can cancel a thread
+@pytest.mark.doors("trio", "asyncio", "uvloop")  # nobody can cancel a thread
 async def test_a_handler_that_hangs_does_not_keep_its_message(
     client: Client, topic: str, unique: str
 ) -> None:

@@ -180,7 +180,7 @@ async def test_some_messages_by_tags_and_by_a_condition(
             assert bodies(await poll(consumer, 20)) == numbers(range(20, 40))
 
 
-@pytest.mark.doors("trio", "asyncio")  # nobody can cancel a thread
+@pytest.mark.doors("trio", "asyncio", "uvloop")  # nobody can cancel a thread
 async def test_iterating_over_what_comes(client: Client, topic: str, unique: str) -> None:
     received = []
     async with consumer_of(client, unique) as consumer, trio.open_nursery() as nursery:

@@ -154,7 +154,7 @@ async def test_a_receive_that_waits_in_vain(consumer: PopConsumer) -> None:
     assert await consumer.receive(wait=1) == []
 
 
-@pytest.mark.doors("trio", "asyncio", real=True)  # nobody can cancel a thread
+@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # nobody can cancel a thread
 async def test_what_comes_for_a_cancelled_receive_goes_to_the_next(
     popping: Popping, consumer: PopConsumer
 ) -> None:

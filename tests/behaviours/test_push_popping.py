@@ -279,7 +279,7 @@ async def test_what_takes_too_long_comes_again_and_does_not_count(
     assert "is not done with in time: it comes again" in caplog.text
 
 
-@pytest.mark.doors("trio", "asyncio", real=True)  # nobody can cancel a thread
+@pytest.mark.doors("trio", "asyncio", "uvloop", real=True)  # nobody can cancel a thread
 async def test_a_call_that_hangs_is_given_up(popping: Popping) -> None:
     async def hang_once(message: ReceivedMessage) -> None:
         if not message.reconsume_times:
