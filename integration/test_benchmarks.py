@@ -143,7 +143,8 @@ def test_the_floors_are_rows(cluster: Cluster, client: str) -> None:
 
 def test_the_embedded_broker_is_measured_beside_a_real_one(cluster: Cluster) -> None:
     with embedded_cluster() as embedded:
-        pairs = brokers.measure(embedded, cluster, brokers.planned(rounds=1, scale=0.02))
+        # Of fewer messages a broker may be done before the kernel counts a tick, a hundredth of a second.
+        pairs = brokers.measure(embedded, cluster, brokers.planned(rounds=1, scale=0.1))
     assert [len(of_work) for of_work in pairs] == [1] * len(brokers.WORKS)
     assert all(run.server_us and run.rate > 0 for of_work in pairs for pair in of_work for run in pair)
     assert len(brokers.table(pairs).splitlines()) == 2 + len(brokers.WORKS)
