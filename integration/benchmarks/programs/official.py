@@ -13,12 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias
 
-from rocketmq import (  # type: ignore[import-not-found]  # it is in that environment only
-    ClientConfiguration,
-    Credentials,
-    Message,
-    Producer,
-)
+from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
 from integration.benchmarks.programs.measuring import LATENCY_EVERY, Stopwatch, options, report
 

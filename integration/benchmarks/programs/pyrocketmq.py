@@ -11,12 +11,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from pyrocketmq.logging import (  # type: ignore[import-not-found]  # it is in that environment only
-    LoggingConfig,
-    setup_logging,
-)
-from pyrocketmq.model.message import Message  # type: ignore[import-not-found]
-from pyrocketmq.producer import create_async_producer  # type: ignore[import-not-found]
+from pyrocketmq.logging import LoggingConfig, setup_logging
+from pyrocketmq.model.message import Message
+from pyrocketmq.producer import create_async_producer
 
 from integration.benchmarks.programs.measuring import Stopwatch, options, report
 
