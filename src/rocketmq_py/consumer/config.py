@@ -81,8 +81,9 @@ class PushConsumerConfig:
         broadcasting: each member gets every message, and keeps its offsets in a file of its own. What fails
             is logged and dropped (MessageModel.BROADCASTING).
         local_offsets: when broadcasting, the folder for that file, which is
-            ``local_offsets/address@instance_name/group/offsets.json``. Members on one machine need an
-            ``instance_name`` each, which stays the same when they are started anew. None for
+            ``local_offsets/address@instance_name/group/offsets.json``. Characters that Windows refuses in
+            names are escaped, such as the colons of IPv6. Members on one machine need an ``instance_name``
+            each, which stays the same when they are restarted. None for
             ``~/.rocketmq_offsets`` (rocketmq.client.localOffsetStoreDir).
         concurrency: how many handlers may run at the same time (consumeThreadMax).
         batch_size: if set, the handler takes a list, of so many messages of one queue at the most; if None,
