@@ -17,14 +17,15 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "late", "names", "properties", "message", "credentials"}
+BOTTOM = {"address", "codes", "errors", "late", "names", "properties", "message", "credentials"}
 ALLOWED = {
     "codes": set[str](),
     "late": set[str](),
     "errors": {"codes", "message"},  # message for a type only
     "names": {"errors"},
+    "address": {"errors"},
     "properties": set[str](),
-    "message": {"errors", "late", "names", "properties"},
+    "message": {"address", "errors", "late", "names", "properties"},
     "credentials": {"errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},

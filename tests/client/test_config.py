@@ -75,8 +75,25 @@ def test_client_ids_differ() -> None:
 
 def test_the_own_address_is_the_one_towards_the_peer() -> None:
     assert outgoing_address("127.0.0.1:9876") == "127.0.0.1"
-    assert outgoing_address("[::1]:9876") == "::1"
     assert outgoing_address("a-name-for-a-resolver:9876").count(".") == 3
+
+
+@pytest.mark.usefixtures("ipv6")
+def test_the_own_address_towards_an_ipv6_peer() -> None:
+    assert outgoing_address("[::1]:9876") == "::1"
+    assert outgoing_address("::1:9876") == "::1"
+
+
+def test_a_client_is_made_for_an_ipv6_peer_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_socket = socket.socket
+
+    def without_ipv6(family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return make_socket(family, kind)
+
+    monkeypatch.setattr(socket, "socket", without_ipv6)
+    assert Client("::1:9876").host.count(".") == 3
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.admin.asking import ask_each
 from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
 from rocketmq_py.admin.calling import call, tell_name_servers
@@ -123,8 +124,9 @@ class Brokers(Part):
 
     async def _place(self, broker: str) -> _Place:
         places = await self._places()
+        address = normal_address(broker)
         for place in places:
-            if broker == place.address or (broker == place.name and place.broker_id == MASTER_ID):
+            if address == place.address or (broker == place.name and place.broker_id == MASTER_ID):
                 return place
         known = ", ".join(f"{place.name} ({place.address})" for place in places) or "none"
         raise ConfigurationError(f"there is no broker {broker!r}; there is {known}")

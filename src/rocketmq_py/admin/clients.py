@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.admin.asking import Answers, ask_each, complete
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.client_values import (
@@ -113,7 +114,8 @@ class Clients(Part):
         for group, producers in ProducerTable.decode(answer.body).data.items():
             for producer in producers:
                 one = found.setdefault(
-                    producer.client_id, _Found(producer.remote_ip, producer.language, producer.version)
+                    producer.client_id,
+                    _Found(normal_address(producer.remote_ip), producer.language, producer.version),
                 )
                 one.producer_groups.add(namespace.unwrap_group(group))
                 one.brokers.add(name)
@@ -124,7 +126,7 @@ class Clients(Part):
         for connection in connections.connection_set if connections else ():
             one = found.setdefault(
                 connection.client_id,
-                _Found(connection.client_addr, connection.language, connection.version),
+                _Found(normal_address(connection.client_addr), connection.language, connection.version),
             )
             one.consumer_groups.add(group)
             one.brokers.add(name)

@@ -183,12 +183,13 @@ class Messages(Part):
         )
 
     async def _is_of_a_broker(self, message_id: str) -> bool:
-        """Tell whether an id is of a broker: the one that a client makes holds no address of a broker."""
+        """Return whether a broker made an id. An id that a client made does not hold a broker's address."""
         try:
-            address = OffsetMessageId.parse(message_id).broker_address
+            parsed = OffsetMessageId.parse(message_id)
         except ConfigurationError:
             return False
-        return any(address in one.broker_addrs.values() for one in (await self._chosen()).values())
+        brokers = (await self._chosen()).values()
+        return any(parsed.is_of(address) for one in brokers for address in one.broker_addrs.values())
 
     async def _offset(
         self, group: str, message: ReceivedMessage, brokers: Mapping[str, BrokerData]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import trio
 
+from rocketmq_py.address import announced_address
 from rocketmq_py.broker.attributes import change_attributes
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
@@ -218,7 +219,7 @@ class Administration:
                 stats.append(msgspec.Raw(ConsumeStats(table, rate).encode()))
             found.append({group.group_name: stats})
         body = {
-            "brokerAddr": self._address,
+            "brokerAddr": announced_address(self._address),
             "consumeStatsList": found,
             "totalDiff": lag,
             "totalInflightDiff": in_flight,
@@ -279,7 +280,7 @@ class Administration:
                 [
                     ProducerInfo(
                         client_id=member.client_id,
-                        remote_ip=of_member.address,
+                        remote_ip=f"/{of_member.address}",
                         language=language_name(member.language),
                         version=member.version,
                         last_update_timestamp=round(ahead_ms + member.heard_at * 1000),

@@ -14,6 +14,7 @@ from typing import Any, Self
 import attrs
 import trio
 
+from rocketmq_py.address import format_address, split_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.core import Broker
 from rocketmq_py.broker.dispatch import Dispatch, topic_of
@@ -22,7 +23,6 @@ from rocketmq_py.broker.topics import TopicConfig, checked_topics
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, SendHandler, serve
-from rocketmq_py.remoting.address import format_address, split_address
 from rocketmq_py.remoting.running import check_inside_trio
 
 

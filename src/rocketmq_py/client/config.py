@@ -10,12 +10,12 @@ from typing import Any, TypedDict
 
 import attrs
 
+from rocketmq_py.address import parse_addresses
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.command import Serialization
-from rocketmq_py.remoting.address import parse_addresses
 from rocketmq_py.remoting.tls import TLS
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"

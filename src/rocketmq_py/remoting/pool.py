@@ -10,10 +10,10 @@ from functools import partial
 import attrs
 import trio
 
+from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.dial import Dial

@@ -364,7 +364,7 @@ def knows(cluster: ScriptedCluster, *brokers: str) -> Callable[[Connection, Comm
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             info = ClusterInfo(
                 broker_addr_table={
-                    name: BrokerData(cluster="c", broker_name=name, broker_addrs={0: "127.0.0.1:1"})
+                    name: BrokerData(cluster="c", broker_name=name, announced={0: "127.0.0.1:1"})
                     for name in brokers
                 },
                 cluster_addr_table={"c": brokers},
