@@ -36,11 +36,11 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
-    "crossing": BOTTOM | {"remoting", "client", "producer", "consumer"},
+    "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "aio": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
     | {"aio", "blocking", "broker", "testing"},  # for their names only: loaded when one asks

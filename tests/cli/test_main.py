@@ -160,7 +160,7 @@ ROOMS = (
     "blocking",
     "broker",
     "consumer",
-    "crossing",
+    "handoff",
     "producer",
     "relay",
     "spark",

@@ -13,8 +13,8 @@ from types import CoroutineType, coroutine
 from typing import Any, TypeAlias
 
 from rocketmq_py.consumer.push.far_side import NO_OUTCOME, Bunch, Call, FarSide
-from rocketmq_py.crossing.bridge import CANCELLED, Bridge, bridge
 from rocketmq_py.errors import ClosedError
+from rocketmq_py.handoff.event_loop import TASK_CANCELLED, LoopLink, current_link
 
 LOOK_EVERY = 16
 """After so many calls a worker whose handler never waits looks how long that has taken."""
@@ -38,7 +38,7 @@ class HandlerOnLoop:
     def __init__(self, handle: Callable[[Any], Any]) -> None:
         update_wrapper(self, handle)
         self._handle = handle
-        self._bridge = bridge()
+        self._link = current_link()
         self._context = copy_context()
         self._consuming = asyncio.current_task()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -54,7 +54,7 @@ class HandlerOnLoop:
 
     def far_side(self, most: int) -> HandlerTasks:
         """Return what calls it on its loop."""
-        return HandlerTasks(self._handle, most, self._bridge, self._context, self.tasks, self.is_ending)
+        return HandlerTasks(self._handle, most, self._link, self._context, self.tasks, self.is_ending)
 
 
 class HandlerTasks(FarSide):
@@ -79,13 +79,13 @@ class HandlerTasks(FarSide):
         self,
         function: Callable[[Any], Any],
         most: int,
-        here: Bridge,
+        here: LoopLink,
         context: Context,
         tasks: set[asyncio.Task[None]],
         is_ending: Callable[[], bool],
     ) -> None:
         super().__init__(function, most)
-        self._bridge = here
+        self._link = here
         self._context = context
         self._is_called = False
         # On the loop
@@ -103,17 +103,17 @@ class HandlerTasks(FarSide):
         # Whoever serves the line looks at it again after ceasing to.
         if not (self._is_called or self._is_served):
             self._is_called = True
-            self._bridge.deliver(self._come)
+            self._link.deliver(self._come)
 
     def cancel(self, call: Call) -> bool:
         """Cancel it, without waiting for it."""
-        self._bridge.deliver(self._cancel, call)
+        self._link.deliver(self._cancel, call)
         return True
 
     def abandon(self) -> None:
         """Cancel all tasks, and wait for none."""
         super().abandon()
-        self._bridge.deliver(self._cancel_tasks)
+        self._link.deliver(self._cancel_tasks)
 
     # On the loop
 
@@ -144,7 +144,7 @@ class HandlerTasks(FarSide):
                 self._is_served = True
                 return
         if len(self._tasks) < self._most:
-            task = self._bridge.loop.create_task(self._work(), context=self._context.copy())
+            task = self._link.loop.create_task(self._work(), context=self._context.copy())
             self._tasks.add(task)
             task.add_done_callback(self._task_ended)
             self._is_served = True
@@ -165,7 +165,7 @@ class HandlerTasks(FarSide):
         if self._finished and not self._is_told:
             self._is_told = True
             with suppress(ClosedError):  # the thread has ended: nobody waits
-                self._bridge.thread.post(self._take_finished)
+                self._link.thread.post(self._take_finished)
 
     async def _work(self) -> None:
         line = self._line
@@ -301,7 +301,7 @@ class HandlerTasks(FarSide):
         elif call.is_cancelled or self._is_ending():
             call.result = NO_OUTCOME
         else:
-            call.error = RuntimeError(CANCELLED)
+            call.error = RuntimeError(TASK_CANCELLED)
 
     def _ended(self, call: Call, began: float) -> None:
         call.runner = None
@@ -310,7 +310,7 @@ class HandlerTasks(FarSide):
         self._finished.append(call)
 
     async def _until_woken(self) -> None:
-        waiter = self._bridge.loop.create_future()
+        waiter = self._link.loop.create_future()
         self._idle[waiter] = None
         self._release()
         try:

@@ -16,9 +16,9 @@ from rocketmq_py.client.member import Member
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.begun import Begun, BegunBatch, OnDone
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
+from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.lists import Lists
 from rocketmq_py.producer.pending import Outstanding, PendingReply, PendingSend
@@ -115,36 +115,6 @@ class Producer(Member):
             context.results = (result := await self._sender.deliver(request),)
         return result
 
-    def begin(
-        self, begun: Begun, message: Message, queue: Destination | None = None, timeout: float | None = None
-    ) -> bool:
-        """Begin :meth:`send` without a task; False where that cannot be, as there are hooks. See Begun."""
-        if self._thread != get_ident():
-            self._check_open()
-        if self._hooks.all or self._delay_relay is not None:
-            return False
-        # It was made before where its first try could not begin outside.
-        request = getattr(begun, "request", None)
-        if request is None:
-            request = self._builder.build(message, queue, timeout, self.config.retries)
-        begun.begin_first_try(self._sender, request)
-        return True
-
-    def begin_outside(
-        self, begun: Begun, message: Message, queue: Destination | None, timeout: float | None
-    ) -> bool:
-        """As :meth:`begin`, in another thread than trio's, while that waits; in a block of WritingTogether.
-
-        False, and nothing has been begun, where trio has anything to do before the request is written, and
-        where functions of the user's are called: those expect trio's thread. Then :meth:`begin` is due, which
-        goes on with the request, as its queue may have been chosen.
-        """
-        if self._thread is None or self._hooks.all or self._delay_relay is not None or callable(queue):
-            return False
-        request = self._builder.build(message, queue, timeout, self.config.retries)
-        begun.begin_first_try(self._sender, request, outside=True)
-        return begun.is_under_way
-
     async def send_soon(
         self,
         message: Message,
@@ -184,27 +154,6 @@ class Producer(Member):
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
             await self._pipeline.submit_in_turn(request)
         return pending
-
-    def begin_soon(
-        self,
-        now_ms: int,
-        now: float,
-        pending: Outstanding,
-        message: Message,
-        queue: Destination | None,
-        timeout: float | None,
-    ) -> Coroutine[Any, Any, object] | None:
-        """Begin :meth:`send_soon` in one plain call; ``pending`` gets the outcome.
-
-        Messages that come together may have the time in common: epoch
-        milliseconds, and trio's. Await what is returned, where that is not None; it raises as send_soon.
-        """
-        if self._hooks.all or self._delay_relay is not None:
-            on_done = partial(_pass_on, pending)
-            return self.send_soon(message, queue=queue, timeout=timeout, on_done=on_done)
-        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined, now_ms=now_ms)
-        request.pending, request.on_done = pending, self._pipeline.on_done
-        return self._pipeline.submit(request, now)
 
     async def flush(self) -> None:
         """Wait until all that was pipelined until now, requests too, has its outcome.
@@ -267,17 +216,6 @@ class Producer(Member):
             results = await self._lists.send(context.messages, queue, timeout, context)
             context.results = results
         return results
-
-    def begin_batch(
-        self,
-        messages: Sequence[Message],
-        on_done: OnDone,
-        queue: Destination | None = None,
-        timeout: float | None = None,
-    ) -> BegunBatch | None:
-        """Begin :meth:`send_batch` without a task; None with hooks, or for several requests. See Begun."""
-        self._check_open()
-        return None if self._hooks.all else self._lists.begin(messages, on_done, queue, timeout)
 
     async def request(
         self,
@@ -413,6 +351,43 @@ class Producer(Member):
             brokers={} if faults is None else faults.states(),
         )
 
+    # For the other APIs and the BatchingProducer, which have no task per send
+
+    def _submit(
+        self, pending: Outstanding, message: Message, queue: Destination | None, timeout: float | None
+    ) -> Coroutine[Any, Any, object] | None:
+        """Do what :meth:`send_soon` does, with ``pending`` instead of a new PendingSend.
+
+        Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`send_soon`.
+        """
+        if self._hooks.all or self._delay_relay is not None:
+            on_done = partial(_forward_outcome, pending)
+            return self.send_soon(message, queue=queue, timeout=timeout, on_done=on_done)
+        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
+        request.pending, request.on_done = pending, self._pipeline.on_done
+        return self._pipeline.submit(request)
+
+    def _begin_send(
+        self, message: Message, on_answer: OnAnswer, queue: Destination | None, timeout: float | None
+    ) -> FirstAttempt | None:
+        """Start :meth:`send`. Returns None if that needs a task from the beginning, because of hooks."""
+        self._check_open()
+        if self._hooks.all or self._delay_relay is not None:
+            return None
+        request = self._builder.build(message, queue, timeout, self.config.retries)
+        return FirstAttempt(self._sender, request, on_answer)
+
+    def _begin_batch(
+        self,
+        messages: Sequence[Message],
+        on_answer: OnAnswer,
+        queue: Destination | None,
+        timeout: float | None,
+    ) -> BatchAttempt | None:
+        """Start :meth:`send_batch`. Returns None if that needs a task: for hooks, or several requests."""
+        self._check_open()
+        return None if self._hooks.all else self._lists.begin(messages, on_answer, queue, timeout)
+
     # Lifespan
 
     async def _open(self) -> None:
@@ -452,8 +427,7 @@ class Producer(Member):
         )
 
 
-def _pass_on(pending: Outstanding, done: PendingSend) -> None:
-    """Tell what is outstanding what came of the send that was made for it."""
+def _forward_outcome(pending: Outstanding, done: PendingSend) -> None:
     if done.error is None:
         pending.settle(done.result())
     else:

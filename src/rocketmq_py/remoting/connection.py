@@ -166,10 +166,6 @@ class Connection(Channel):
 
     # Sending
 
-    def can_carry_now(self, deadline: float) -> bool:
-        """Whether, in a block of WritingTogether, it carries a request without trio having to do anything."""
-        return self.writer.is_ready and deadline >= self._requests.watched and self.is_usable
-
     def carry(self, pending: PendingRequest) -> None:
         """Write a request: a new one, or one that was given to another channel before."""
         if not self.is_usable:
@@ -191,7 +187,7 @@ class Connection(Channel):
             pending.place = writer.put_alone(frame)
         else:
             pending.place = writer.put(frame)
-        self._pending[opaque] = pending  # last: a signal's handler may raise before it has its place
+        self._pending[opaque] = pending
 
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer; waits only while the buffer is full.

@@ -271,7 +271,7 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             "trio.to_thread.run_sync": _run_here,
             "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_here,
             "rocketmq_py.client.identity._counter": itertools.count(),
-            "rocketmq_py.crossing.door.trio_thread": _no_other_thread,
+            "rocketmq_py.handoff.hosted.trio_thread": _no_other_thread,
             "os.getpid": lambda: 4242,
             "random.Random": Seeded,
             "time.time": lambda: time_ns() / 1e9,

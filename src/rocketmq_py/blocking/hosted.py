@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.crossing import door
-from rocketmq_py.crossing.door import Behind
+from rocketmq_py.handoff import hosted as base
+from rocketmq_py.handoff.hosted import Target
 
 Result = TypeVar("Result")
 
 
-class Door(door.Door[Behind]):
+class Hosted(base.Hosted[Target]):
     """Opens a trio object in the thread that runs trio, and calls it there.
 
     It is open from the beginning until :meth:`close`, the end of its ``with``, or the end of the process.
 
     Args:
-        behind: the object.
-        within: what it is opened from; closing that closes this first.
+        target: the object.
+        parent: what it is opened from; closing that closes this first.
     """
 
-    def __init__(self, behind: Behind, within: door.Door[Lifespan] | None = None) -> None:
-        super().__init__(behind, within)
+    def __init__(self, target: Target, parent: base.Hosted[Lifespan] | None = None) -> None:
+        super().__init__(target, parent)
         try:
             self._thread.call(partial(self._thread.start_task, self._live))
         except BaseException:
@@ -76,9 +76,9 @@ class Door(door.Door[Behind]):
         return self._thread.call(partial(function, *args, **kwargs))
 
 
-def shared_client(client: object) -> tuple[str | Client | None, door.Door[Lifespan] | None]:
+def shared_client(client: object) -> tuple[str | Client | None, base.Hosted[Lifespan] | None]:
     """Return what a trio object is made with where its door was given this, and what it is opened from.
 
     Raises ConfigurationError unless it is an address, None, or a blocking Client.
     """
-    return door.shared_client(client, Door, "rocketmq_py.blocking")
+    return base.shared_client(client, Hosted, "rocketmq_py.blocking")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from asyncio import _get_running_loop as _running_loop  # the other raises where none runs
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
 from types import TracebackType
@@ -12,10 +11,10 @@ from typing import Any, Self, TypeVar
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan, OnlyAsyncWith
-from rocketmq_py.crossing import door
-from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
-from rocketmq_py.crossing.door import Behind
 from rocketmq_py.errors import ClosedError, InvalidMessageError
+from rocketmq_py.handoff import hosted as base
+from rocketmq_py.handoff.event_loop import LoopLink, current_link
+from rocketmq_py.handoff.hosted import Target
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.selectors import SelectByHash, SelectByMachineRoom, SelectByRandom
 from rocketmq_py.producer.send_request import Destination
@@ -26,16 +25,15 @@ _OURS = (MessageQueue, SelectByHash, SelectByMachineRoom, SelectByRandom)
 """What the trio thread may be given: selectors of the user's are called on the loop."""
 
 
-class Door(door.Door[Behind], OnlyAsyncWith):
+class Hosted(base.Hosted[Target], OnlyAsyncWith):
     """Opens a trio object in the trio thread, and awaits it from asyncio loops.
 
     It is open inside of ``async with``, or from :meth:`start` to :meth:`aclose`; the end of the loop
     (``asyncio.run``) closes what is still open on it. Several loops may use one.
     """
 
-    _bridge: Bridge
+    _link: LoopLink
     _context: contextvars.Context
-    _last: Bridge | None = None  # the way to the loop that it was last called on
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -52,18 +50,18 @@ class Door(door.Door[Behind], OnlyAsyncWith):
 
         Raises what opening raises, and ClosedError if it was opened before. When cancelled, it is closed.
         """
-        if hasattr(self, "_bridge"):
+        if hasattr(self, "_link"):
             raise ClosedError(f"this {type(self).__name__} was opened before; make a new one")
-        self._thread.check()
-        here = self._bridge = bridge()
+        self._thread.check_usable()
+        link = self._link = current_link()
         self._context = contextvars.copy_context()
-        await here.watch_end()
+        await link.watch_end()
         try:
-            await here.call(partial(self._thread.start_task, self._live))
+            await link.call(partial(self._thread.start_task, self._live))
         except BaseException:
             self.close_soon()
             raise
-        here.open[self] = None
+        link.open[self] = None
 
     async def aclose(self) -> None:
         """Close it, after all that was opened from it: finish what is under way, within its close_timeout.
@@ -74,27 +72,18 @@ class Door(door.Door[Behind], OnlyAsyncWith):
         if not self._thread.is_usable or not self._was_opened:
             return
         try:
-            await bridge().call(self.end)
+            await current_link().call(self.end)
         except asyncio.CancelledError:
             self.close_soon()
             raise
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._bridge.deliver(self._bridge.open.pop, self, None)
+    def _unregister(self) -> None:
+        super()._unregister()
+        self._link.deliver(self._link.open.pop, self, None)
 
-    def _call(
-        self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any
-    ) -> Awaitable[Result]:
+    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
         self._check_open()
-        rest = partial(function, *args, **kwargs)
-        return LoopCall(self._here(), lambda _: rest)
-
-    def _here(self) -> Bridge:
-        here = self._last
-        if here is None or here.loop is not _running_loop():
-            here = self._last = bridge()
-        return here
+        return await current_link().call(partial(function, *args, **kwargs))
 
     def _check_open(self) -> None:
         super()._check_open()
@@ -109,7 +98,7 @@ class Door(door.Door[Behind], OnlyAsyncWith):
 
         @wraps(function)
         async def call(*arguments: Any) -> Any:
-            return await self._bridge.call_back(self._context, function, *arguments)  # known when it is open
+            return await self._link.call_back(self._context, function, *arguments)  # known when it is open
 
         return call
 
@@ -120,22 +109,22 @@ class Door(door.Door[Behind], OnlyAsyncWith):
         """
         if type(hook).__module__.startswith("rocketmq_py."):
             return hook
-        return type(type(hook).__name__, (HookOnLoop,), {})(bridge(), contextvars.copy_context(), hook)
+        return type(type(hook).__name__, (HookOnLoop,), {})(current_link(), contextvars.copy_context(), hook)
 
 
 def on_running_loop(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """Return what has a function called on the running loop, with the context of now; for the trio thread."""
-    return _on_loop(bridge(), contextvars.copy_context(), function)
+    return _on_loop(current_link(), contextvars.copy_context(), function)
 
 
 def _on_loop(
-    here: Bridge, context: contextvars.Context, function: Callable[..., Any]
+    link: LoopLink, context: contextvars.Context, function: Callable[..., Any]
 ) -> Callable[..., Awaitable[Any]]:
     """Return what has a function called on a loop in copies of a context; it has the function's name."""
 
     @wraps(function)
     async def call(*arguments: Any) -> Any:
-        return await here.call_back(context, function, *arguments)
+        return await link.call_back(context, function, *arguments)
 
     return call
 
@@ -143,13 +132,13 @@ def _on_loop(
 class HookOnLoop:
     """A hook of the user's, called on a loop."""
 
-    def __init__(self, here: Bridge, context: contextvars.Context, hook: Any) -> None:
-        self._bridge = here
+    def __init__(self, link: LoopLink, context: contextvars.Context, hook: Any) -> None:
+        self._link = link
         self._context = context
         self._hook = hook
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        return _on_loop(self._bridge, self._context, getattr(self._hook, name))
+        return _on_loop(self._link, self._context, getattr(self._hook, name))
 
 
 async def chosen(
@@ -167,9 +156,9 @@ async def chosen(
     return chosen_queue
 
 
-def shared_client(client: object) -> tuple[str | Client | None, door.Door[Lifespan] | None]:
+def shared_client(client: object) -> tuple[str | Client | None, base.Hosted[Lifespan] | None]:
     """Return what a trio object is made with where its door was given this, and what it is opened from.
 
     Raises ConfigurationError unless it is an address, None, or an aio Client.
     """
-    return door.shared_client(client, Door, "rocketmq_py.aio")
+    return base.shared_client(client, Hosted, "rocketmq_py.aio")

@@ -1,4 +1,4 @@
-"""A block of trio's that is open while one elsewhere runs."""
+"""A context manager of the trio thread that is open while a block elsewhere runs: a transaction."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Generic, TypeVar
 
 import trio
 
-from rocketmq_py.crossing.trio_thread import TrioThread
+from rocketmq_py.handoff.trio_thread import TrioThread
 
 Value = TypeVar("Value")
 
 
-class Held(Generic[Value]):
-    """Enters and leaves a context manager in a task of the trio thread.
+class TrioContext(Generic[Value]):
+    """Enters and leaves an async context manager in a task of the trio thread.
 
     Args:
         thread: the trio thread.
-        manager: what is entered there.
+        manager: the context manager.
 
     Attributes:
         is_entered: whether it has been entered, and must be left.
@@ -31,21 +31,21 @@ class Held(Generic[Value]):
         self._scope = trio.CancelScope()
         self._leaving = trio.Event()
         self._left = trio.Event()
-        self._given: BaseException | None = None
+        self._block_error: BaseException | None = None
         self._raised: BaseException | None = None
 
     async def enter(self) -> Value:
-        """Enter it; return and raise what that does."""
-        await self._thread.start_task(self._hold)
+        """Enter it. Returns its value, and raises what entering raises."""
+        await self._thread.start_task(self._run)
         return self._value
 
     async def leave(self, error: BaseException | None) -> None:
-        """Leave it with what the block elsewhere ended with; raise what it raises if that is another error.
+        """Leave it with the error of the user's block. Raises another error that leaving raises.
 
-        What is no Exception, as cancellations and interruptions are not, cancels it.
+        An error that is no Exception, such as a cancellation or KeyboardInterrupt, cancels it.
         """
         if error is None or isinstance(error, Exception):
-            self._given = error
+            self._block_error = error
             self._leaving.set()
         else:
             self._scope.cancel()
@@ -53,15 +53,15 @@ class Held(Generic[Value]):
         if self._raised is not None and self._raised is not error:
             raise self._raised
 
-    async def _hold(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         try:
             with self._scope:
                 async with self._manager as self._value:
                     self.is_entered = True
                     task_status.started()
                     await self._leaving.wait()
-                    if self._given is not None:
-                        raise self._given
+                    if self._block_error is not None:
+                        raise self._block_error
         except Exception as error:
             if not self.is_entered:
                 raise
