@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from rocketmq_py import client as core
 from rocketmq_py import producer
 from rocketmq_py.aio.declaring import coroutine, written_for
-from rocketmq_py.aio.futures import LoopSendCall, LoopSendQueue
 from rocketmq_py.aio.hosted import Hosted, chosen, on_running_loop, shared_client
+from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.event_loop import LoopLink, current_link
 from rocketmq_py.handoff.hosted import Target
-from rocketmq_py.handoff.send_queue import HostedProducer
+from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     BatchingConfig,

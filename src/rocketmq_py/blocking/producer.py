@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final, Unpack
 from rocketmq_py import client as core
 from rocketmq_py import producer
 from rocketmq_py.blocking.declaring import blocking, written_for
-from rocketmq_py.blocking.futures import ThreadFuture, ThreadSendCall, ThreadSendQueue
+from rocketmq_py.blocking.futures import ThreadFuture
 from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.handoff.context import TrioContext
 from rocketmq_py.handoff.hosted import Target
-from rocketmq_py.handoff.send_queue import HostedProducer
+from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     PendingReply,

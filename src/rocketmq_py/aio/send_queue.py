@@ -1,4 +1,4 @@
-"""Futures of pipelined sends of the asyncio API."""
+"""Sends of the asyncio API: pipelined ones with futures, and awaited ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from asyncio import _get_running_loop as _running_loop  # the public one raises 
 from typing import Any
 
 from rocketmq_py.handoff.event_loop import LoopCall, LoopLink, current_link
-from rocketmq_py.handoff.send_queue import SendCall, SendQueue
+from rocketmq_py.handoff.producers import SendCall
+from rocketmq_py.handoff.send_queue import SendQueue
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend
 from rocketmq_py.producer.pending import FailureLog
