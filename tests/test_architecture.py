@@ -17,15 +17,16 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "late", "names", "properties", "message", "credentials"}
+BOTTOM = {"codes", "errors", "arguments", "late", "names", "properties", "message", "credentials"}
 ALLOWED = {
     "codes": set[str](),
     "late": set[str](),
     "errors": {"codes", "message"},  # message for a type only
-    "names": {"errors"},
+    "arguments": {"errors"},
+    "names": {"arguments", "errors"},
     "properties": set[str](),
-    "message": {"errors", "late", "names", "properties"},
-    "credentials": {"errors"},
+    "message": {"arguments", "errors", "late", "names", "properties"},
+    "credentials": {"arguments", "errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
     "client": BOTTOM | {"protocol", "remoting"},

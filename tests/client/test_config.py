@@ -11,8 +11,9 @@ import attrs
 import pytest
 
 from rocketmq_py import Client
+from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client import ClientConfig, ClientOptions
-from rocketmq_py.client.config import check_timeout, field_names, name_servers
+from rocketmq_py.client.config import field_names, name_servers
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
@@ -191,7 +192,7 @@ def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
         ({"trace": "no topic!"}, "topic 'no topic!' may hold only letters"),
         ({"trace": "SCHEDULE_TOPIC_XXXX"}, "a topic that nobody may send to"),
         ({"trace": 5}, "trace is 5; it must be True, False or a topic"),
-        ({"group": 5}, "group is a text, not int"),
+        ({"group": 5}, "group must be a str, not int"),
     ],
 )
 def test_what_an_option_of_a_producer_cannot_be(options: dict[str, Any], text: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any, TypedDict
 
 import attrs
 
+from rocketmq_py.arguments import positive
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
 from rocketmq_py.credentials import Credentials
@@ -19,51 +19,6 @@ from rocketmq_py.remoting.address import parse_addresses
 from rocketmq_py.remoting.tls import TLS
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
-
-
-def positive(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is no number above zero (an attrs validator); whole where the field is an ``int``."""
-    number = _number(attribute, value)
-    if not number > 0:
-        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be above 0")
-
-
-def not_negative(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is no number of 0 or more (an attrs validator); whole where the field is an ``int``."""
-    number = _number(attribute, value)
-    if not number >= 0:
-        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be 0 or more")
-
-
-def check_timeout(timeout: Any, name: str = "timeout") -> None:
-    """Refuse what is no time-out: call it first in every method that takes one from the user.
-
-    ``check_timeout(timeout)`` where the parameter is called so, else ``check_timeout(wait, "wait")``. None
-    passes: the setting counts then. So do 0, which gives only what needs no waiting, and ``math.inf``,
-    which waits without end; who puts a time-out on the wire has to find a number for that.
-
-    Raises ConfigurationError, which names the parameter and what it may be.
-    """
-    if timeout is None:
-        return
-    if not _is_number(timeout):
-        raise ConfigurationError(f"{name} is {timeout!r}; it must be a number of seconds")
-    if not timeout >= 0:
-        raise ConfigurationError(f"{name} is {timeout!r}; it must be 0 or more, in seconds")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _number(attribute: attrs.Attribute[Any], value: Any) -> float:
-    # Annotations are texts here; `int | None` is one of the whole numbers, too.
-    is_whole = "int" in str(attribute.type)
-    if not _is_number(value) or (is_whole and not isinstance(value, Integral)):
-        kind = "a whole number" if is_whole else "a number"
-        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be {kind}")
-    number: float = value
-    return number
 
 
 def _namespace(_: object, __: attrs.Attribute[Any], value: str) -> None:

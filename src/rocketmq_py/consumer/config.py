@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.arguments import not_negative, positive
+from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group

@@ -11,8 +11,9 @@ from typing import Unpack
 import trio
 from trio.lowlevel import checkpoint_if_cancelled
 
+from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
+from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.lifespan import Lifespan, start_soon
 from rocketmq_py.errors import (
     BatchError,

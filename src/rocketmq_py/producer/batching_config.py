@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import not_negative, positive
+from rocketmq_py.arguments import not_negative, positive
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES
 from rocketmq_py.producer.config import ProducerOptions

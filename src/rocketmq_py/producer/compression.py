@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from rocketmq_py.client.config import positive
+from rocketmq_py.arguments import positive
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.compression import DEFAULT_LEVELS, LEVELS, CompressionType, codec
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, COMPRESSION_TYPE_SHIFT

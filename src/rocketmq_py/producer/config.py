@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.arguments import not_negative, positive
+from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_group, check_topic
 from rocketmq_py.producer.compression import Compression

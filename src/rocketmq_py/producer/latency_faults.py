@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from rocketmq_py.client.config import positive
+from rocketmq_py.arguments import positive
 from rocketmq_py.errors import ConfigurationError
 
 logger: Final = logging.getLogger("rocketmq_py.producer")

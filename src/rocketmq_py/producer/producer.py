@@ -10,8 +10,9 @@ from typing import Any, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
+from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult

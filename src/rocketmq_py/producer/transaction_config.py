@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import positive
+from rocketmq_py.arguments import positive
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import DEFAULT_TOPIC, check_topic
 from rocketmq_py.producer.config import ProducerOptions

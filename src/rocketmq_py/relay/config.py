@@ -7,7 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, positive
+from rocketmq_py.arguments import positive
+from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.names import check_group, check_topic
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.arguments import not_negative, positive
+from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
 from rocketmq_py.names import check_group

@@ -6,7 +6,8 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.arguments import not_negative, positive
+from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES, ConsumeFrom
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group

@@ -11,8 +11,9 @@ from typing import Final, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client.client import Client, wall_clock_ms
-from rocketmq_py.client.config import ClientConfig, check_timeout
+from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 import attrs
 
-from rocketmq_py.client.config import not_negative
+from rocketmq_py.arguments import not_negative
 
 
 class StartKind(enum.Enum):
