@@ -46,7 +46,7 @@ ALLOWED = {
     | {"aio", "blocking", "broker", "testing"},  # for their names only: loaded when one asks
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
-    "relay": BOTTOM | {"protocol", "client", "producer", "consumer"},
+    "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 import attrs
-import trio
 
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
+from rocketmq_py.remoting.running import open_nursery
 
 AT_ONCE = 32
 """Questions that are under way at the same time."""
@@ -45,7 +45,7 @@ async def ask_each(keys: Iterable[Key], ask: Callable[[Key], Awaitable[Answer]])
             except RocketMQError as error:
                 failures[key] = error
 
-    async with trio.open_nursery() as nursery:
+    async with open_nursery() as nursery:
         for _ in range(min(AT_ONCE, len(keys))):
             nursery.start_soon(ask_in_turn)
     return Answers(

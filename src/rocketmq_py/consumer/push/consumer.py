@@ -16,7 +16,7 @@ from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.consumer.push.session import Session
-from rocketmq_py.errors import ClosedError, ConfigurationError, leaves_of
+from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import retry_topic
 from rocketmq_py.protocol.subscription import subscribe
@@ -145,9 +145,6 @@ class PushConsumer(GroupConsumer):
         self._session = session
         try:
             await session.run()
-        except BaseExceptionGroup as group:
-            leaves = leaves_of(group)
-            raise (leaves[0] if len(leaves) == 1 else group) from None
         finally:
             self._session = None
 

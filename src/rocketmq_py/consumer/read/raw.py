@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Self
 
-import trio
-
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer.group.failure_log import FailureLog
@@ -18,6 +16,7 @@ from rocketmq_py.consumer.read.span_pull import SpanPull
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, SqlFilterRefusedError
 from rocketmq_py.protocol.bodies import SubscriptionData
+from rocketmq_py.remoting.running import open_nursery
 
 __all__ = ["DEFAULT_BUFFER", "DEFAULT_PARALLEL", "DEFAULT_PATIENCE", "PulledChunk", "RawPull", "Span"]
 
@@ -121,7 +120,7 @@ class RawPull(Lifespan):
         return ClosedError("this pulling is not open: use it inside `async with reader.pull(...)`")
 
     async def _open(self) -> None:
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for subscription in self._subscriptions.values():
                 nursery.start_soon(self._check, subscription)
         if self._refused is not None:
