@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import attrs
 
-from rocketmq_py.admin.asking import Answers, ask_each, have_each_do
+from rocketmq_py.admin.asking import Answers, Listing, ask_each, have_each_do
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.part import Part, any_of, master_of
 from rocketmq_py.arguments import check_flag, check_not_blank, check_text, check_texts, optional
@@ -87,19 +87,27 @@ class Rule:
 
 
 @attrs.frozen(kw_only=True)
-class UserListing:
+class UserListing(Listing[User]):
     """Users. ``failures`` has the error of each broker that did not answer, by its name."""
 
     users: tuple[User, ...]
     failures: Mapping[str, RocketMQError]
 
+    @property
+    def _items(self) -> tuple[User, ...]:
+        return self.users
+
 
 @attrs.frozen(kw_only=True)
-class RuleListing:
+class RuleListing(Listing[Rule]):
     """Rules. ``failures`` has the error of each broker that did not answer, by its name."""
 
     rules: tuple[Rule, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[Rule, ...]:
+        return self.rules
 
 
 @attrs.frozen(kw_only=True)
