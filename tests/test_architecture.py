@@ -17,12 +17,23 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "arguments", "late", "names", "properties", "message", "credentials"}
+BOTTOM = {
+    "codes",
+    "errors",
+    "arguments",
+    "callables",
+    "late",
+    "names",
+    "properties",
+    "message",
+    "credentials",
+}
 ALLOWED = {
     "codes": set[str](),
     "late": set[str](),
     "errors": {"codes", "message"},  # message for a type only
     "arguments": {"errors"},
+    "callables": {"arguments", "errors"},
     "names": {"arguments", "errors"},
     "properties": set[str](),
     "message": {"arguments", "errors", "late", "names", "properties"},

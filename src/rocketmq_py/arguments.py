@@ -163,8 +163,12 @@ def _number(attribute: attrs.Attribute[Any], value: Any) -> float:
 
 def wrong_type(name: str, expected: str, value: object) -> ConfigurationError:
     """Return the error for an argument of another type than ``expected``."""
-    kind = "None" if value is None else type(value).__name__
-    return ConfigurationError(f"{name} must be {expected}, not {kind}")
+    return ConfigurationError(f"{name} must be {expected}, not {kind_of(value)}")
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's type for an error, or "None"."""
+    return "None" if value is None else type(value).__name__
 
 
 def _with_article(kind: str) -> str:

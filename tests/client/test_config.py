@@ -182,7 +182,7 @@ def test_an_option_is_given_once(configs: list[Any], options: dict[str, Any], te
 def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
     with pytest.raises(ConfigurationError, match="group is missing"):
         TransactionProducer("a:1", check=lambda _: TransactionState.UNKNOWN)
-    with pytest.raises(ConfigurationError, match="check is a function, not NoneType"):
+    with pytest.raises(ConfigurationError, match=r"a function that accepts \(message\), not None"):
         TransactionProducer("a:1", group="g", check=None)  # type: ignore[arg-type]  # that is the test
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeAlias, Unpack
 
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options
 from rocketmq_py.client.discovery import Discovery
@@ -73,6 +74,7 @@ class Client(Lifespan):
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__()
+        check_callable(now_ms, "now_ms", awaited=False)
         given: object = address
         if given is not None and not isinstance(given, str):
             kind = type(given)

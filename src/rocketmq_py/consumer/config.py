@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from rocketmq_py.arguments import not_negative, positive
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
 from rocketmq_py.errors import ConfigurationError
@@ -71,6 +72,11 @@ def _within(low: int, high: int) -> Callable[[object, attrs.Attribute[Any], floa
             raise ConfigurationError(f"{attribute.name} is {value!r}; {low} to {high} are allowed")
 
     return check
+
+
+def allocates(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a function that chooses a member's queues (an attrs validator)."""
+    check_callable(value, attribute.name, "group", "client_id", "queues", "client_ids", awaited=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -167,7 +173,7 @@ class PushConsumerConfig:
     max_reconsume_times: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(not_negative)
     )
-    allocate: AllocateStrategy = allocate_averagely
+    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=allocates)
     rebalance_interval: float = attrs.field(default=20.0, validator=positive)
     lock_interval: float = attrs.field(default=LOCK_INTERVAL, validator=positive)
     lock_max_live_time: float = attrs.field(default=LOCK_LIFE, validator=positive)

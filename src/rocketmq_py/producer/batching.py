@@ -12,6 +12,7 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled
 
 from rocketmq_py.arguments import check_timeout
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.lifespan import Lifespan, start_soon
@@ -158,7 +159,9 @@ class BatchingProducer(Lifespan):
             on_done: called with the PendingSend when the result, or the error after the last try, is there.
 
         Raises:
-            InvalidMessageError, ClosedError: at once. All else is the PendingSend's.
+            ConfigurationError: ``timeout`` is no number of seconds, or ``on_done`` or a selector does not
+                accept its arguments. At once, as InvalidMessageError and ClosedError. The PendingSend has all
+                other errors.
 
         When cancelled, the message is not sent.
         """
@@ -166,6 +169,8 @@ class BatchingProducer(Lifespan):
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
+        if on_done is not None:
+            check_callable(on_done, "on_done", "pending", awaited=False)
         size, alone = _OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._small or message.topic[0] == "%":
             size, alone = self._measure(message)
@@ -174,7 +179,7 @@ class BatchingProducer(Lifespan):
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)
-            except (ClosedError, InvalidMessageError):
+            except (ClosedError, ConfigurationError, InvalidMessageError):
                 raise
             except RocketMQError as error:
                 pending = PendingSend(on_done)

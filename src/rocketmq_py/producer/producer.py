@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import trio
 
 from rocketmq_py.arguments import check_timeout
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
@@ -162,13 +163,16 @@ class Producer(Member):
         ``timeout`` runs from when it has its place.
 
         Raises:
-            InvalidMessageError, SendForbiddenError, ClosedError: at once. All else is the PendingSend's. With
+            ConfigurationError: ``on_done`` or a selector does not accept its arguments. At once, as
+                InvalidMessageError, SendForbiddenError and ClosedError. All else is the PendingSend's. With
             ``delay_relay``, and an exact time, also what asking the brokers for their versions raises.
 
         When cancelled while it waits, the message is not sent.
         """
         if self._thread != get_ident():
             self._check_open()
+        if on_done is not None:
+            check_callable(on_done, "on_done", "pending", awaited=False)
         if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
         pending, retries = PendingSend(on_done), self.config.retries_pipelined
@@ -324,6 +328,8 @@ class Producer(Member):
         When cancelled while it waits, the request is not sent.
         """
         self._check_open()
+        if on_done is not None:
+            check_callable(on_done, "on_done", "pending", awaited=False)
         pending = self._requests.new_pending()
         if on_done is not None:
             pending.add_done_callback(on_done)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
@@ -66,6 +67,7 @@ class GroupConsumer(Member):
         rng: random.Random | None,
         now_ms: Callable[[], int],
     ) -> None:
+        check_callable(now_ms, "now_ms", awaited=False)
         own, shared = split_options(options, kind, ClientConfig, configs=configs, group=group)
         config: Any = kind(**own)
         self.config = config

@@ -7,7 +7,7 @@ import attrs
 from rocketmq_py.arguments import not_negative, positive
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
-from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, allocates
 from rocketmq_py.names import check_group
 
 
@@ -57,7 +57,7 @@ class LitePullConsumerConfig:
     consume_max_span: int = attrs.field(default=2000, validator=positive)
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     consume_timestamp_ms: int | None = None
-    allocate: AllocateStrategy = allocate_averagely
+    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=allocates)
     rebalance_interval: float = 20.0
     pull_hold: float = 20.0
     pull_timeout: float = 30.0

@@ -11,6 +11,7 @@ from typing import Self, Unpack
 
 import trio
 
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS
@@ -89,6 +90,8 @@ class LitePullConsumer(GroupConsumer):
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = now_ms() - HALF_AN_HOUR_MS
+        if assignment_listener is not None:
+            check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._queues = Assignment(
             self.client,
             self.config,

@@ -9,6 +9,7 @@ from typing import Final, Unpack
 
 import trio
 
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS, PushConsumerConfig, PushConsumerOptions
@@ -68,6 +69,8 @@ class PushConsumer(GroupConsumer):
         super().__init__(
             PushConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
+        if assignment_listener is not None:
+            check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._assignment_listener = assignment_listener
         self._made_ms = now_ms()
         self._session: Session | None = None

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Unpack
 
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.member import Member
@@ -62,6 +63,7 @@ class Reader(Member):
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[ClientOptions],
     ) -> None:
+        check_callable(now_ms, "now_ms", awaited=False)
         super().__init__(client, rng, dict(options))
         self._now_ms = now_ms
 
