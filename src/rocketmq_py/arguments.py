@@ -8,6 +8,7 @@ The value itself is shown only for numbers and choices: texts may be secrets.
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import attrs
 
 Value = TypeVar("Value")
-Choice = TypeVar("Choice", bound=enum.StrEnum)
+Choice = TypeVar("Choice", bound=enum.Enum)
 
 
 def optional(check: Callable[..., Value], value: object, name: str, **bounds: Any) -> Value | None:
@@ -88,14 +89,16 @@ def _check_mapping(values: object, name: str) -> Mapping[str, object]:
 
 
 def check_choice(value: object, name: str, kind: type[Choice]) -> Choice:
-    """Return the member of an enumeration of texts that ``value`` is or names, in any case of letters."""
+    """Return the member of an enumeration that ``value`` is, or that it names in any case of letters."""
+    if isinstance(value, kind):
+        return value
     if isinstance(value, str):
         for choice in kind:
-            if value.upper() == choice.upper():
+            if value.upper() in (choice.name, str(choice.value).upper()):
                 return choice
-        choices = ", ".join([repr(choice.value) for choice in kind])
-        raise ConfigurationError(f"{name} is {value!r}; it must be one of {choices}")
-    raise wrong_type(name, f"a {kind.__name__} or a str", value)
+        words = [choice.value if isinstance(choice.value, str) else choice.name for choice in kind]
+        raise ConfigurationError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, words))}")
+    raise wrong_type(name, f"{_with_article(kind.__name__)} or a str", value)
 
 
 # Numbers
@@ -111,6 +114,22 @@ def check_integer(value: object, name: str, *, lowest: int | None = None, highes
     if highest is not None:
         raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to {highest}")
     raise ConfigurationError(f"{name} is {number}; it must be {lowest} or more")
+
+
+def check_number(value: object, name: str) -> float:
+    """Return ``value`` if it is a number, ``math.inf`` and NaN included."""
+    if not _is_number(value):
+        raise ConfigurationError(f"{name} is {value!r}; it must be a number")
+    number: float = value  # type: ignore[assignment]  # numbers of all types are used as floats
+    return number
+
+
+def check_above_zero(value: object, name: str) -> float:
+    """Return ``value`` if it is a number above 0."""
+    number = check_number(value, name)
+    if not number > 0:
+        raise ConfigurationError(f"{name} is {value!r}; it must be above 0")
+    return number
 
 
 def check_timeout(timeout: Any, name: str = "timeout") -> None:
@@ -132,6 +151,36 @@ def _is_number(value: object) -> bool:
 
 
 # Validators of attrs
+
+
+def flag(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept True and False."""
+    check_flag(value, attribute.name)
+
+
+def text(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a str."""
+    check_text(value, attribute.name)
+
+
+def whole(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a whole number."""
+    check_integer(value, attribute.name)
+
+
+def path(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a str, and objects such as Path."""
+    if not isinstance(value, str | os.PathLike):
+        raise wrong_type(attribute.name, "a path", value)
+
+
+def instance_of(kind: type) -> Callable[[object, attrs.Attribute[Any], object], None]:
+    """Return a validator that accepts instances of ``kind``."""
+
+    def check(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        check_instance(value, attribute.name, kind)
+
+    return check
 
 
 def positive(_: object, attribute: attrs.Attribute[Any], value: object) -> None:

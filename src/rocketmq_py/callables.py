@@ -6,13 +6,14 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from rocketmq_py.arguments import kind_of, wrong_type
 from rocketmq_py.errors import ConfigurationError
 
 _NO_KEYWORDS: Mapping[str, object] = {}
+_MOST_KNOWN = 4096
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
@@ -54,6 +55,22 @@ def check_callable(function: object, name: str, *parameters: str, awaited: bool 
         raise _generator(function, name)
     if flags & _ASYNC and not awaited:
         raise _never_awaited(name)
+
+
+known_callbacks: set[tuple[type, CodeType]] = set()
+"""The type and code of callbacks that :func:`check_callback` accepted.
+
+Pipelined sends look here first, which saves a call for each message. Code objects are kept rather than
+functions: a closure may hold a message's body.
+"""
+
+
+def check_callback(function: object, name: str) -> None:
+    """Check a plain function that is called with a pending result, and remember its code."""
+    check_callable(function, name, "pending", awaited=False)
+    code = getattr(function, "__code__", None)
+    if code is not None and len(known_callbacks) < _MOST_KNOWN:
+        known_callbacks.add((type(function), code))
 
 
 def check_methods(value: object, name: str, kind: type) -> None:

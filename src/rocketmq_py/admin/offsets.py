@@ -11,8 +11,9 @@ from rocketmq_py.admin.asking import Answers, ask_each, complete, have_each_go_o
 from rocketmq_py.admin.calling import FIRST_5, call, version_at
 from rocketmq_py.admin.group_state import connections_at, stats_at
 from rocketmq_py.admin.part import Part, any_of, master_of
-from rocketmq_py.arguments import check_flag, check_instance, check_integer, optional, wrong_type
+from rocketmq_py.arguments import check_flag, check_instance, check_integer, optional
 from rocketmq_py.codes import ResponseCode
+from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
@@ -86,15 +87,7 @@ class ResetTo:
     @classmethod
     def queues(cls, offsets: Mapping[MessageQueue, int]) -> ResetTo:
         """At these offsets; queues that are not named are left alone."""
-        if not isinstance(offsets, Mapping):
-            raise wrong_type("offsets", "a mapping of MessageQueue to int", offsets)
-        checked = {
-            check_instance(queue, "a queue in offsets", MessageQueue): check_integer(
-                offset, f"offsets[{queue}]", lowest=0
-            )
-            for queue, offset in offsets.items()
-        }
-        return cls(_Kind.QUEUES, queues=checked)
+        return cls(_Kind.QUEUES, queues=check_offsets(offsets))
 
     @classmethod
     def of(cls, to: ResetTo | str) -> ResetTo:

@@ -14,6 +14,7 @@ from typing import Any, Self
 import attrs
 import trio
 
+from rocketmq_py.arguments import check_instance, check_integer, optional
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.core import Broker
 from rocketmq_py.broker.dispatch import Dispatch, topic_of
@@ -81,6 +82,11 @@ class EmbeddedBroker:
             check_callable(on_request, "on_request", "code", "topic", "client_address", awaited=False)
         if now_ms is not None:
             check_callable(now_ms, "now_ms", awaited=False)
+        optional(check_instance, config, "config", kind=BrokerConfig)
+        optional(check_instance, tls, "tls", kind=ssl.SSLContext)
+        optional(check_instance, rng, "rng", kind=random.Random)
+        for name, value in (("namesrv_port", namesrv_port), ("port", port)):
+            check_integer(value, name, lowest=0, highest=65_535)
         self.config: BrokerConfig = attrs.evolve(config or BrokerConfig(), **settings)
         self._topics = checked_topics(topics)
         self._tls = tls

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeAlias, Unpack
 
+from rocketmq_py.arguments import check_instance, optional
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options
@@ -85,7 +86,7 @@ class Client(Lifespan):
         self.config: ClientConfig = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
         self.namespace: Namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
-        self.rng: Final = rng or random.Random()
+        self.rng: Final = optional(check_instance, rng, "rng", kind=random.Random) or random.Random()
         self.host: str = outgoing_address(
             addresses.server if isinstance(addresses, Discovery) else addresses[0]
         )

@@ -9,11 +9,12 @@ from typing import Any, TypedDict
 
 import attrs
 
-from rocketmq_py.arguments import positive
+from rocketmq_py.arguments import check_choice, check_text, flag, instance_of, optional, positive
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.protocol.command import Serialization
 from rocketmq_py.remoting.address import parse_addresses
 from rocketmq_py.remoting.tls import TLS
@@ -21,16 +22,33 @@ from rocketmq_py.remoting.tls import TLS
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 
 
-def _namespace(_: object, __: attrs.Attribute[Any], value: str) -> None:
-    check_namespace(value)
+def trace_topic(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept True, False and the name of a topic for traces (an attrs validator)."""
+    if isinstance(value, bool):
+        return
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be True, False or a topic")
+    check_topic(value, attribute.name)
+    if value in NOT_SENDABLE_TOPICS:
+        raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that clients may not send to")
 
 
-def _instance_name(_: object, __: attrs.Attribute[Any], value: str | None) -> None:
-    if value is not None and not value.isprintable():
+def _serialization(value: Serialization | str) -> Serialization:
+    return check_choice(value, "serialization", Serialization)
+
+
+def _namespace(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    check_namespace(check_text(value, attribute.name))
+
+
+def _instance_name(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    name = optional(check_text, value, attribute.name)
+    if name is not None and not name.isprintable():
         raise ConfigurationError(f"instance_name {value!r} may hold no control characters")
 
 
-def _unit_name(_: object, __: attrs.Attribute[Any], value: str) -> None:
+def _unit_name(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    value = check_text(value, attribute.name)
     if not value.isprintable() or " " in value:
         raise ConfigurationError(f"unit_name {value!r} may hold neither blanks nor control characters")
 
@@ -56,7 +74,7 @@ class ClientConfig:
         tls: encryption, or None for plain text.
         vip_channel: send, and ask brokers for all but messages, over the port two below a broker's own,
             which pulls cannot keep busy (vipChannelEnabled).
-        serialization: how the headers of requests are written.
+        serialization: how the headers of requests are written: a Serialization or its name, such as "JSON".
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
         name_server_refresh_interval: seconds between two looks at the URL that names the name servers.
@@ -68,12 +86,12 @@ class ClientConfig:
 
     instance_name: str | None = attrs.field(default=None, validator=_instance_name)
     unit_name: str = attrs.field(default="", validator=_unit_name)
-    unit_mode: bool = False
+    unit_mode: bool = attrs.field(default=False, validator=flag)
     namespace: str = attrs.field(default="", validator=_namespace)
     credentials: Credentials | None = attrs.field(default=None, validator=_credentials)
-    tls: TLS | None = None
-    vip_channel: bool = False
-    serialization: Serialization = Serialization.JSON
+    tls: TLS | None = attrs.field(default=None, validator=attrs.validators.optional(instance_of(TLS)))
+    vip_channel: bool = attrs.field(default=False, validator=flag)
+    serialization: Serialization = attrs.field(default=Serialization.JSON, converter=_serialization)
     connect_timeout: float = attrs.field(default=3.0, validator=positive)
     request_timeout: float = attrs.field(default=3.0, validator=positive)
     name_server_refresh_interval: float = attrs.field(default=120.0, validator=positive)
@@ -108,7 +126,7 @@ class ClientOptions(TypedDict, total=False):
     credentials: Credentials | None
     tls: TLS | None
     vip_channel: bool
-    serialization: Serialization
+    serialization: Serialization | str
     connect_timeout: float
     request_timeout: float
     name_server_refresh_interval: float

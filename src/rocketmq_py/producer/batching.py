@@ -11,8 +11,8 @@ from typing import Unpack
 import trio
 from trio.lowlevel import checkpoint_if_cancelled
 
-from rocketmq_py.arguments import check_timeout
-from rocketmq_py.callables import check_callable
+from rocketmq_py.arguments import check_timeout, wrong_type
+from rocketmq_py.callables import check_callback, known_callbacks
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.lifespan import Lifespan, start_soon
@@ -169,8 +169,8 @@ class BatchingProducer(Lifespan):
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
-        if on_done is not None:
-            check_callable(on_done, "on_done", "pending", awaited=False)
+        if on_done is not None and (type(on_done), getattr(on_done, "__code__", None)) not in known_callbacks:
+            check_callback(on_done, "on_done")
         size, alone = _OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._small or message.topic[0] == "%":
             size, alone = self._measure(message)
@@ -215,6 +215,10 @@ class BatchingProducer(Lifespan):
         When cancelled, what was accepted until then is sent all the same.
         """
         self._check_open()
+        if isinstance(messages, Message | str) or not isinstance(messages, Iterable):
+            raise wrong_type("messages", "a list of Message", messages)
+        if queues is not None and not isinstance(queues, Iterable):
+            raise wrong_type("queues", "a list of MessageQueue", queues)
         messages = list(messages)
         destinations = [None] * len(messages) if queues is None else list(queues)
         if len(destinations) != len(messages):

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, Unpack
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.arguments import check_number
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
@@ -289,7 +290,7 @@ class TransactionProducer(Producer):
             names.PRODUCER_GROUP: self.client.namespace.wrap_group(self.config.group),
         }
         if check_immunity is not None:
-            if not 0 < check_immunity < math.inf:
+            if not 0 < check_number(check_immunity, "check_immunity") < math.inf:
                 raise InvalidMessageError(f"check_immunity is {check_immunity!r}; it must be seconds above 0")
             properties[names.CHECK_IMMUNITY_SECONDS] = str(math.ceil(check_immunity))
         return properties

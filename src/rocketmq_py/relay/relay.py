@@ -6,7 +6,6 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from typing import Final, Unpack
 
 import trio
@@ -93,9 +92,7 @@ class Relay(Member):
         rng: random.Random | None = None,
         **options: Unpack[RelayOptions],
     ) -> None:
-        own, shared = split_options(
-            {**options, "topic": topic, "store": Path(store)}, RelayConfig, ClientConfig
-        )
+        own, shared = split_options({**options, "topic": topic, "store": store}, RelayConfig, ClientConfig)
         self.config: RelayConfig = RelayConfig(**own)
         super().__init__(client, rng, shared)
         self.close_timeout: float = self.config.close_timeout
