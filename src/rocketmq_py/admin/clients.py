@@ -19,6 +19,7 @@ from rocketmq_py.admin.client_values import (
 )
 from rocketmq_py.admin.group_state import configs_at, connections_at, running_info_at, subscriptions
 from rocketmq_py.admin.part import Part, any_of
+from rocketmq_py.arguments import check_flag, check_not_blank
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import BrokerData, ConsumerRunningInfo, ProducerTable
 from rocketmq_py.protocol.headers import GetAllProducerInfoRequest
@@ -62,6 +63,8 @@ class Clients(Part):
                 own error.
             NameServerError: no name server answered.
         """
+        check_not_blank(client_id, "client_id")
+        check_flag(stack, "stack")
         listing, brokers = await self._listed()
         client = next((one for one in listing.clients if one.client_id == client_id), None)
         if client is None:

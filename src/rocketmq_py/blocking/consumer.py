@@ -14,8 +14,9 @@ from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
 from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.callables import is_async
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.user_calls import call_in_thread, is_async
+from rocketmq_py.client.user_calls import call_in_thread
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,

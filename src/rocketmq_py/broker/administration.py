@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from rocketmq_py.address import announced_address
-from rocketmq_py.broker.attributes import change_attributes
+from rocketmq_py.broker.attributes import GROUP_ATTRIBUTES, change_attributes, change_topic_attributes
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups, Member, ProducerGroups
@@ -113,7 +113,7 @@ class Administration:
             header.topic_filter_type,
             header.topic_sys_flag or 0,
             header.order,
-            change_attributes(old.attributes if old else None, header.attributes or ""),
+            change_topic_attributes(old.attributes if old else None, header.attributes or ""),
         )
         self._topics.put(topic)
         connection.respond(request, ResponseCode.SUCCESS, remark=NOT_SET)
@@ -147,7 +147,10 @@ class Administration:
             if fault is not None:
                 raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
             _check_queues(f"retry topic of group[{group.group_name}]", group.retry_queue_nums)
-            self._subscription_groups.put(group)
+            known = self._subscription_groups.get(group.group_name)
+            old = known.attributes if known else None
+            attributes = change_attributes(GROUP_ATTRIBUTES, old, group.attributes)
+            self._subscription_groups.put(msgspec.structs.replace(group, attributes=attributes))
         connection.respond(request, ResponseCode.SUCCESS)
 
     # Locks

@@ -19,6 +19,7 @@ from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
 
@@ -147,7 +148,7 @@ class Hosted(Generic[Target]):
         if not self._was_opened:
             return
         if not self._closed.is_set():
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 for child in self._children:
                     nursery.start_soon(child.end, deadline)
             if not self._closing.is_set():  # otherwise another task is closing it

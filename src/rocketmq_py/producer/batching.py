@@ -11,8 +11,10 @@ from typing import Unpack
 import trio
 from trio.lowlevel import checkpoint_if_cancelled
 
+from rocketmq_py.arguments import check_timeout, wrong_type
+from rocketmq_py.callables import check_callback, known_callbacks
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
+from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.lifespan import Lifespan, start_soon
 from rocketmq_py.errors import (
     BatchError,
@@ -157,7 +159,9 @@ class BatchingProducer(Lifespan):
             on_done: called with the PendingSend when the result, or the error after the last try, is there.
 
         Raises:
-            InvalidMessageError, ClosedError: at once. All else is the PendingSend's.
+            ConfigurationError: ``timeout`` is no number of seconds, or ``on_done`` or a selector does not
+                accept its arguments. At once, as InvalidMessageError and ClosedError. The PendingSend has all
+                other errors.
 
         When cancelled, the message is not sent.
         """
@@ -165,6 +169,8 @@ class BatchingProducer(Lifespan):
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
+        if on_done is not None and (type(on_done), getattr(on_done, "__code__", None)) not in known_callbacks:
+            check_callback(on_done, "on_done")
         size, alone = _OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._small or message.topic[0] == "%":
             size, alone = self._measure(message)
@@ -173,7 +179,7 @@ class BatchingProducer(Lifespan):
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)
-            except (ClosedError, InvalidMessageError):
+            except (ClosedError, ConfigurationError, InvalidMessageError):
                 raise
             except RocketMQError as error:
                 pending = PendingSend(on_done)
@@ -209,6 +215,10 @@ class BatchingProducer(Lifespan):
         When cancelled, what was accepted until then is sent all the same.
         """
         self._check_open()
+        if isinstance(messages, Message | str) or not isinstance(messages, Iterable):
+            raise wrong_type("messages", "a list of Message", messages)
+        if queues is not None and not isinstance(queues, Iterable):
+            raise wrong_type("queues", "a list of MessageQueue", queues)
         messages = list(messages)
         destinations = [None] * len(messages) if queues is None else list(queues)
         if len(destinations) != len(messages):

@@ -10,12 +10,16 @@ from typing import Any, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_instance, check_text, check_timeout
+from rocketmq_py.callables import check_callback, known_callbacks
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
+from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.names import check_topic
 from rocketmq_py.producer.admission import Admission
+from rocketmq_py.producer.batch import check_list
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
@@ -131,13 +135,16 @@ class Producer(Member):
         ``timeout`` runs from when it has its place.
 
         Raises:
-            InvalidMessageError, SendForbiddenError, ClosedError: at once. All else is the PendingSend's. With
+            ConfigurationError: ``on_done`` or a selector does not accept its arguments. At once, as
+                InvalidMessageError, SendForbiddenError and ClosedError. All else is the PendingSend's. With
             ``delay_relay``, and an exact time, also what asking the brokers for their versions raises.
 
         When cancelled while it waits, the message is not sent.
         """
         if self._thread != get_ident():
             self._check_open()
+        if on_done is not None and (type(on_done), getattr(on_done, "__code__", None)) not in known_callbacks:
+            check_callback(on_done, "on_done")
         if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
         pending, retries = PendingSend(on_done), self.config.retries_pipelined
@@ -206,8 +213,7 @@ class Producer(Member):
         When cancelled, nothing is left waiting; parts that were written may still be stored.
         """
         self._check_open()
-        if isinstance(messages, Message):
-            raise InvalidMessageError("messages is a list of Messages, not one Message; send sends that")
+        check_list(messages)
         if not self._hooks.all:
             return await self._lists.send(messages, queue, timeout)
         async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
@@ -261,6 +267,8 @@ class Producer(Member):
         When cancelled while it waits, the request is not sent.
         """
         self._check_open()
+        if on_done is not None:
+            check_callback(on_done, "on_done")
         pending = self._requests.new_pending()
         if on_done is not None:
             pending.add_done_callback(on_done)
@@ -290,7 +298,7 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a reply that was written may still arrive.
         """
         self._check_open()
-        message, properties, queue = reply_to(request, body)
+        message, properties, queue = reply_to(check_instance(request, "request", ReceivedMessage), body)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
         return await self._sender.deliver(
@@ -314,7 +322,8 @@ class Producer(Member):
         When cancelled, it may or may not have been recalled.
         """
         self._check_open()
-        broker_name = RecallHandle.decode(recall_handle).broker_name
+        check_topic(topic)
+        broker_name = RecallHandle.decode(check_text(recall_handle, "recall_handle")).broker_name
         await self.client.routes.get(topic, for_sending=True)
         return await self.client.brokers.recall(broker_name, self.config.group, topic, recall_handle)
 
@@ -324,7 +333,7 @@ class Producer(Member):
         Java: ``fetchPublishMessageQueues``. Raises as :meth:`send` for a topic without a route.
         """
         self._check_open()
-        return (await self.client.routes.get(topic, for_sending=True)).write_queues
+        return (await self.client.routes.get(check_topic(topic), for_sending=True)).write_queues
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around sends from now on; returns what removes it."""
@@ -386,6 +395,7 @@ class Producer(Member):
     ) -> BatchAttempt | None:
         """Start :meth:`send_batch`. Returns None if that needs a task: for hooks, or several requests."""
         self._check_open()
+        check_list(messages)
         return None if self._hooks.all else self._lists.begin(messages, on_answer, queue, timeout)
 
     # Lifespan

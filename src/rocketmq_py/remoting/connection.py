@@ -34,6 +34,7 @@ from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_request import PendingRequest
 from rocketmq_py.remoting.pending_requests import PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
+from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
 
@@ -351,7 +352,7 @@ class Connection(Channel):
         Never raises for a fault of the connection: whoever waits on it is told instead.
         """
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._read)

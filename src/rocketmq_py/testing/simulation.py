@@ -18,6 +18,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.callables import check_callable
 from rocketmq_py.consumer.push.far_side import Call
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run
 from rocketmq_py.errors import ConfigurationError
@@ -199,6 +200,7 @@ def simulate(
         trio.TooSlowError: the program has not ended within ``timeout``.
         BaseException: what the program raises, with a note that names the seed.
     """
+    check_callable(program, "program", "world")
     _check_network(latency, split)
     events = Trace(keep=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)

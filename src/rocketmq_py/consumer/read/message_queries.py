@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
-import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.codes import ResponseCode
@@ -16,6 +15,7 @@ from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.headers import QueryMessageRequest, ViewMessageRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -140,7 +140,7 @@ async def _query(
         except RocketMQError as error:
             failures[broker_name] = error
 
-    async with trio.open_nursery() as nursery:
+    async with open_nursery() as nursery:
         for broker_name in route.brokers:
             nursery.start_soon(ask, broker_name)
     # Brokers know only hashes of topic and key.
