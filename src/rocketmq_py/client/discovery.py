@@ -55,6 +55,7 @@ class Discovery:
     def __init__(
         self, url: str, *, unit_name: str = "", tls: TLS | None = None, timeout: float = 3.0
     ) -> None:
+        self.server: str
         parts, self.server = _checked(url)
         self._timeout = timeout
         # Sockets know no infinite time-out, nor one of centuries.

@@ -38,7 +38,7 @@ class Call(Generic[Result]):
         has_started: whether the trio thread has taken it from the inbox.
     """
 
-    has_started = False
+    has_started: bool = False
     _is_cancelled = False
     _scope: trio.CancelScope | None = None
     _error: BaseException | None = None
@@ -123,7 +123,7 @@ class ThreadCall(Call[Result]):
         has_ended: whether it has its result or error.
     """
 
-    has_ended = False
+    has_ended: bool = False
 
     def __init__(self, thread: TrioThread, function: Callable[[], Awaitable[Result]]) -> None:
         super().__init__(thread, function)
