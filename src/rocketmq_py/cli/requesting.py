@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import attrs
-import click
 import trio
 
 from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.console import complain, write_parts
 from rocketmq_py.cli.format import Render
-from rocketmq_py.cli.running import CommandError, complain, show_warnings
+from rocketmq_py.cli.running import CommandError, show_warnings
 from rocketmq_py.errors import BrokerError, InvalidMessageError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import Producer
@@ -20,7 +22,7 @@ async def ask(access: Access, message: Message, timeout: float, render: Render) 
     """Send a request and print its reply. Raises ReplyTimeoutError, and what a send raises."""
     async with Producer(access.name_servers, **access.client_options()) as producer:
         reply = await producer.request(message, timeout=timeout)
-    click.echo(render(reply), nl=False)
+    write_parts(sys.stdout, render(reply))
 
 
 @attrs.define

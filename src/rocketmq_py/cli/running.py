@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 import trio
 
+from rocketmq_py.cli.console import complain
 from rocketmq_py.errors import RocketMQError, leaves_of
 
 
@@ -49,21 +49,6 @@ def end_for_signal(caught: signal.Signals | None) -> None:
     """Exit as a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
     if caught is not None:
         sys.exit(128 + caught)
-
-
-def complain(text: str) -> None:
-    """Print a line to stderr."""
-    print_line(sys.stderr, f"rocketmq-py: {text}")
-
-
-def print_line(stream: TextIO | None, text: str) -> None:
-    """Print ``text`` as one line, whatever newlines a broker put into it; a closed stream is no error."""
-    if stream is None:
-        return
-    # In one write, so that it is not mixed with the lines of other programs.
-    with contextlib.suppress(OSError):
-        stream.write(" ".join(text.splitlines()) + "\n")
-        stream.flush()
 
 
 def show_warnings() -> None:

@@ -11,7 +11,7 @@ import click
 
 from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.file_names import compile_name
-from rocketmq_py.cli.format import BODY_A_LINE, Render, compile_format
+from rocketmq_py.cli.format import BODY_A_LINE, Render, as_it_is, compile_format
 from rocketmq_py.cli.options import (
     check_topic_or_pattern,
     checked,
@@ -19,6 +19,7 @@ from rocketmq_py.cli.options import (
     complete_topics,
     group_option,
     not_empty,
+    raw_option,
     since_option,
     until_option,
 )
@@ -79,6 +80,7 @@ COMMANDS_AT_ONCE = 8
     help=r"How to print a message; the default is '%s\n', see below.",
 )
 @click.option("-J", "as_json", is_flag=True, help="Print messages as lines of JSON.")
+@raw_option
 @click.option(
     "--to", "file_name", metavar="FILE", callback=checked(compile_name),
     help="Add messages to FILE, whose name may hold {topic}, {broker}, {queue}, {tag} and {key}.",
@@ -106,6 +108,7 @@ def tail(
     pattern: re.Pattern[bytes] | None,
     render: Render | None,
     as_json: bool,
+    raw: bool,
     file_name: Callable[[ReceivedMessage], str] | None,
     command: str | None,
     lag_every: float | None,
@@ -180,13 +183,16 @@ def tail(
         from rocketmq_py.cli.json_lines import json_line
 
         render = json_line
+    shown = render or compile_format(BODY_A_LINE)
+    if raw:
+        shown = as_it_is(shown)
     outlet = to_files(file_name) if file_name else to_command(command) if command else Printed
     job = Tail(
         access,
         topics,
         tags or "*",
         offset,
-        render or compile_format(BODY_A_LINE),
+        shown,
         count,
         sql=sql,
         pattern=pattern,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 
 import attrs
 import trio
 
 from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.format import Render
 from rocketmq_py.cli.outlets import OpenOutlet, Outlet, Printed
 from rocketmq_py.cli.output import OutputClosedError
-from rocketmq_py.cli.running import CommandError, complain, show_warnings
+from rocketmq_py.cli.running import CommandError, show_warnings
 from rocketmq_py.cli.start import Offset, Position
 from rocketmq_py.client import Client
 from rocketmq_py.consumer import ConsumeFrom, Reader
@@ -182,7 +183,7 @@ class Tail:
     def _is_wanted(self, message: ReceivedMessage) -> bool:
         return self.pattern is None or self.pattern.search(message.body) is not None
 
-    def _rendered(self, message: ReceivedMessage) -> bytes:
+    def _rendered(self, message: ReceivedMessage) -> Sequence[bytes]:
         if message.corruption is not None:
             complain(f"message {message.message_id} is printed as it is stored: {message.corruption}")
         return self.render(message)
