@@ -26,11 +26,11 @@ async def run_relay(access: Access, topic: str, store: str, group: str | None, m
         options["group"] = group
     client = Client(access.name_servers, **access.client_options())
     async with client, Relay(client, topic=topic, store=store, **options) as relay:
-        complain(f"relaying {topic}, with what waits in {store}")
+        complain(f"relaying topic {topic} with the store {store}")
         try:
             await client.routes.get(topic)
         except TopicNotFoundError as error:
-            complain(f"{error}; once it does, it is found within {client.config.route_refresh_interval:g} s")
+            complain(f"{error}; waiting until it is created")
         show_warnings()
         await relay.run()
 

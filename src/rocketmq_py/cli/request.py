@@ -93,9 +93,16 @@ def request(
     help="Reply with what this command of the shell prints; it gets the request's body on stdin.",
 )  # fmt: skip
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT replies.")
+@click.option("--wait", is_flag=True, help="Wait for the topic if it does not exist yet.")
 @takes_access
 def reply(
-    access: Access, topic: str, body: str | None, group: str, command: str | None, count: int | None
+    access: Access,
+    topic: str,
+    body: str | None,
+    group: str,
+    command: str | None,
+    count: int | None,
+    wait: bool,
 ) -> None:
     """Reply to the requests of a topic: with BODY, or with what a command prints.
 
@@ -110,5 +117,5 @@ def reply(
     from rocketmq_py.cli.requesting import Replier
     from rocketmq_py.cli.running import end_for_signal, run
 
-    replier = Replier(access, topic, group, None if body is None else os.fsencode(body), command, count)
+    replier = Replier(access, topic, group, None if body is None else os.fsencode(body), command, count, wait)
     end_for_signal(run(replier.run))

@@ -7,12 +7,15 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
 from rocketmq_py.cli.console import complain
-from rocketmq_py.errors import RocketMQError, leaves_of
+from rocketmq_py.errors import RocketMQError, TopicNotFoundError, leaves_of
+
+if TYPE_CHECKING:
+    from rocketmq_py.client import Client
 
 
 class CommandError(Exception):
@@ -49,6 +52,22 @@ def end_for_signal(caught: signal.Signals | None) -> None:
     """Exit as a shell expects of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
     if caught is not None:
         sys.exit(128 + caught)
+
+
+async def wait_for_topic(client: Client, topic: str, *, wait: bool) -> bool:
+    """Return once a topic exists, and whether it had to be waited for.
+
+    Raises CommandError if it does not exist and ``wait`` is not set.
+    """
+    try:
+        await client.routes.get(topic)
+    except TopicNotFoundError as error:
+        if not wait:
+            raise CommandError(f"{error}; --wait waits until it is created") from None
+        complain(f"{error}; waiting until it is created")
+        await client.routes.wait_for(topic)
+        return True
+    return False
 
 
 def show_warnings() -> None:

@@ -28,8 +28,8 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage
 
-COMMANDS_AT_ONCE = 8
-"""Of a group."""
+MAX_COMMANDS = 8
+"""Commands of -x that run concurrently in a group."""
 
 
 @click.command
@@ -50,6 +50,10 @@ COMMANDS_AT_ONCE = 8
 )
 @since_option
 @until_option
+@click.option(
+    "--wait", is_flag=True,
+    help="Wait for topics that do not exist yet, and print them from their first message on.",
+)  # fmt: skip
 @click.option("-e", "stop_at_end", is_flag=True, help="Stop at the end of the topic.")
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages.")
 @click.option(
@@ -101,6 +105,7 @@ def tail(
     offset: Offset | None,
     begin_ms: int | None,
     end_ms: int | None,
+    wait: bool,
     stop_at_end: bool,
     count: int | None,
     tags: str | None,
@@ -177,7 +182,7 @@ def tail(
 
     from rocketmq_py.cli.outlets import Printed, to_command, to_files
     from rocketmq_py.cli.running import end_for_signal, run
-    from rocketmq_py.cli.tailing import Tail
+    from rocketmq_py.cli.tailing import MAX_CONCURRENT, Tail
 
     if as_json:
         from rocketmq_py.cli.json_lines import json_line
@@ -198,7 +203,8 @@ def tail(
         pattern=pattern,
         end_ms=end_ms,
         outlet=outlet,
-        at_once=COMMANDS_AT_ONCE if command else None,
+        concurrency=MAX_COMMANDS if command else MAX_CONCURRENT,
         lag_every=lag_every,
+        wait=wait,
     )
     end_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))
