@@ -140,6 +140,13 @@ def test_a_password_in_the_address_is_not_shown() -> None:
     assert "hush" not in said
 
 
+@pytest.mark.parametrize("address", ["::1:9876", "[::1]:9876", "::1:9876;[2001:db8::1]:9876"])
+def test_an_ipv6_address_is_accepted_with_and_without_brackets(address: str) -> None:
+    connection = given({"nameServer": address}).connection()
+    assert connection is not None
+    assert connection.name_server == address
+
+
 def test_the_address_comes_from_the_drivers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "env:9876")
     connection = given({}).connection()

@@ -38,7 +38,7 @@ async def run_broker(
         host,
         namesrv_port,
         port,
-        broker_ip1=advertise,
+        broker_ip1=advertise or "",
         topics=topics,
         access_keys=access_keys,
         tls=None if cert is None else _tls(cert, private_key),

@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     "--priority",
     metavar="N",
     type=click.IntRange(0, 2**31 - 1),
-    help="Pop consumers of a topic of type PRIORITY get the highest first: it is their queue (5.5).",
+    help="Pop consumers of a topic of type PRIORITY get the highest first: it is their queue (5.4.0).",
 )
 @click.option(
     "--half",

@@ -52,7 +52,7 @@ class Route:
     @classmethod
     def of(cls, topic: str, wire: TopicRoute) -> Route:
         """Return the route that a name server's answer describes."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
         queues = sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
@@ -77,7 +77,7 @@ class Route:
     @classmethod
     def of_default(cls, topic: str, wire: TopicRoute, most_queues: int) -> Route:
         """Return the route of a topic that a broker will create at its first message, from TBW102's."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
             for queue in sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
