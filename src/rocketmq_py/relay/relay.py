@@ -140,6 +140,8 @@ class Relay(Member):
         self._reading = trio.CancelScope()
         self._reading_ended = trio.Event()
         self.nursery.start_soon(self._work)
+        # The group asks for a missing topic ever more rarely. Its first messages must not wait for that.
+        self.nursery.start_soon(self.client.routes.wait_for, self.config.topic)
 
     async def _close(self) -> None:
         self._stopped.set()
