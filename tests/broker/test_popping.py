@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker.pop.holding import MAX_WAITING
-from rocketmq_py.broker.store import OVERHEAD
+from rocketmq_py.broker.storage.message_store import MESSAGE_OVERHEAD
 from rocketmq_py.codes import RequestCode, ResponseCode
 from tests.broker.offline import START_MS, Answer, OfflineBroker, OfflineClient
 from tests.broker.popping import ack, ask_pop, hold_pop, now_ms, pop, read
@@ -135,13 +135,13 @@ async def test_a_new_group_begins_with_what_is_still_there(client: OfflineClient
 async def test_where_a_new_group_begins_when_the_first_message_is_gone(
     open_broker: Callable[..., OfflineBroker], init_mode: int, found: list[bytes]
 ) -> None:
-    client = open_broker(max_store_bytes=2 * (OVERHEAD + 240)).connect()
+    client = open_broker(max_store_bytes=2 * (MESSAGE_OVERHEAD + 240)).connect()
     send(client, b"a", b"b", b"c")
     assert bodies(pop(client, "t", init_mode=init_mode)) == found
 
 
 async def test_a_group_goes_on_where_there_is_something(open_broker: Callable[..., OfflineBroker]) -> None:
-    client = open_broker(max_store_bytes=2 * (OVERHEAD + 240)).connect()
+    client = open_broker(max_store_bytes=2 * (MESSAGE_OVERHEAD + 240)).connect()
     send(client, b"a")
     pop(client, "t")
     send(client, b"b", b"c", b"d")

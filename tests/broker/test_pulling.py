@@ -8,9 +8,13 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.broker.filtering import Wanted
-from rocketmq_py.broker.pulling import SCANNED_MESSAGES, look
-from rocketmq_py.broker.store import OVERHEAD, ConsumeQueue, MessageStore
+from rocketmq_py.broker.storage.consume_queue import (
+    FILTERED_MESSAGES,
+    ConsumeQueue,
+    MessageFilter,
+    read_messages,
+)
+from rocketmq_py.broker.storage.message_store import MESSAGE_OVERHEAD, MessageStore
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.subscription import tag_code
 from tests.broker.offline import OfflineBroker, OfflineClient
@@ -19,13 +23,13 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 A, B = tag_code("A"), tag_code("B")
 
 
-def tagged(*codes: int) -> Wanted:
+def tagged(*codes: int) -> MessageFilter:
     return lambda message: message.tags_code in codes
 
 
 def queue_of(tags: str, *, body: bytes = b"x", kept: int = 10_000) -> ConsumeQueue:
     """Return a queue with a message for each letter, of which the last ``kept`` are still there."""
-    size = OVERHEAD + 94 + len(body)
+    size = MESSAGE_OVERHEAD + 94 + len(body)
     store = MessageStore(bytes(8), max_bytes=kept * size, max_message_size=1 << 22, now_ms=lambda: 1)
     queue = store.queue("t", 0)
     for tag in tags:
@@ -49,7 +53,7 @@ def queue_of(tags: str, *, body: bytes = b"x", kept: int = 10_000) -> ConsumeQue
 def test_where_a_pull_may_begin(
     queue: ConsumeQueue, offset: int, code: int, status: str, next_offset: int
 ) -> None:
-    found = look(queue, offset, 32, None, BrokerConfig())
+    found = read_messages(queue, offset, 32, None, BrokerConfig())
     assert (found.code, found.status, found.next_offset) == (code, status, next_offset)
 
 
@@ -67,27 +71,27 @@ def test_where_a_pull_may_begin(
         (32, tagged(7), [], 4),
     ],
 )
-def test_what_a_pull_finds(count: int, wanted: Wanted, offsets: list[int], next_offset: int) -> None:
-    found = look(queue_of("ABAB"), 0, count, wanted, BrokerConfig())
+def test_what_a_pull_finds(count: int, wanted: MessageFilter, offsets: list[int], next_offset: int) -> None:
+    found = read_messages(queue_of("ABAB"), 0, count, wanted, BrokerConfig())
     assert [message.queue_offset for message in found.messages] == offsets
     assert found.next_offset == next_offset
     assert found.code == (ResponseCode.SUCCESS if offsets else ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
 def test_one_answer_has_32_messages_at_the_most() -> None:
-    found = look(queue_of("A" * 40), 0, 1000, None, BrokerConfig())
+    found = read_messages(queue_of("A" * 40), 0, 1000, None, BrokerConfig())
     assert (len(found.messages), found.next_offset) == (32, 32)
-    assert len(look(queue_of("A" * 40), 39, 1000, None, BrokerConfig()).messages) == 1
+    assert len(read_messages(queue_of("A" * 40), 39, 1000, None, BrokerConfig()).messages) == 1
 
 
 def test_one_answer_has_256_kib_at_the_most_but_always_a_message() -> None:
-    assert len(look(queue_of("AAA", body=b"y" * 100_000), 0, 32, None, BrokerConfig()).messages) == 2
-    assert len(look(queue_of("AAA", body=b"y" * 300_000), 0, 32, None, BrokerConfig()).messages) == 1
+    assert len(read_messages(queue_of("AAA", body=b"y" * 100_000), 0, 32, None, BrokerConfig()).messages) == 2
+    assert len(read_messages(queue_of("AAA", body=b"y" * 300_000), 0, 32, None, BrokerConfig()).messages) == 1
 
 
 def test_a_filter_looks_only_so_far() -> None:
-    found = look(queue_of("A" * (SCANNED_MESSAGES + 50)), 0, 32, tagged(B), BrokerConfig())
-    assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", SCANNED_MESSAGES)
+    found = read_messages(queue_of("A" * (FILTERED_MESSAGES + 50)), 0, 32, tagged(B), BrokerConfig())
+    assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", FILTERED_MESSAGES)
 
 
 # Answers

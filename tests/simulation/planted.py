@@ -11,10 +11,10 @@ import trio
 
 from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.draft import Draft
 from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.store import StoredMessage
+from rocketmq_py.broker.storage.broker_message import BrokerMessage
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.client.heartbeats import Heartbeats
@@ -192,7 +192,7 @@ def request_of_a_dead_connection() -> AbstractContextManager[Any]:
 def transaction_at_a_lost_place() -> AbstractContextManager[Any]:
     """A half message that has the place of one that a crash has lost counts as ended as that one was."""
 
-    def keep(transactions: Transactions, half: Draft) -> StoredMessage:
+    def keep(transactions: Transactions, half: BrokerMessage) -> StoredMessage:
         return transactions._schedule.put(half)
 
     return mock.patch.object(Transactions, "_keep", keep)

@@ -13,7 +13,7 @@ from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups, Member, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.offsets import OffsetTable
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicConfig, TopicTable, group_fault, topic_fault
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -124,7 +124,7 @@ class Administration:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
         self._topics.delete(topic)
         self._offsets.forget_topic(topic)
-        self._store.forget_topic(topic)
+        self._store.delete_topic(topic)
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _topic_config(self, connection: Connection, request: Command) -> None:

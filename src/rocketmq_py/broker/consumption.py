@@ -8,7 +8,7 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups
 from rocketmq_py.broker.offsets import OffsetTable
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import (

@@ -18,9 +18,9 @@ from rocketmq_py.broker.authentication import Authentication
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.dispatch import Dispatch
-from rocketmq_py.broker.filtering import SqlFilters
 from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offsets import OffsetRequests, OffsetTable
 from rocketmq_py.broker.operating import Operating
@@ -33,11 +33,10 @@ from rocketmq_py.broker.relaying import Relaying
 from rocketmq_py.broker.replying import Replying
 from rocketmq_py.broker.resetting import Resetting
 from rocketmq_py.broker.retrying import Retrying
-from rocketmq_py.broker.schedule import Schedule
 from rocketmq_py.broker.sending import Sending
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler, TimerMessageStore
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
-from rocketmq_py.broker.timers import Timers
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
@@ -119,11 +118,11 @@ class Broker:
         consumers = ConsumerGroups()
         offsets = OffsetTable()
         locks = QueueLocks()
-        sql_filters = SqlFilters()
+        sql_filters = SqlFilterTable()
         self.store, self.topics, self.offsets, self.locks = store, topics, offsets, locks
         self.subscription_groups = subscription_groups
-        timers = Timers(config, store, now_ms=self._now_ms)
-        schedule = Schedule(config, store, timers)
+        timers = TimerMessageStore(config, store, now_ms=self._now_ms)
+        schedule = MessageScheduler(config, store, timers)
         producers = ProducerGroups()
         clients = Clients(config, topics, subscription_groups, consumers, producers, sql_filters)
         broker_ip = split_address(address)[0]

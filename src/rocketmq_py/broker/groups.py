@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
-from rocketmq_py.broker.filtering import SqlFilters, is_tag_expression, sql_filter_of
+from rocketmq_py.broker.message_filters import SqlFilterTable, is_tag_expression, parse_sql_filter
 from rocketmq_py.broker.sql92 import SqlFilterError
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
@@ -254,7 +254,7 @@ class Clients:
         subscription_groups: SubscriptionGroupTable,
         consumers: ConsumerGroups,
         producers: ProducerGroups,
-        sql_filters: SqlFilters,
+        sql_filters: SqlFilterTable,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -354,6 +354,6 @@ class Clients:
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
         try:
-            sql_filter_of(kind, subscription.sub_string)
+            parse_sql_filter(kind, subscription.sub_string)
         except SqlFilterError as error:
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import trio
 
-from rocketmq_py.broker.filtering import Wanted
-from rocketmq_py.broker.store import ConsumeQueue, StoredMessage
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, StoredMessage
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
 from rocketmq_py.remoting import Connection, Deadlines
@@ -50,7 +49,7 @@ class HeldPull:
         request: Command,
         header: PullMessageRequest,
         queue: ConsumeQueue,
-        wanted: Wanted,
+        wanted: MessageFilter,
         expires_at: float,
         on_ready: Callable[[HeldPull], None],
     ) -> None:
@@ -58,7 +57,7 @@ class HeldPull:
         self.request: Command = request
         self.header: PullMessageRequest = header
         self.queue: ConsumeQueue = queue
-        self.wanted: Wanted = wanted
+        self.wanted: MessageFilter = wanted
         self.seen: int = queue.end
         self.expires_at: float = expires_at
         self.tick: int = 0
@@ -98,7 +97,7 @@ class HeldPulls:
         request: Command,
         header: PullMessageRequest,
         queue: ConsumeQueue,
-        wanted: Wanted,
+        wanted: MessageFilter,
         seconds: float,
     ) -> None:
         """Keep a pull until a message that it wants arrives, for ``seconds`` at the most."""
@@ -107,7 +106,7 @@ class HeldPulls:
         waiting = self._of_queue.get(queue)
         if waiting is None:
             waiting = self._of_queue[queue] = {}
-            queue.watchers.append(self._note_arrival)
+            queue.listeners.append(self._note_arrival)
         waiting[held] = None
         self._of_connection.setdefault(connection, {})[held] = None
         self._deadlines.add(held, expires_at)
@@ -157,4 +156,4 @@ class HeldPulls:
         waiting.pop(held, None)
         if not waiting:
             del self._of_queue[held.queue]
-            held.queue.watchers.remove(self._note_arrival)
+            held.queue.listeners.remove(self._note_arrival)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from rocketmq_py import properties as names
-from rocketmq_py.broker.draft import TRANSACTION_BITS, Draft
-from rocketmq_py.broker.store import MessageStore, StoredMessage
+from rocketmq_py.broker.storage.broker_message import TRANSACTION_BITS, BrokerMessage
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.protocol.stored_message import TRANSACTION_ROLLBACK
 
 
@@ -61,7 +62,7 @@ class KeyIndex:
         self._next_place = log.end
 
     def _add(self, stored: StoredMessage, place: int) -> None:
-        message = Draft.of(stored)
+        message = BrokerMessage.decode(stored)
         if message.system_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
             return
         self.last_indexed = stored
@@ -69,7 +70,7 @@ class KeyIndex:
             self._places[stored.topic, key].append(place)
 
 
-def _keys_of(message: Draft) -> set[str]:
+def _keys_of(message: BrokerMessage) -> set[str]:
     keys = set(message.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)) - {""}
     unique_id = message.properties.get(names.UNIQUE_KEY)
     if unique_id:

@@ -8,7 +8,7 @@ from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.settings import alter, shown
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -101,19 +101,19 @@ class Operating:
             "brokerActive": "true",
             "brokerVersionDesc": VERSION,
             "startAcceptSendRequestTimeStamp": 0,
-            "putMessageTimesTotal": max(1, store.stored.total),
+            "putMessageTimesTotal": max(1, store.put_meter.total),
             "putMessageSizeTotal": store.end_offset,
-            "putMessageAverageSize": store.end_offset / max(1, store.stored.total),
+            "putMessageAverageSize": store.end_offset / max(1, store.put_meter.total),
             "putMessageFailedTimes": 0,
-            "putTps": store.stored.rates(),
-            "getFoundTps": store.handed_out.rates(),
-            "getTransferredTps": store.handed_out.rates(),
+            "putTps": store.put_meter.rates(),
+            "getFoundTps": store.get_meter.rates(),
+            "getTransferredTps": store.get_meter.rates(),
             "msgPutTotalYesterdayMorning": 0,
             "msgPutTotalTodayMorning": 0,
-            "msgPutTotalTodayNow": store.stored.total,
+            "msgPutTotalTodayNow": store.put_meter.total,
             "msgGetTotalYesterdayMorning": 0,
             "msgGetTotalTodayMorning": 0,
-            "msgGetTotalTodayNow": store.handed_out.total,
+            "msgGetTotalTodayNow": store.get_meter.total,
             "commitLogMinOffset": oldest.commit_log_offset if oldest else store.end_offset,
             "commitLogMaxOffset": store.end_offset,
             "earliestMessageTimeStamp": oldest.store_time_ms if oldest else -1,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from rocketmq_py import properties as names
-from rocketmq_py.broker.draft import tags_code
 from rocketmq_py.broker.sending import UNLIKE_PLAIN, UNLIKE_PLAIN_BITS
-from rocketmq_py.broker.store import ConsumeQueue, MessageStore
+from rocketmq_py.broker.storage.broker_message import tags_code
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import TopicTable, is_sendable
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
-from rocketmq_py.broker.filtering import (
-    SqlFilters,
-    Wanted,
-    is_tag_expression,
-    sql_filter_of,
-    wanted_by,
-    wanted_by_tags,
-)
 from rocketmq_py.broker.groups import ConsumerGroups
 from rocketmq_py.broker.holding import HeldPull, HeldPulls
+from rocketmq_py.broker.message_filters import (
+    SqlFilterTable,
+    is_tag_expression,
+    parse_sql_filter,
+    sql_filter,
+    tag_filter,
+)
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.sql92 import SqlFilterError
-from rocketmq_py.broker.store import ConsumeQueue, MessageStore, StoredMessage
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, ReadResult, read_messages
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import PERM_READ, TopicConfig, TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -35,11 +34,6 @@ COMMIT_FLAG = 1
 SUSPEND_FLAG = 2
 SUBSCRIPTION_FLAG = 4
 
-SCANNED_MESSAGES = 800
-"""Messages that one pull's filter looks at (maxFilterMessageSize, over the 20 bytes of an entry)."""
-MAX_SCANNED_MESSAGES = 10_000
-"""The same for a pull that asks for more than that."""
-
 
 class _Forbidden(enum.IntEnum):
     """Why a pull may not be; the answer's field ``forbiddenType``. Java: ``ForbiddenType``."""
@@ -48,60 +42,6 @@ class _Forbidden(enum.IntEnum):
     GROUP = 2
     TOPIC = 3
     BROADCASTING = 4
-
-
-class Found(NamedTuple):
-    """What a look into a queue found.
-
-    Attributes:
-        code: the answer's code.
-        status: the answer's remark: a name of Java's ``GetMessageStatus``.
-        next_offset: where the next pull begins.
-        messages: what was found.
-    """
-
-    code: int
-    status: str
-    next_offset: int
-    messages: list[StoredMessage]
-
-
-def look(queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, config: BrokerConfig) -> Found:
-    """Look for messages of a queue from ``offset`` on. Java: ``DefaultMessageStore.getMessage``.
-
-    Args:
-        queue: the queue.
-        offset: the first one wanted.
-        max_count: how many are wanted; at least one is found if there is one.
-        wanted: the filter.
-        config: has the bounds on one answer.
-    """
-    start, end = queue.start, queue.end
-    if end == 0:
-        code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-        return Found(code, "NO_MESSAGE_IN_QUEUE", 0, [])
-    if offset < start:
-        return Found(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", start, [])
-    if offset == end:
-        return Found(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, [])
-    if offset > end:
-        return Found(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", end, [])
-    count = max(1, min(max_count, config.max_transfer_count_on_message_in_memory))
-    scanned = count if wanted is None else max(SCANNED_MESSAGES, min(max_count, MAX_SCANNED_MESSAGES))
-    size = 0
-    messages: list[StoredMessage] = []
-    for message in queue.slice(offset, min(end, offset + scanned)):
-        size += len(message.data)
-        if messages and (len(messages) == count or size > config.max_transfer_bytes_on_message_in_memory):
-            break
-        offset += 1
-        if wanted is None or wanted(message):
-            messages.append(message)
-        else:
-            size -= len(message.data)
-    if messages:
-        return Found(ResponseCode.SUCCESS, "FOUND", offset, messages)
-    return Found(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset, [])
 
 
 class Pulling:
@@ -115,7 +55,7 @@ class Pulling:
         offsets: OffsetTable,
         groups: ConsumerGroups,
         subscription_groups: SubscriptionGroupTable,
-        sql_filters: SqlFilters,
+        sql_filters: SqlFilterTable,
         *,
         broker_ip: str,
     ) -> None:
@@ -177,14 +117,14 @@ class Pulling:
             "groupSysFlag": str(group.group_sys_flag),
         }
         body = b"".join([message.data for message in found.messages])
-        self._store.hand_out(header.topic, header.consumer_group, len(found.messages))
+        self._store.count_delivered(header.topic, header.consumer_group, len(found.messages))
         connection.respond(request, found.code, fields, body, found.status)
 
-    def _look(self, queue: ConsumeQueue, header: PullMessageRequest, wanted: Wanted) -> Found:
+    def _look(self, queue: ConsumeQueue, header: PullMessageRequest, wanted: MessageFilter) -> ReadResult:
         reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
-            return Found(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, [])
-        return look(queue, header.queue_offset, header.max_msg_nums, wanted, self._config)
+            return ReadResult(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, [])
+        return read_messages(queue, header.queue_offset, header.max_msg_nums, wanted, self._config)
 
     def _consuming_group(self, header: PullMessageRequest) -> SubscriptionGroupConfig:
         group = self._subscription_groups.find(header.consumer_group)
@@ -207,7 +147,7 @@ class Pulling:
             raise _forbidden(_Forbidden.TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
         return topic
 
-    def _wanted(self, header: PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
+    def _wanted(self, header: PullMessageRequest, group: SubscriptionGroupConfig) -> MessageFilter:
         brings_subscription = header.sys_flag & SUBSCRIPTION_FLAG
         if brings_subscription:
             subscription = _parse_subscription(header)
@@ -215,7 +155,7 @@ class Pulling:
             subscription = self._registered_subscription(header, group)
         kind = subscription.expression_type
         if is_tag_expression(kind):
-            return wanted_by_tags(subscription)
+            return tag_filter(subscription)
         wanted = (
             _brought_condition(subscription) if brings_subscription else self._registered_condition(header)
         )
@@ -225,7 +165,7 @@ class Pulling:
             )
         return wanted
 
-    def _registered_condition(self, header: PullMessageRequest) -> Wanted:
+    def _registered_condition(self, header: PullMessageRequest) -> MessageFilter:
         registered = self._sql_filters.find(header.topic, header.consumer_group)
         if registered is None:
             raise Refusal(
@@ -236,7 +176,7 @@ class Pulling:
             raise Refusal(
                 ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
             )
-        return wanted_by(registered.parsed)
+        return sql_filter(registered.condition)
 
     def _registered_subscription(
         self, header: PullMessageRequest, group: SubscriptionGroupConfig
@@ -278,9 +218,9 @@ def _parse_subscription(header: PullMessageRequest) -> SubscriptionData:
     raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
 
 
-def _brought_condition(subscription: SubscriptionData) -> Wanted:
+def _brought_condition(subscription: SubscriptionData) -> MessageFilter:
     try:
-        return wanted_by(sql_filter_of(subscription.expression_type, subscription.sub_string))
+        return sql_filter(parse_sql_filter(subscription.expression_type, subscription.sub_string))
     except SqlFilterError:
         return None  # so do real brokers: what cannot be read lets all messages through
 

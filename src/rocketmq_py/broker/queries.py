@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.key_index import KeyIndex
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
@@ -77,7 +77,7 @@ class Queries:
 
     def _view(self, connection: Connection, request: Command) -> None:
         header = ViewMessageRequest.from_fields(request.fields)
-        stored = self._store.at(header.offset)
+        stored = self._store.message_at(header.offset)
         if stored is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         connection.respond(request, ResponseCode.SUCCESS, body=stored.data)

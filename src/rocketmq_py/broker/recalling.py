@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import UNSET_REMARK, Refusal, RequestHandler
-from rocketmq_py.broker.draft import Draft, number_or_minus_one
-from rocketmq_py.broker.put_status import NotStored
-from rocketmq_py.broker.schedule import Schedule
+from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError, int_or_minus_one
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError
@@ -40,7 +39,7 @@ class Recalling:
         self,
         config: BrokerConfig,
         topics: TopicTable,
-        schedule: Schedule,
+        schedule: MessageScheduler,
         *,
         born_host: Callable[[Connection], bytes],
         now_ms: Callable[[], int],
@@ -67,7 +66,7 @@ class Recalling:
         handle = self._handle(header)
         try:
             self._schedule.put(self._note(connection, header, handle))
-        except NotStored:
+        except PutError:
             raise self._refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         fields = {**self._marks, **RecallMessageAnswer(msg_id=handle.message_id).to_fields()}
         connection.respond(request, ResponseCode.SUCCESS, fields, remark=UNSET_REMARK)
@@ -81,12 +80,14 @@ class Recalling:
             raise self._refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != self._config.broker_name:
             raise self._refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
-        left_ms = number_or_minus_one(handle.deliver_at_ms) - self._now_ms()
+        left_ms = int_or_minus_one(handle.deliver_at_ms) - self._now_ms()
         if not 0 < left_ms < self._config.timer_max_delay_sec * 1000:
             raise self._refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle
 
-    def _note(self, connection: Connection, header: RecallMessageRequest, handle: RecallHandle) -> Draft:
+    def _note(
+        self, connection: Connection, header: RecallMessageRequest, handle: RecallHandle
+    ) -> BrokerMessage:
         now_ms = self._now_ms()
         properties = {
             names.TAGS: _TAG,
@@ -98,7 +99,7 @@ class Recalling:
         }
         if header.producer_group is not None:
             properties[names.PRODUCER_GROUP] = header.producer_group
-        return Draft(header.topic, 0, _BODY, properties, 0, 0, now_ms, self._born_host(connection))
+        return BrokerMessage(header.topic, 0, _BODY, properties, 0, 0, now_ms, self._born_host(connection))
 
     def _refusal(self, code: int, remark: str) -> Refusal:
         return Refusal(code, remark, self._marks)

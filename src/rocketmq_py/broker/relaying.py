@@ -11,7 +11,7 @@ import trio
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups, Member
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -88,7 +88,7 @@ class Relaying:
             message_id = OffsetMessageId.parse(asked.msg_id or "")
         except ConfigurationError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        stored = self._store.at(message_id.commit_log_offset)
+        stored = self._store.message_at(message_id.commit_log_offset)
         if stored is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message {asked.msg_id} on this broker")
         topic = self._topics.get(asked.topic or "")

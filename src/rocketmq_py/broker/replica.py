@@ -10,9 +10,9 @@ from rocketmq_py.broker.administration import Administration
 from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.core import REGISTER_SECONDS, Broker
 from rocketmq_py.broker.dispatch import Dispatch, Refusal, RequestHandler
-from rocketmq_py.broker.filtering import SqlFilters
 from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offsets import OffsetRequests
 from rocketmq_py.broker.operating import Operating
@@ -58,7 +58,7 @@ class Replica:
         self._name_servers = name_servers
         config, store, topics, offsets = master.config, master.store, master.topics, master.offsets
         subscription_groups = master.subscription_groups
-        consumers, producers, sql_filters = ConsumerGroups(), ProducerGroups(), SqlFilters()
+        consumers, producers, sql_filters = ConsumerGroups(), ProducerGroups(), SqlFilterTable()
         self._clients = Clients(config, topics, subscription_groups, consumers, producers, sql_filters)
         self._pulling = Pulling(
             config,

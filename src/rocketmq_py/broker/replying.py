@@ -10,11 +10,10 @@ from rocketmq_py import properties as names
 from rocketmq_py.broker.admission import Admission, Send, read_long_form, read_short_form
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import RequestHandler, answer_with
-from rocketmq_py.broker.draft import Draft, decode_properties
 from rocketmq_py.broker.groups import ProducerGroups
-from rocketmq_py.broker.put_status import NotStored
-from rocketmq_py.broker.schedule import Schedule
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError, decode_properties
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConnectionLostError
 from rocketmq_py.protocol.command import Command
@@ -47,7 +46,7 @@ class Replying:
         admission: Admission,
         producers: ProducerGroups,
         store: MessageStore,
-        schedule: Schedule,
+        schedule: MessageScheduler,
         *,
         address: str,
         born_host: Callable[[Connection], bytes],
@@ -80,7 +79,7 @@ class Replying:
         properties = decode_properties(send.properties)
         properties.update(self._admission.marks)
         # Java leaves the system flag out of what it keeps.
-        draft = Draft(
+        draft = BrokerMessage(
             send.topic,
             queue_id,
             request.body,
@@ -127,7 +126,9 @@ class Replying:
             store_timestamp=now_ms,
         )
 
-    def _finish(self, connection: Connection, request: Command, draft: Draft, fault: str | None) -> None:
+    def _finish(
+        self, connection: Connection, request: Command, draft: BrokerMessage, fault: str | None
+    ) -> None:
         """Keep a reply and answer the replier; ``fault`` is why it was not handed on."""
         fields = dict(self._admission.marks)
         if fault is None:
@@ -135,7 +136,7 @@ class Replying:
         if self._config.store_reply_message_enable:
             try:
                 stored = self._schedule.put(draft)
-            except NotStored:
+            except PutError:
                 pass  # as on real brokers: what counts is that it was handed on
             else:
                 fields["msgId"] = self._store.message_id(stored.commit_log_offset)

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from rocketmq_py import properties as names
 from rocketmq_py.broker.admission import Admission
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
-from rocketmq_py.broker.draft import Draft
-from rocketmq_py.broker.put_status import NotStored
-from rocketmq_py.broker.schedule import Schedule
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -39,7 +38,7 @@ class Retrying:
         topics: TopicTable,
         subscription_groups: SubscriptionGroupTable,
         store: MessageStore,
-        schedule: Schedule,
+        schedule: MessageScheduler,
         *,
         rng: random.Random,
     ) -> None:
@@ -74,10 +73,10 @@ class Retrying:
             raise Refusal(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
             )
-        stored = self._store.at(header.offset)
+        stored = self._store.message_at(header.offset)
         if stored is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        failed = Draft.of(stored)
+        failed = BrokerMessage.decode(stored)
         delay_level = header.delay_level
         most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
         if failed.reconsume_times >= most or delay_level < 0:
@@ -99,5 +98,5 @@ class Retrying:
         )
         try:
             self._schedule.put(again)
-        except NotStored as error:
+        except PutError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.status.name) from None

@@ -9,20 +9,21 @@ from rocketmq_py import properties as names
 from rocketmq_py.broker.admission import Admission, Send, read_long_form, read_short_form
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
-from rocketmq_py.broker.draft import (
+from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.storage.broker_message import (
     TRANSACTION_BITS,
-    Draft,
+    BrokerMessage,
+    PutError,
+    PutStatus,
     decode_properties,
     delay_level_of,
-    number_or_minus_one,
+    int_or_minus_one,
     tags_code_of,
 )
-from rocketmq_py.broker.locks import QueueLocks
-from rocketmq_py.broker.put_status import NotStored, PutStatus, explain
-from rocketmq_py.broker.schedule import Schedule
-from rocketmq_py.broker.store import MessageStore, StoredMessage
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
+from rocketmq_py.broker.storage.delayed_delivery import DELIVERY_TIME_PROPERTIES, MessageScheduler
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
-from rocketmq_py.broker.timers import WISHES
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -33,7 +34,7 @@ from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
-_TIMED = WISHES | {names.TIMER_OUT_MS}
+_TIMED = DELIVERY_TIME_PROPERTIES | {names.TIMER_OUT_MS}
 UNLIKE_PLAIN_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
 UNLIKE_PLAIN = _TIMED | {
     names.DELAY_LEVEL,
@@ -43,7 +44,7 @@ UNLIKE_PLAIN = _TIMED | {
     names.TRANSACTION_PREPARED,
 }
 """Bits of the system flag, and properties, of messages with which more is done than to store them."""
-_UNLIKE_PRIORITY = WISHES | {names.DELAY_LEVEL, names.SHARDING_KEY}
+_UNLIKE_PRIORITY = DELIVERY_TIME_PROPERTIES | {names.DELAY_LEVEL, names.SHARDING_KEY}
 _MAX_BATCH_TOPIC_LENGTH = 127
 
 
@@ -71,7 +72,7 @@ class Sending:
         subscription_groups: SubscriptionGroupTable,
         locks: QueueLocks,
         store: MessageStore,
-        schedule: Schedule,
+        schedule: MessageScheduler,
         transactions: Transactions,
         *,
         new_unique_id: Callable[[], str],
@@ -128,7 +129,7 @@ class Sending:
         if not unique_id:
             unique_id = properties[names.UNIQUE_KEY] = self._new_unique_id()
         properties[names.CLUSTER] = self._config.cluster_name
-        draft = Draft(
+        draft = BrokerMessage(
             stored_topic,
             stored_queue_id,
             request.body,
@@ -140,9 +141,9 @@ class Sending:
             send.reconsume_times,
         )
         try:
-            stored = draft.store_in(self._store) if is_plain else self._put(draft)
-        except NotStored as error:
-            raise self._admission.refusal(*explain(error.status, self._config)) from None
+            stored = draft.append_to(self._store) if is_plain else self._put(draft)
+        except PutError as error:
+            raise self._admission.refusal(*error.status.answer(self._config)) from None
         fields = {
             names.MESSAGE_REGION: self._marks[names.MESSAGE_REGION],
             names.TRACE_SWITCH: self._marks[names.TRACE_SWITCH],
@@ -166,10 +167,10 @@ class Sending:
         # Who consumes in order has tried again in place; what still comes here is given up.
         return send.reconsume_times > most or self._locks.holds_any(name)
 
-    def _put(self, draft: Draft) -> StoredMessage:
+    def _put(self, draft: BrokerMessage) -> StoredMessage:
         properties = draft.properties
         if names.INNER_NUMBER in properties or draft.system_flag & INNER_BATCH_FLAG:
-            raise NotStored(PutStatus.MESSAGE_ILLEGAL)
+            raise PutError(PutStatus.MESSAGE_ILLEGAL)
         if names.TRANSACTION_PREPARED not in properties or not _is_half(draft):
             return self._schedule.put(draft)
         if self._config.reject_transaction_message:
@@ -179,12 +180,12 @@ class Sending:
         return self._transactions.prepare(draft)
 
     def _add_recall_handle(self, fields: dict[str, str], stored: StoredMessage) -> None:
-        properties = Draft.of(stored).properties
+        properties = BrokerMessage.decode(stored).properties
         topic, slot = properties.get(names.REAL_TOPIC), properties.get(names.TIMER_OUT_MS)
         if topic is None or slot is None or topic.startswith(RETRY_PREFIX):
             return
         # One beyond the begin of the second that the message is in: what takes it back must be in it, too.
-        time_ms = str(number_or_minus_one(slot) + 1)
+        time_ms = str(int_or_minus_one(slot) + 1)
         handle = RecallHandle(topic, self._config.broker_name, time_ms, fields["transactionId"])
         fields["recallHandle"] = handle.encode()
 
@@ -232,7 +233,7 @@ class Sending:
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {send.topic}"
             )
         if send.system_flag & TRANSACTION_BITS or delay_level_of(decode_properties(send.properties)) > 0:
-            raise self._admission.refusal(*explain(PutStatus.MESSAGE_ILLEGAL, self._config))
+            raise self._admission.refusal(*PutStatus.MESSAGE_ILLEGAL.answer(self._config))
 
 
 def _tags_code_in(properties: bytes) -> int:
@@ -242,7 +243,7 @@ def _tags_code_in(properties: bytes) -> int:
     return tags_code_of(decode_properties(properties.decode(errors="replace")))
 
 
-def _is_half(draft: Draft) -> bool:
+def _is_half(draft: BrokerMessage) -> bool:
     """Tell whether a message is a half message; one that comes again after a failure is none any more."""
     is_wished = draft.properties[names.TRANSACTION_PREPARED].lower() == "true"
     return is_wished and not (draft.reconsume_times > 0 and draft.delay_level > 0)
@@ -253,7 +254,7 @@ def _queue_by_priority(properties: dict[str, str], topic: TopicConfig, queue_id:
 
     Messages that are something else beside that lose it. Java: ``TopicMessageType``.
     """
-    priority = number_or_minus_one(properties[names.PRIORITY])
+    priority = int_or_minus_one(properties[names.PRIORITY])
     if priority < 0:
         return queue_id
     is_half = properties.get(names.TRANSACTION_PREPARED, "").lower() == "true"

@@ -16,11 +16,16 @@ from msgspec.structs import replace
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import UNSET_REMARK, Refusal, RequestHandler
-from rocketmq_py.broker.draft import TRANSACTION_BITS, Draft, number_or_minus_one
 from rocketmq_py.broker.groups import ProducerGroups
-from rocketmq_py.broker.put_status import NotStored, explain
-from rocketmq_py.broker.schedule import Schedule
-from rocketmq_py.broker.store import MessageStore, StoredMessage
+from rocketmq_py.broker.storage.broker_message import (
+    TRANSACTION_BITS,
+    BrokerMessage,
+    PutError,
+    int_or_minus_one,
+)
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import GIVEN_UP_HALF_TOPIC, HALF_TOPIC, TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
@@ -62,7 +67,7 @@ class Transactions:
         config: BrokerConfig,
         topics: TopicTable,
         store: MessageStore,
-        schedule: Schedule,
+        schedule: MessageScheduler,
         producers: ProducerGroups,
         *,
         address: bytes,
@@ -86,8 +91,8 @@ class Transactions:
     def _timeout_ms(self) -> int:
         return int(self._config.transaction_time_out * 1000)
 
-    def prepare(self, draft: Draft) -> StoredMessage:
-        """Store a half message, out of sight of consumers. Raises NotStored."""
+    def prepare(self, draft: BrokerMessage) -> StoredMessage:
+        """Store a half message, out of sight of consumers. Raises PutError."""
         properties = {
             **draft.properties,
             names.TRANSACTION_ID: draft.properties[names.UNIQUE_KEY],
@@ -109,7 +114,7 @@ class Transactions:
             await trio.sleep(self._config.transaction_check_interval)
             self._check()
 
-    def _keep(self, half: Draft) -> StoredMessage:
+    def _keep(self, half: BrokerMessage) -> StoredMessage:
         """Store a half message. Its place may have been another's, which a crash has lost."""
         stored = self._schedule.put(half)
         self._next = min(self._next, stored.queue_offset)
@@ -133,9 +138,9 @@ class Transactions:
         remark = None if outcome == TRANSACTION_COMMIT else UNSET_REMARK
         connection.respond(request, ResponseCode.SUCCESS, remark=remark)
 
-    def _find(self, header: EndTransactionRequest) -> tuple[StoredMessage, Draft]:
-        stored = self._store.at(header.commit_log_offset)
-        half = None if stored is None or stored.topic != HALF_TOPIC else Draft.of(stored)
+    def _find(self, header: EndTransactionRequest) -> tuple[StoredMessage, BrokerMessage]:
+        stored = self._store.message_at(header.commit_log_offset)
+        half = None if stored is None or stored.topic != HALF_TOPIC else BrokerMessage.decode(stored)
         if stored is None or half is None or not _is_whole(half):
             raise Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if not header.from_transaction_check and self._is_late(half):
@@ -146,15 +151,15 @@ class Transactions:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return stored, half
 
-    def _is_late(self, half: Draft) -> bool:
+    def _is_late(self, half: BrokerMessage) -> bool:
         """Tell whether the time in which nobody asks about a message is over, if it asked for one."""
         seconds = half.properties.get(names.CHECK_IMMUNITY_SECONDS)
         if not seconds:
             return False
-        immunity_ms = max(number_or_minus_one(seconds) * 1000, self._timeout_ms)
+        immunity_ms = max(int_or_minus_one(seconds) * 1000, self._timeout_ms)
         return self._now_ms() - half.born_time_ms > immunity_ms
 
-    def _commit(self, half: Draft, commit_log_offset: int) -> None:
+    def _commit(self, half: BrokerMessage, commit_log_offset: int) -> None:
         properties = dict(half.properties)
         message = replace(
             half,
@@ -166,8 +171,8 @@ class Transactions:
         )
         try:
             self._schedule.put(message)
-        except NotStored as error:
-            raise Refusal(*explain(error.status, self._config)) from None
+        except PutError as error:
+            raise Refusal(*error.status.answer(self._config)) from None
 
     # Open transactions
 
@@ -182,8 +187,8 @@ class Transactions:
 
     def _look_at(self, stored: StoredMessage, now_ms: int) -> bool:
         """Look at an open transaction; tell whether the next one is to be looked at, too."""
-        half = Draft.of(stored)
-        checks = number_or_minus_one(half.properties.get(names.TRANSACTION_CHECK_TIMES, "0"))
+        half = BrokerMessage.decode(stored)
+        checks = int_or_minus_one(half.properties.get(names.TRANSACTION_CHECK_TIMES, "0"))
         age_ms = now_ms - half.born_time_ms
         if checks >= self._config.transaction_check_max or age_ms > RESERVED_MS:
             self._give_up(half)
@@ -196,7 +201,7 @@ class Transactions:
             if 0 <= age_ms <= self._timeout_ms:
                 return False
         else:
-            seconds = number_or_minus_one(immunity)
+            seconds = int_or_minus_one(immunity)
             if age_ms <= (self._timeout_ms if seconds == -1 else seconds * 1000):
                 properties.setdefault(names.TRANSACTION_QUEUE_OFFSET, str(stored.queue_offset))
                 properties[names.WAIT_STORE] = "false"
@@ -208,17 +213,17 @@ class Transactions:
                 self._ask(half, properties, stored.store_time_ms, again)
         return True
 
-    def _put_again(self, half: Draft, properties: Mapping[str, str]) -> StoredMessage | None:
+    def _put_again(self, half: BrokerMessage, properties: Mapping[str, str]) -> StoredMessage | None:
         # Java's copy leaves these two out as well.
         copy = replace(half, properties=properties, flag=0, reconsume_times=0)
         try:
             return self._keep(copy)
-        except NotStored as error:
+        except PutError as error:
             logger.warning("a half message for %s is lost: %s", properties.get(names.REAL_TOPIC), error)
             return None
 
     def _ask(
-        self, half: Draft, properties: Mapping[str, str], store_time_ms: int, again: StoredMessage
+        self, half: BrokerMessage, properties: Mapping[str, str], store_time_ms: int, again: StoredMessage
     ) -> None:
         connection = self._producers.choose(properties[names.PRODUCER_GROUP])
         if connection is None:
@@ -250,14 +255,14 @@ class Transactions:
         )
         connection.oneway_nowait(header.code, header.to_fields(), body)
 
-    def _give_up(self, half: Draft) -> None:
+    def _give_up(self, half: BrokerMessage) -> None:
         topic = self._topics.create_for_send_back(GIVEN_UP_HALF_TOPIC, 1)
         try:
             self._schedule.put(replace(half, topic=topic.topic_name, queue_id=0))
-        except NotStored as error:
+        except PutError as error:
             logger.warning("a half message that was given up is lost: %s", error)
 
 
-def _is_whole(half: Draft) -> bool:
+def _is_whole(half: BrokerMessage) -> bool:
     """Tell whether a half message says all that is needed to end it."""
     return half.properties.keys() >= {names.PRODUCER_GROUP, names.REAL_TOPIC, names.REAL_QUEUE_ID}

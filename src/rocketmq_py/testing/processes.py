@@ -18,7 +18,7 @@ from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.core import Broker
 from rocketmq_py.broker.dispatch import Dispatch
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.store import StoredMessage
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import PERM_READ, PERM_WRITE, TopicConfig
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -343,7 +343,7 @@ class BrokerProcess(RegisteredProcess):
     def _open(self) -> None:
         self._is_open = True
         self.broker.open(self.address)
-        self.broker.store.watchers.append(self._on_stored)
+        self.broker.store.listeners.append(self._on_stored)
         for topic, queues in self._topics.items():
             self.create_topic(topic, queues)
 

@@ -143,7 +143,7 @@ class Servers(ABC):
         def count() -> dict[str, int]:
             counts: Counter[str] = Counter()
             for broker in self._brokers:
-                counts.update(broker.broker.store.counts())
+                counts.update(broker.broker.store.message_counts())
             return dict(sorted(counts.items()))
 
         return self._call(count)

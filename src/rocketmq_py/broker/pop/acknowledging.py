@@ -11,7 +11,7 @@ from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.pop.checkpoints import CheckpointKey, Checkpoints
 from rocketmq_py.broker.pop.ordering import ILLEGAL, GroupQueue, OrderedDeliveries
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import BatchAck, BatchAcks

@@ -7,9 +7,8 @@ from typing import Final, TypeVar
 
 import trio
 
-from rocketmq_py.broker.filtering import Wanted
 from rocketmq_py.broker.pop.ordering import GroupQueue
-from rocketmq_py.broker.store import ConsumeQueue, StoredMessage
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, StoredMessage
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ALL_QUEUES
 from rocketmq_py.protocol.command import Command
@@ -41,14 +40,14 @@ class HeldPop:
         connection: Connection,
         request: Command,
         header: PopMessageRequest,
-        wanted: Wanted,
+        wanted: MessageFilter,
         queues: tuple[ConsumeQueue, ...],
         on_expiry: Callable[[HeldPop], None],
     ) -> None:
         self.connection: Connection = connection
         self.request: Command = request
         self.header: PopMessageRequest = header
-        self.wanted: Wanted = wanted
+        self.wanted: MessageFilter = wanted
         self.queues: Final = queues
         self.tick: int = 0
         self._on_expiry = on_expiry
@@ -111,7 +110,7 @@ class HeldPops:
         connection: Connection,
         request: Command,
         header: PopMessageRequest,
-        wanted: Wanted,
+        wanted: MessageFilter,
         queues: tuple[ConsumeQueue, ...],
         seconds: float,
     ) -> bool:
@@ -124,7 +123,7 @@ class HeldPops:
         for queue in queues:
             if queue not in self._of_queue:
                 self._of_queue[queue] = {}
-                queue.watchers.append(self._note_arrival)
+                queue.listeners.append(self._note_arrival)
             self._of_queue[queue][held] = None
         self._deadlines.add(held, trio.current_time() + seconds)
         return True
@@ -201,7 +200,7 @@ class HeldPops:
         _discard(self._of_connection, held.connection, held)
         for queue in held.queues:
             if _discard(self._of_queue, queue, held):
-                queue.watchers.remove(self._note_arrival)
+                queue.listeners.remove(self._note_arrival)
 
 
 def _discard(table: dict[_K, dict[HeldPop, None]], key: _K, held: HeldPop) -> bool:

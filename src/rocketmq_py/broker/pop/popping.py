@@ -8,12 +8,13 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
-from rocketmq_py.broker.filtering import Wanted, is_tag_expression, sql_filter_of, wanted_by, wanted_by_tags
+from rocketmq_py.broker.message_filters import is_tag_expression, parse_sql_filter, sql_filter, tag_filter
 from rocketmq_py.broker.pop.holding import HeldPop, HeldPops
 from rocketmq_py.broker.pop.ordering import GroupQueue, OrderedDeliveries
 from rocketmq_py.broker.pop.taking import Taken, Taking
 from rocketmq_py.broker.sql92 import SqlFilterError
-from rocketmq_py.broker.store import ConsumeQueue, MessageStore
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import PERM_READ, TopicConfig, TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -100,7 +101,7 @@ class Popping:
         answer_with(answer, held.connection, held.request)
 
     def _answer(
-        self, connection: Connection, request: Command, header: PopMessageRequest, wanted: Wanted
+        self, connection: Connection, request: Command, header: PopMessageRequest, wanted: MessageFilter
     ) -> None:
         topic, group = self._check(connection, header)
         taken = self._taking.take(header, wanted, priority=_goes_by_priority(header, topic, group))
@@ -121,7 +122,7 @@ class Popping:
             msg_offset_info=offsets.msg_offset_info,
             order_count_info=offsets.order_count_info if header.order else None,
         )
-        self._store.hand_out(header.topic, header.consumer_group, len(taken.messages))
+        self._store.count_delivered(header.topic, header.consumer_group, len(taken.messages))
         status = "FOUND" if taken.taken else "NO_MESSAGE_IN_QUEUE"
         connection.respond(request, code, answer.to_fields(), b"".join(taken.messages), status)
 
@@ -156,14 +157,14 @@ class Popping:
             fields = {**fields, "bornTime": str(self._now_ms())}
         return PopMessageRequest.from_fields(fields)
 
-    def _wanted(self, header: PopMessageRequest) -> Wanted:
+    def _wanted(self, header: PopMessageRequest) -> MessageFilter:
         if not header.exp:
             return None
         kind = header.exp_type
         try:
             if kind is None or is_tag_expression(kind):
-                return wanted_by_tags(subscribe(header.topic, header.exp, version_ms=0))
-            return wanted_by(sql_filter_of(kind, header.exp))
+                return tag_filter(subscribe(header.topic, header.exp, version_ms=0))
+            return sql_filter(parse_sql_filter(kind, header.exp))
         except (ConfigurationError, SqlFilterError):
             raise _refusal(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"

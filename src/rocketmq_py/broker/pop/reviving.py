@@ -6,12 +6,12 @@ from contextlib import suppress
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.draft import Draft
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.pop.checkpoints import Checkpoint, CheckpointKey
-from rocketmq_py.broker.put_status import NotStored
-from rocketmq_py.broker.schedule import Schedule
-from rocketmq_py.broker.store import MessageStore, StoredMessage
+from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.names import RETRY_PREFIX
@@ -37,7 +37,7 @@ class Reviving:
         topics: TopicTable,
         subscription_groups: SubscriptionGroupTable,
         store: MessageStore,
-        schedule: Schedule,
+        schedule: MessageScheduler,
         offsets: OffsetTable,
         *,
         address: bytes,
@@ -62,13 +62,13 @@ class Reviving:
 
     def _store_again(self, stored: StoredMessage, checkpoint: Checkpoint) -> None:
         key = checkpoint.key
-        message = Draft.of(stored)
+        message = BrokerMessage.decode(stored)
         properties = dict(message.properties)
         if not message.reconsume_times:
             properties.pop(names.FIRST_POP_TIME, None)
         properties.setdefault(names.FIRST_POP_TIME, str(key.pop_time_ms))
         properties[names.ORIGIN_GROUP] = key.group
-        again = Draft(
+        again = BrokerMessage(
             self._retry_topic(key),
             0,
             message.body,
@@ -79,7 +79,7 @@ class Reviving:
             self._address,
             message.reconsume_times + (1 if checkpoint.counts else 0),
         )
-        with suppress(NotStored):
+        with suppress(PutError):
             self._schedule.put(again)
 
     def _retry_topic(self, key: CheckpointKey) -> str:

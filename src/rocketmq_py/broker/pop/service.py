@@ -14,8 +14,8 @@ from rocketmq_py.broker.pop.ordering import OrderedDeliveries
 from rocketmq_py.broker.pop.popping import Popping
 from rocketmq_py.broker.pop.reviving import Reviving
 from rocketmq_py.broker.pop.taking import Taking
-from rocketmq_py.broker.schedule import Schedule
-from rocketmq_py.broker.store import MessageStore
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.remoting import Connection
@@ -47,7 +47,7 @@ class PopService:
         topics: TopicTable,
         subscription_groups: SubscriptionGroupTable,
         offsets: OffsetTable,
-        schedule: Schedule,
+        schedule: MessageScheduler,
         *,
         address: str,
         now_ms: Callable[[], int],

@@ -10,13 +10,18 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.draft import Draft
-from rocketmq_py.broker.filtering import Wanted
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.pop.checkpoints import CheckpointKey, Checkpoints
 from rocketmq_py.broker.pop.ordering import GroupQueue, OrderedDeliveries
-from rocketmq_py.broker.pulling import Found, look
-from rocketmq_py.broker.store import ConsumeQueue, MessageStore, StoredMessage
+from rocketmq_py.broker.storage.broker_message import BrokerMessage
+from rocketmq_py.broker.storage.consume_queue import (
+    ConsumeQueue,
+    MessageFilter,
+    ReadResult,
+    StoredMessage,
+    read_messages,
+)
+from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import InvalidMessageError
@@ -57,7 +62,7 @@ class Taken:
     """
 
     header: PopMessageRequest
-    wanted: Wanted
+    wanted: MessageFilter
     pop_time_ms: int
     revive_queue_id: int
     messages: list[bytes] = attrs.field(factory=list)
@@ -118,7 +123,7 @@ class Taking:
         self._address = address
         self._revive_queue_id = -1
 
-    def take(self, header: PopMessageRequest, wanted: Wanted, *, priority: bool) -> Taken:
+    def take(self, header: PopMessageRequest, wanted: MessageFilter, *, priority: bool) -> Taken:
         """Take messages of a topic and, unless it is in order, of the group's retry topic.
 
         Args:
@@ -168,11 +173,11 @@ class Taking:
         if taken.space <= 0:
             taken.rest += queue.end - start
             return
-        found = look(queue, start, taken.space, taken.wanted, self._config)
+        found = read_messages(queue, start, taken.space, taken.wanted, self._config)
         if found.code == ResponseCode.PULL_OFFSET_MOVED:
             start = found.next_offset
             self._commit(group_queue, start)
-            found = look(queue, start, taken.space, taken.wanted, self._config)
+            found = read_messages(queue, start, taken.space, taken.wanted, self._config)
         if found.messages:
             self._note(taken, group_queue, start, found)
         elif found.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
@@ -199,7 +204,7 @@ class Taking:
     def _commit(self, group_queue: GroupQueue, offset: int) -> None:
         self._offsets.commit(group_queue.group, group_queue.topic, group_queue.queue_id, offset)
 
-    def _note(self, taken: Taken, group_queue: GroupQueue, start: int, found: Found) -> None:
+    def _note(self, taken: Taken, group_queue: GroupQueue, start: int, found: ReadResult) -> None:
         header = taken.header
         mark = TopicMark.of(group_queue.topic), group_queue.queue_id
         offsets = tuple([message.queue_offset for message in found.messages])
@@ -244,7 +249,7 @@ class Taking:
                 taken.messages.append(self._under(taken.header.topic, message, handle))
 
     def _under(self, topic: str, stored: StoredMessage, handle: ReceiptHandle) -> bytes:
-        message = Draft.of(stored)
+        message = BrokerMessage.decode(stored)
         properties = {names.POP_CHECKPOINT: str(handle), **message.properties}
         return encode_message(
             topic=topic,

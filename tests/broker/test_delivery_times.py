@@ -31,7 +31,7 @@ ILLEGAL = (
         ({"TIMER_DELAY_SEC": "4", "DELAY": "1"}, 1),
     ],
 )
-async def test_a_message_comes_at_its_time(
+async def test_a_message_is_delivered_at_its_delivery_time(
     client: OfflineClient,
     autojump_clock: trio.testing.MockClock,
     properties: dict[str, Any],
@@ -45,7 +45,7 @@ async def test_a_message_comes_at_its_time(
     assert [message.body for message in client.pull("t").messages] == [b"at once", b"timed"]
 
 
-async def test_its_send_answers_with_a_recall_handle(
+async def test_the_answer_to_a_timed_send_has_a_recall_handle(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     answer = client.send("t", TIMER_DELAY_MS="2300", queue_id=2)
@@ -59,7 +59,7 @@ async def test_its_send_answers_with_a_recall_handle(
     }
 
 
-async def test_it_waits_in_a_topic_of_its_own(
+async def test_a_timed_message_waits_in_the_timer_topic(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", TIMER_DELAY_SEC="2", queue_id=3, TAGS="A", h="7")
@@ -94,7 +94,9 @@ async def test_it_waits_in_a_topic_of_its_own(
         {"TIMER_DELAY_SEC": "9", "TIMER_OUT_MS": "5"},
     ],
 )
-async def test_what_is_due_is_stored_at_once(client: OfflineClient, properties: dict[str, Any]) -> None:
+async def test_a_message_that_is_due_is_stored_at_once(
+    client: OfflineClient, properties: dict[str, Any]
+) -> None:
     assert "recallHandle" not in client.send("t", **properties).fields
     (message,) = client.pull("t").messages
     assert "REAL_TOPIC" not in message.properties
@@ -108,7 +110,7 @@ async def test_what_is_due_is_stored_at_once(client: OfflineClient, properties: 
         {"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": ID},
     ],
 )
-async def test_a_time_must_be_one_and_not_too_far_away(
+async def test_an_invalid_or_too_late_delivery_time_is_refused(
     client: OfflineClient, properties: dict[str, Any]
 ) -> None:
     answer = client.send("t", **properties)
@@ -116,13 +118,17 @@ async def test_a_time_must_be_one_and_not_too_far_away(
     assert answer.fields == MARKS
 
 
-async def test_the_furthest_time_is_a_setting(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_timer_max_delay_sec_limits_the_delivery_time(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
     client = open_broker(timer_max_delay_sec=10).connect()
     assert client.send("t", TIMER_DELAY_SEC="10").code == ResponseCode.SUCCESS
     assert client.send("t", TIMER_DELAY_MS="10001").code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_a_broker_without_timers_refuses(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_a_broker_with_timers_disabled_refuses_timed_messages(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
     client = open_broker(timer_wheel_enable=False).connect()
     answer = client.send("t", TIMER_DELAY_SEC="5")
     assert (answer.code, answer.remark) == (
@@ -132,7 +138,9 @@ async def test_a_broker_without_timers_refuses(open_broker: Callable[..., Offlin
     assert client.pull("rmq_sys_wheel_timer").code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_earlier_ones_come_first(client: OfflineClient, autojump_clock: trio.testing.MockClock) -> None:
+async def test_timed_messages_are_delivered_in_order_of_their_times(
+    client: OfflineClient, autojump_clock: trio.testing.MockClock
+) -> None:
     for delay_ms in (900, 300, 2000, 301, 600):
         client.send("t", b"%d" % delay_ms, TIMER_DELAY_MS=str(delay_ms))
     await trio.sleep(0.5)
@@ -143,7 +151,7 @@ async def test_earlier_ones_come_first(client: OfflineClient, autojump_clock: tr
     ]  # fmt: skip
 
 
-async def test_a_retry_topic_waits_too_but_gives_no_handle(
+async def test_a_timed_send_to_a_retry_topic_gets_no_recall_handle(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     answer = client.send("%RETRY%g", TIMER_DELAY_SEC="1")
@@ -152,7 +160,7 @@ async def test_a_retry_topic_waits_too_but_gives_no_handle(
     assert len(client.pull("%RETRY%g", consumerGroup="g").messages) == 1
 
 
-async def test_what_the_store_has_dropped_is_not_delivered(
+async def test_a_message_dropped_by_the_store_is_not_delivered(
     open_broker: Callable[..., OfflineBroker], autojump_clock: trio.testing.MockClock
 ) -> None:
     client = open_broker(max_store_bytes=2000).connect()
@@ -163,7 +171,7 @@ async def test_what_the_store_has_dropped_is_not_delivered(
     assert client.pull("t").remark == "NO_MESSAGE_IN_QUEUE"
 
 
-async def test_what_has_no_room_for_its_times_is_not_delivered(
+async def test_a_message_without_space_for_the_timer_properties_is_not_delivered(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", TIMER_DELAY_SEC="1", a2="x" * 32_540)

@@ -1,8 +1,8 @@
-"""Rates as brokers tell them."""
+"""Rates in the answers of brokers."""
 
 from __future__ import annotations
 
-from rocketmq_py.broker.meter import MinuteRate
+from rocketmq_py.broker.storage.meters import MinuteRate
 
 
 class Clock:
@@ -13,7 +13,7 @@ class Clock:
         return self.now_ms
 
 
-def test_a_rate_is_of_the_last_minute_as_it_was_at_the_last_look() -> None:
+def test_a_minute_rate_covers_the_last_minute_in_steps_of_10_seconds() -> None:
     clock = Clock()
     rate = MinuteRate(clock)
     rate.add(300, clock.now_ms)
@@ -25,7 +25,7 @@ def test_a_rate_is_of_the_last_minute_as_it_was_at_the_last_look() -> None:
     assert rates == [0, 60, 30, 20, 15, 12, 10, 0, 0]
 
 
-def test_what_comes_later_counts_when_it_is_looked_at() -> None:
+def test_a_minute_rate_leaves_out_the_current_10_seconds() -> None:
     clock = Clock()
     rate = MinuteRate(clock)
     rate.add(10, clock.now_ms)
@@ -38,7 +38,7 @@ def test_what_comes_later_counts_when_it_is_looked_at() -> None:
     assert rate.value() == 2
 
 
-def test_after_a_pause_it_is_of_the_last_minute_only() -> None:
+def test_a_minute_rate_forgets_counts_from_before_a_pause() -> None:
     clock = Clock()
     rate = MinuteRate(clock)
     rate.add(1000, clock.now_ms)

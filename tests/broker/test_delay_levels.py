@@ -10,7 +10,7 @@ from rocketmq_py.codes import ResponseCode
 from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
 
 
-async def test_a_delayed_message_comes_when_it_is_due(
+async def test_a_delayed_message_is_delivered_when_it_is_due(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     answer = client.send("t", b"later", queue_id=1, DELAY="2", TAGS="A", j="0")
@@ -27,7 +27,7 @@ async def test_a_delayed_message_comes_when_it_is_due(
     assert message.properties["REAL_QID"] == "1"
 
 
-async def test_it_can_be_seen_where_it_waits(
+async def test_a_waiting_message_can_be_pulled_from_the_schedule_topic(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", DELAY="2")
@@ -36,14 +36,14 @@ async def test_it_can_be_seen_where_it_waits(
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-async def test_levels_below_1_are_no_delay(client: OfflineClient, level: str) -> None:
+async def test_levels_below_1_do_not_delay(client: OfflineClient, level: str) -> None:
     client.send("t", DELAY=level)
     (message,) = client.pull("t").messages
     assert message.properties["DELAY"] == level
     assert "REAL_TOPIC" not in message.properties
 
 
-async def test_levels_beyond_the_last_are_the_last(
+async def test_a_level_above_the_last_counts_as_the_last(
     open_broker: Callable[..., OfflineBroker], autojump_clock: trio.testing.MockClock
 ) -> None:
     client = open_broker(message_delay_level="1s 2s").connect()
@@ -52,7 +52,7 @@ async def test_levels_beyond_the_last_are_the_last(
     assert len(client.pull("t").messages) == 1
 
 
-async def test_levels_do_not_wait_for_each_other(
+async def test_levels_are_delivered_independently(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"ten", DELAY="3")
@@ -73,7 +73,7 @@ async def test_messages_of_a_level_stay_in_order(
     assert [message.body for message in client.pull("t").messages] == bodies
 
 
-async def test_delivery_wakes_a_held_pull(
+async def test_delivery_answers_a_held_pull(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", DELAY="1")
@@ -83,7 +83,7 @@ async def test_delivery_wakes_a_held_pull(
     assert [len(answer.messages) for answer in waiting.answers] == [1]
 
 
-async def test_what_the_store_has_dropped_is_not_delivered(
+async def test_a_message_dropped_by_the_store_is_not_delivered(
     open_broker: Callable[..., OfflineBroker], autojump_clock: trio.testing.MockClock
 ) -> None:
     client = open_broker(max_store_bytes=2000).connect()

@@ -1,30 +1,32 @@
-"""How many of something there were, and how many a second."""
+"""Message counts and rates."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 
-_LONGEST = 600
+_LONGEST_SECONDS = 600
+_INTERVAL_MS = 10_000
+_INTERVALS = 6
 
 
 class Meter:
-    """Counts, and tells the rates of the last 10, 60 and 600 seconds (Java: ``StoreStatsService``).
+    """Counts messages, and gives the rates of the last 10, 60 and 600 seconds (Java: ``StoreStatsService``).
 
     Args:
-        now_ms: the time, epoch milliseconds.
+        now_ms: the clock, epoch milliseconds.
 
     Attributes:
-        total: how many there were.
+        total: the number of messages counted.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._seconds: deque[list[int]] = deque()  # each with the count of that second
+        self._seconds: deque[list[int]] = deque()  # [second, count]
         self.total: int = 0
 
     def add(self, count: int, now_ms: int) -> None:
-        """Note that there were so many; ``now_ms`` is what the clock says, for who has looked at it."""
+        """Count messages. The caller passes the current time, which it has read already."""
         self.total += count
         second = now_ms // 1000
         seconds = self._seconds
@@ -32,39 +34,33 @@ class Meter:
             seconds[-1][1] += count
             return
         seconds.append([second, count])
-        while seconds[0][0] <= second - _LONGEST:
+        while seconds[0][0] <= second - _LONGEST_SECONDS:
             seconds.popleft()
 
     def rates(self) -> str:
-        """Return the three rates with blanks between, as Java writes them."""
+        """Return the three rates, separated by spaces, as Java formats them."""
         now = self._now_ms() // 1000
-        counts = [
-            sum([count for second, count in self._seconds if second > now - span])
-            for span in (10, 60, _LONGEST)
-        ]
-        return " ".join([str(count / span) for count, span in zip(counts, (10, 60, _LONGEST), strict=True)])
-
-
-_INTERVAL_MS = 10_000
-_INTERVALS = 6
+        spans = (10, 60, _LONGEST_SECONDS)
+        counts = [sum([count for second, count in self._seconds if second > now - span]) for span in spans]
+        return " ".join([str(count / span) for count, span in zip(counts, spans, strict=True)])
 
 
 class MinuteRate:
-    """How many a second there were in the last minute, looked at every 10 s (Java: ``StatsItem``).
+    """Messages per second over the last minute, updated every 10 seconds (Java: ``StatsItem``).
 
-    What came since the last look is not in it, and before the first look it is 0.
+    Messages of the current 10 seconds are not included. The rate is 0 until the first 10 seconds are over.
 
     Args:
-        now_ms: the time, epoch milliseconds.
+        now_ms: the clock, epoch milliseconds.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._first = self._interval()
-        self._counts: deque[list[int]] = deque()  # each with the interval, and how many there were in it
+        self._counts: deque[list[int]] = deque()  # [interval, count]
 
     def add(self, count: int, now_ms: int) -> None:
-        """Note that there were so many; ``now_ms`` is what the clock says, for who has looked at it."""
+        """Count messages. The caller passes the current time, which it has read already."""
         interval, counts = now_ms // _INTERVAL_MS, self._counts
         if counts and counts[-1][0] == interval:
             counts[-1][1] += count
@@ -74,7 +70,7 @@ class MinuteRate:
             counts.popleft()
 
     def value(self) -> float:
-        """Return how many a second there were."""
+        """Return the rate, messages per second."""
         now = self._interval()
         first = max(self._first, now - _INTERVALS)
         if now == first:
