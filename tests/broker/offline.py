@@ -11,8 +11,8 @@ import attrs
 import trio
 
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.broker.core import Broker
-from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.broker import Broker
+from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConnectionLostError, Delivery, RocketMQError
@@ -61,7 +61,7 @@ class OfflineBroker:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.name_server = NameServer()
-        self.name_server_dispatch = Dispatch()
+        self.name_server_dispatch = Dispatcher()
         self.name_server_dispatch.add(self.name_server.handlers())
         self.broker = Broker(
             config,

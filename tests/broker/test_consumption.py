@@ -6,11 +6,11 @@ import trio.testing
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import ConsumeTimeSpans, GroupList, QueueTimeSpan
 from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
-from tests.broker.test_groups import beat
+from tests.broker.test_groups import send_heartbeat
 
 
 def time_span(client: OfflineClient, group: str = "g") -> QueueTimeSpan:
-    """Return the span of the first queue."""
+    """Return the time span of the first queue."""
     answer = client.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "t", "group": group})
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
     spans = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
@@ -24,7 +24,7 @@ def commit(client: OfflineClient, offset: int) -> None:
     client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
 
-async def test_how_far_behind_a_group_is_in_time(
+async def test_a_time_span_contains_the_delay_of_the_group(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     for _ in range(3):
@@ -42,19 +42,21 @@ async def test_how_far_behind_a_group_is_in_time(
     assert time_span(client).consume_time_ms == START_MS
 
 
-async def test_a_queue_without_messages(client: OfflineClient) -> None:
+async def test_the_time_span_of_a_queue_without_messages(client: OfflineClient) -> None:
     client.send("t", queue_id=1)
     commit(client, 0)
     span = time_span(client)
     assert (span.min_time_ms, span.max_time_ms, span.consume_time_ms, span.delay_ms) == (-1, -1, -1, 0)
 
 
-async def test_a_topic_that_is_not_there(client: OfflineClient) -> None:
+async def test_the_time_span_of_an_unknown_topic_is_refused(client: OfflineClient) -> None:
     answer = client.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "nope", "group": "g"})
     assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "topic[nope] not exist")
 
 
-async def test_who_consumes_a_topic(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_groups_of_a_topic_are_those_with_members_or_offsets(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
     client.send("t")
     commit(client, 1)
 
@@ -66,7 +68,7 @@ async def test_who_consumes_a_topic(client: OfflineClient, broker: OfflineBroker
     online = broker.connect()
     heartbeat = b'{"clientID":"o@x","consumerDataSet":[{"groupName":"online","subscriptionDataSet":[%s]}]}'
     online.ask(RequestCode.HEART_BEAT, {}, heartbeat % b'{"topic":"t","subString":"*"}')
-    beat(broker.connect(), "one@x")
+    send_heartbeat(broker.connect(), "one@x")
     assert groups() == {"g", "online"}
     online.close()
     assert groups() == {"g"}

@@ -36,7 +36,7 @@ class Twin:
 
     def __init__(self, *, is_plain: bool) -> None:
         self.broker = OfflineBroker(BrokerConfig(max_message_size=MOST))
-        topics = self.broker.broker.topics
+        topics = self.broker.broker.state.topics
         topics.put(TopicConfig("T", 4, 4))
         topics.put(TopicConfig("%RETRY%G", 4, 4))
         topics.put(TopicConfig("narrow", 1, 2))
@@ -69,12 +69,12 @@ class Twin:
         self.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
 
     def stored(self) -> list[tuple[bytes, int]]:
-        log = self.broker.broker.store.log
+        log = self.broker.broker.state.store.log
         return [(message.data, message.tags_code) for message in log.slice(log.start, log.end)]
 
     @property
     def queues(self) -> list[str]:
-        store = self.broker.broker.store
+        store = self.broker.broker.state.store
         return [repr(store.find_queue("T", queue_id)) for queue_id in range(4)]
 
 

@@ -11,7 +11,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ConsumerOffsets
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command
 from tests.broker.offline import Answer, Asked, OfflineBroker, OfflineClient
-from tests.broker.test_groups import beat
+from tests.broker.test_groups import send_heartbeat
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 
@@ -24,7 +24,7 @@ def answer(asked: Asked, body: bytes, code: int = ResponseCode.SUCCESS, remark: 
 @pytest.fixture
 async def member(broker: OfflineBroker) -> OfflineClient:
     member = broker.connect()
-    beat(member, "one@x")
+    send_heartbeat(member, "one@x")
     return member
 
 
@@ -120,8 +120,8 @@ async def test_all_members_are_asked_how_far_they_are(
     client: OfflineClient, broker: OfflineBroker, member: OfflineClient
 ) -> None:
     other, silent = broker.connect(), broker.connect()
-    beat(other, "two@x")
-    beat(silent, "three@x")
+    send_heartbeat(other, "two@x")
+    send_heartbeat(silent, "three@x")
     ask_status(client)
     for each in (member, other, silent):
         (asked,) = each.asked
@@ -141,7 +141,7 @@ async def test_one_member_can_be_asked(
     client: OfflineClient, broker: OfflineBroker, member: OfflineClient
 ) -> None:
     other = broker.connect()
-    beat(other, "two@x")
+    send_heartbeat(other, "two@x")
     ask_status(client, clientAddr="two@x")
     assert member.asked == []
     answer(other.asked[0], b"nonsense")
@@ -154,7 +154,7 @@ async def test_one_client_may_be_there_twice(
     client: OfflineClient, broker: OfflineBroker, member: OfflineClient
 ) -> None:
     again = broker.connect()
-    beat(again, "one@x")
+    send_heartbeat(again, "one@x")
     ask_status(client)
     answer(member.asked[0], b"", ResponseCode.SYSTEM_ERROR)
     assert client.answers == []

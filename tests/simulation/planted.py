@@ -11,8 +11,8 @@ import trio
 
 from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.locks import QueueLocks
 from rocketmq_py.broker.name_server import NameServer
+from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.storage.broker_message import BrokerMessage
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig

@@ -10,12 +10,11 @@ import trio
 from rocketmq_py.broker.attributes import change_attributes
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
-from rocketmq_py.broker.groups import ConsumerGroups, Member, ProducerGroups
-from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.groups import ConsumerGroups, GroupMember, ProducerGroups, SubscriptionGroupTable
 from rocketmq_py.broker.offsets import OffsetTable
+from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
-from rocketmq_py.broker.topics import TopicConfig, TopicTable, group_fault, topic_fault
+from rocketmq_py.broker.topics import TopicConfig, TopicTable, group_name_error, topic_name_error
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import MAX_QUEUES
@@ -26,11 +25,9 @@ from rocketmq_py.protocol.bodies import (
     ConsumerConnection,
     ConsumeStats,
     GroupOffset,
-    LockedQueues,
     ProducerConnection,
     ProducerInfo,
     ProducerTable,
-    QueueLock,
     SubscriptionGroupConfig,
     TopicOffset,
     TopicStats,
@@ -84,8 +81,6 @@ class Administration:
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._put_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put_subscription_group,
-            RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
             RequestCode.GET_TOPIC_CONFIG: self._topic_config,
             RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
             RequestCode.GET_CONSUME_STATS: self._consume_stats,
@@ -99,7 +94,7 @@ class Administration:
 
     def _put_topic(self, connection: Connection, request: Command) -> None:
         header = CreateTopicRequest.from_fields(request.fields)
-        fault = topic_fault(header.topic) or self._conflict(header.topic)
+        fault = topic_name_error(header.topic) or self._conflict(header.topic)
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
         _check_queues(f"topic[{header.topic}]", max(header.read_queue_nums, header.write_queue_nums))
@@ -123,7 +118,7 @@ class Administration:
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
         self._topics.delete(topic)
-        self._offsets.forget_topic(topic)
+        self._offsets.delete_topic(topic)
         self._store.delete_topic(topic)
         connection.respond(request, ResponseCode.SUCCESS)
 
@@ -142,23 +137,11 @@ class Administration:
     def _put_subscription_group(self, connection: Connection, request: Command) -> None:
         if request.body:
             group = SubscriptionGroupConfig.decode(request.body)
-            fault = group_fault(group.group_name)
+            fault = group_name_error(group.group_name)
             if fault is not None:
                 raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
             _check_queues(f"retry topic of group[{group.group_name}]", group.retry_queue_nums)
             self._subscription_groups.put(group)
-        connection.respond(request, ResponseCode.SUCCESS)
-
-    # Locks
-
-    def _lock(self, connection: Connection, request: Command) -> None:
-        wanted = QueueLock.decode(request.body)
-        locked = self._locks.lock(wanted.consumer_group, wanted.queues, wanted.client_id)
-        connection.respond(request, ResponseCode.SUCCESS, body=LockedQueues.of(locked).encode())
-
-    def _unlock(self, connection: Connection, request: Command) -> None:
-        held = QueueLock.decode(request.body)
-        self._locks.unlock(held.consumer_group, held.queues, held.client_id)
         connection.respond(request, ResponseCode.SUCCESS)
 
     # Statistics
@@ -282,7 +265,7 @@ class Administration:
                         remote_ip=of_member.address,
                         language=language_name(member.language),
                         version=member.version,
-                        last_update_timestamp=round(ahead_ms + member.heard_at * 1000),
+                        last_update_timestamp=round(ahead_ms + member.last_heartbeat * 1000),
                     )
                     for of_member, member in (self._producers.members_of(name) or {}).items()
                 ]
@@ -292,7 +275,7 @@ class Administration:
         connection.respond(request, ResponseCode.SUCCESS, body=ProducerTable(data=table).encode())
 
 
-def _connections_of(members: Mapping[Connection, Member]) -> tuple[ConnectionBody, ...]:
+def _connections_of(members: Mapping[Connection, GroupMember]) -> tuple[ConnectionBody, ...]:
     """Return what tools are told of the members of a group."""
     return tuple(
         [

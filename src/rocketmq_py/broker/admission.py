@@ -12,7 +12,7 @@ import msgspec
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal
-from rocketmq_py.broker.topics import PERM_WRITE, TopicConfig, TopicTable, is_sendable, topic_fault
+from rocketmq_py.broker.topics import PERM_WRITE, TopicConfig, TopicTable, is_sendable, topic_name_error
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX
@@ -145,7 +145,7 @@ class Admission:
         return f"the broker[{self._broker_ip}] {what} is forbidden"
 
     def _new_topic(self, send: Send) -> TopicConfig:
-        fault = topic_fault(send.topic)
+        fault = topic_name_error(send.topic)
         if fault is not None:
             raise self.refusal(ResponseCode.INVALID_PARAMETER, fault)
         if not is_sendable(send.topic):
@@ -154,7 +154,7 @@ class Admission:
             )
         topic = self._topics.create_for_send(send.topic, send.default_topic, send.default_topic_queue_nums)
         if topic is None and send.topic.startswith(RETRY_PREFIX):
-            topic = self._topics.create_for_send_back(send.topic, 1)
+            topic = self._topics.get_or_create(send.topic, 1)
         if topic is None:
             raise self.refusal(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{send.topic}] not exist, apply first please!{FAQ}"

@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
-from rocketmq_py.broker.groups import ConsumerGroups
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
+from rocketmq_py.broker.groups import ConsumerGroups, SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue

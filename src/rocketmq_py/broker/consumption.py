@@ -21,7 +21,6 @@ from rocketmq_py.protocol.bodies import (
 )
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
-    CloneGroupOffsetRequest,
     QueryConsumeTimeSpanRequest,
     QuerySubscriptionByConsumerRequest,
     QueryTopicConsumeByWhoRequest,
@@ -69,12 +68,11 @@ class Consumption:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
-            RequestCode.CLONE_GROUP_OFFSET: self._clone_offsets,
         }
 
     def _groups(self, connection: Connection, request: Command) -> None:
         topic = QueryTopicConsumeByWhoRequest.from_fields(request.fields).topic
-        groups = dict.fromkeys([*self._consumers.subscribed_to(topic), *self._offsets.groups_of(topic)])
+        groups = dict.fromkeys([*self._consumers.subscribers_of(topic), *self._offsets.groups_of(topic)])
         body = GroupList(group_list=tuple(groups))
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
 
@@ -89,15 +87,6 @@ class Consumption:
         subscription = group.subscriptions.get(header.topic) if group else None
         body = GroupSubscription(group=header.group, topic=header.topic, subscription_data=subscription)
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
-
-    def _clone_offsets(self, connection: Connection, request: Command) -> None:
-        # Without a topic Java's brokers go through all that the group has, and then copy for none of them.
-        header = CloneGroupOffsetRequest.from_fields(request.fields)
-        topic, group = header.topic or "", self._consumers.get(header.src_group)
-        subscribed = group.subscriptions if group else {}
-        if self._topics.get(topic) and (header.offline or not subscribed or topic in subscribed):
-            self._offsets.clone(header.src_group, topic, header.dest_group)
-        connection.respond(request, ResponseCode.SUCCESS)
 
     def _time_spans(self, connection: Connection, request: Command) -> None:
         header = QueryConsumeTimeSpanRequest.from_fields(request.fields)

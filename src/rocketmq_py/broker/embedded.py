@@ -14,11 +14,11 @@ from typing import Any, Self
 import attrs
 import trio
 
+from rocketmq_py.broker.broker import Broker
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.core import Broker
-from rocketmq_py.broker.dispatch import Dispatch, topic_of
+from rocketmq_py.broker.dispatch import Dispatcher, topic_of
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.topics import TopicConfig, checked_topics
+from rocketmq_py.broker.topics import TopicConfig, check_topics
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, SendHandler, serve
@@ -77,7 +77,7 @@ class EmbeddedBroker:
         **settings: Any,
     ) -> None:
         self.config: BrokerConfig = attrs.evolve(config or BrokerConfig(), **settings)
-        self._topics = checked_topics(topics)
+        self._topics = check_topics(topics)
         self._tls = tls
         self._on_request = on_request
         self._host = host
@@ -135,7 +135,7 @@ class EmbeddedBroker:
 
     async def _start(self, nursery: trio.Nursery) -> None:
         name_server = NameServer()
-        name_server_dispatch = Dispatch()
+        name_server_dispatch = Dispatcher()
         name_server_dispatch.add(name_server.handlers())
         broker = Broker(self.config, lambda: [name_server], self._now_ms or _wall_clock(), self._rng)
         if self._port:
@@ -155,11 +155,11 @@ class EmbeddedBroker:
     def _open(self, broker: Broker, address: str) -> None:
         broker.open(address)
         for topic, queues in self._topics.items():
-            broker.topics.put(TopicConfig(topic, queues, queues))
+            broker.state.topics.put(TopicConfig(topic, queues, queues))
 
     async def _serve(
         self,
-        dispatch: Dispatch,
+        dispatch: Dispatcher,
         port: int,
         on_closed: Callable[[Connection], None],
         send_handler: Callable[[], SendHandler | None] = lambda: None,

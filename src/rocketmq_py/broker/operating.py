@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
+from rocketmq_py.broker.groups import SubscriptionGroupTable
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.settings import alter, shown
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import SYSTEM_TOPICS
@@ -144,7 +144,7 @@ class Operating:
         self._config_changes += 1
         self._store.max_message_size = self._config.max_message_size
         if "brokerPermission" in wanted:
-            self._topics.announce()
+            self._topics.register_all()
         connection.respond(request, ResponseCode.SUCCESS)
 
     # Its tables. As real brokers do with enableSplitMetadata=false, it gives each as a whole.
@@ -181,7 +181,7 @@ class Operating:
         header = DeleteSubscriptionGroupRequest.from_fields(request.fields)
         self._subscription_groups.delete(header.group)
         if header.clean_offset:
-            self._offsets.forget_group(header.group)
+            self._offsets.delete_group(header.group)
         connection.respond(request, ResponseCode.SUCCESS)
 
 

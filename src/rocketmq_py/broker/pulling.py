@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
-from rocketmq_py.broker.groups import ConsumerGroups
+from rocketmq_py.broker.groups import ConsumerGroups, SubscriptionGroupTable
 from rocketmq_py.broker.holding import HeldPull, HeldPulls
 from rocketmq_py.broker.message_filters import (
     SqlFilterTable,
@@ -20,7 +20,6 @@ from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.sql92 import SqlFilterError
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, ReadResult, read_messages
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import PERM_READ, TopicConfig, TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError
@@ -198,7 +197,7 @@ class Pulling:
 
     def _note_offsets(self, header: PullMessageRequest, next_offset: int, *, may_commit: bool) -> None:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        self._offsets.note_pulled(group, topic, queue_id, next_offset)
+        self._offsets.record_pull(group, topic, queue_id, next_offset)
         # A pull that was held has committed when it came: since then its client may have committed more.
         if may_commit and header.sys_flag & COMMIT_FLAG:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)

@@ -10,9 +10,8 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
-from rocketmq_py.broker.groups import ConsumerGroups, Member
+from rocketmq_py.broker.groups import ConsumerGroups, GroupMember, SubscriptionGroupTable
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import (
@@ -138,7 +137,7 @@ class Relaying:
         shown_id = "null" if client_id is None else client_id
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{shown_id}> not online")
 
-    def _members(self, group: str) -> Sequence[tuple[Connection, Member]]:
+    def _members(self, group: str) -> Sequence[tuple[Connection, GroupMember]]:
         members = self._consumers.get(group)
         return [] if members is None else list(members.members.items())
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+import attrs
 import trio
 
 from rocketmq_py.broker.administration import Administration
+from rocketmq_py.broker.broker import REGISTER_SECONDS, Broker
+from rocketmq_py.broker.client_requests import ClientProcessor
 from rocketmq_py.broker.consumption import Consumption
-from rocketmq_py.broker.core import REGISTER_SECONDS, Broker
-from rocketmq_py.broker.dispatch import Dispatch, Refusal, RequestHandler
-from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
-from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.dispatch import Dispatcher, Refusal, RequestHandler
+from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups
 from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.offsets import OffsetRequests
+from rocketmq_py.broker.offset_requests import OffsetProcessor
 from rocketmq_py.broker.operating import Operating
 from rocketmq_py.broker.pulling import Pulling
 from rocketmq_py.broker.queries import Queries
+from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
@@ -56,10 +58,19 @@ class Replica:
         self.master = master
         self._address = address
         self._name_servers = name_servers
-        config, store, topics, offsets = master.config, master.store, master.topics, master.offsets
-        subscription_groups = master.subscription_groups
-        consumers, producers, sql_filters = ConsumerGroups(), ProducerGroups(), SqlFilterTable()
-        self._clients = Clients(config, topics, subscription_groups, consumers, producers, sql_filters)
+        state = attrs.evolve(
+            master.state,
+            address=address,
+            broker_id=REPLICA_ID,
+            locks=QueueLocks(),
+            consumers=ConsumerGroups(),
+            producers=ProducerGroups(),
+            sql_filters=SqlFilterTable(),
+        )
+        config, store, topics, offsets = state.config, state.store, state.topics, state.offsets
+        subscription_groups = state.subscription_groups
+        consumers, producers, sql_filters = state.consumers, state.producers, state.sql_filters
+        self._clients = ClientProcessor(state)
         self._pulling = Pulling(
             config,
             store,
@@ -74,7 +85,7 @@ class Replica:
         for part in (
             self._pulling,
             self._clients,
-            OffsetRequests(offsets, store, topics, subscription_groups),
+            OffsetProcessor(state),
             Queries(store),
             Consumption(config, topics, store, offsets, consumers, address=address, now_ms=now_ms),
             Administration(
@@ -102,11 +113,11 @@ class Replica:
         ):
             handlers.update(part.handlers())
         handlers.update(_REFUSED)
-        self.dispatch: Dispatch = Dispatch(master.check)
+        self.dispatch: Dispatcher = Dispatcher(master.check)
         self.dispatch.add(handlers)
         self.tasks: list[Callable[[], Awaitable[None]]] = [
             self._pulling.held.run,
-            self._clients.drop_silent,
+            self._clients.close_silent_clients,
             self._register_at_times,
         ]
 
@@ -117,7 +128,7 @@ class Replica:
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
-        self._clients.forget(connection)
+        self._clients.drop_connection(connection)
         self._pulling.held.drop(connection)
 
     async def _register_at_times(self) -> None:

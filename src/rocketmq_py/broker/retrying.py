@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from rocketmq_py import properties as names
 from rocketmq_py.broker.admission import Admission
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
+from rocketmq_py.broker.groups import SubscriptionGroupTable
 from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import dead_letter_topic, retry_topic
@@ -68,7 +68,7 @@ class Retrying:
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _store_again(self, header: ConsumerSendMsgBackRequest, group: SubscriptionGroupConfig) -> None:
-        topic = self._topics.create_for_send_back(retry_topic(header.group), group.retry_queue_nums)
+        topic = self._topics.get_or_create(retry_topic(header.group), group.retry_queue_nums)
         if not topic.is_writable:
             raise Refusal(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
@@ -81,7 +81,7 @@ class Retrying:
         most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
         if failed.reconsume_times >= most or delay_level < 0:
             delay_level = 0
-            topic = self._topics.create_for_send_back(dead_letter_topic(header.group), 1)
+            topic = self._topics.get_or_create(dead_letter_topic(header.group), 1)
         elif delay_level == 0:
             delay_level = FIRST_DELAY_LEVEL + failed.reconsume_times
         properties = dict(failed.properties)

@@ -9,7 +9,8 @@ from rocketmq_py import properties as names
 from rocketmq_py.broker.admission import Admission, Send, read_long_form, read_short_form
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
-from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.groups import SubscriptionGroupTable
+from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.storage.broker_message import (
     TRANSACTION_BITS,
     BrokerMessage,
@@ -23,7 +24,6 @@ from rocketmq_py.broker.storage.broker_message import (
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.delayed_delivery import DELIVERY_TIME_PROPERTIES, MessageScheduler
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -122,7 +122,7 @@ class Sending:
             properties[names.DELAY_LEVEL] = "-1"
             stored_topic = dead_letter_topic(stored_topic.removeprefix(RETRY_PREFIX))
             stored_queue_id = 0
-            self._topics.create_for_send_back(stored_topic, 1)
+            self._topics.get_or_create(stored_topic, 1)
         elif not is_plain and names.PRIORITY in properties:
             queue_id = stored_queue_id = _queue_by_priority(properties, topic, queue_id)
         unique_id = properties.get(names.UNIQUE_KEY)
@@ -165,7 +165,7 @@ class Sending:
             )
         most = group.retry_max_times if send.max_reconsume_times is None else send.max_reconsume_times
         # Who consumes in order has tried again in place; what still comes here is given up.
-        return send.reconsume_times > most or self._locks.holds_any(name)
+        return send.reconsume_times > most or self._locks.is_orderly(name)
 
     def _put(self, draft: BrokerMessage) -> StoredMessage:
         properties = draft.properties

@@ -26,7 +26,7 @@ from rocketmq_py.broker.storage.broker_message import (
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.topics import GIVEN_UP_HALF_TOPIC, HALF_TOPIC, TopicTable
+from rocketmq_py.broker.topics import HALF_TOPIC, MAX_CHECKS_TOPIC, TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol.command import Command
@@ -225,7 +225,7 @@ class Transactions:
     def _ask(
         self, half: BrokerMessage, properties: Mapping[str, str], store_time_ms: int, again: StoredMessage
     ) -> None:
-        connection = self._producers.choose(properties[names.PRODUCER_GROUP])
+        connection = self._producers.choose_member(properties[names.PRODUCER_GROUP])
         if connection is None:
             return
         unique_id = properties.get(names.UNIQUE_KEY)
@@ -256,7 +256,7 @@ class Transactions:
         connection.oneway_nowait(header.code, header.to_fields(), body)
 
     def _give_up(self, half: BrokerMessage) -> None:
-        topic = self._topics.create_for_send_back(GIVEN_UP_HALF_TOPIC, 1)
+        topic = self._topics.get_or_create(MAX_CHECKS_TOPIC, 1)
         try:
             self._schedule.put(replace(half, topic=topic.topic_name, queue_id=0))
         except PutError as error:

@@ -15,8 +15,8 @@ import attrs
 import trio
 
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.broker.core import Broker
-from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.broker import Broker
+from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import PERM_READ, PERM_WRITE, TopicConfig
@@ -162,7 +162,7 @@ class Process(ABC):
 
     @property
     @abstractmethod
-    def dispatch(self) -> Dispatch:
+    def dispatch(self) -> Dispatcher:
         """What answers requests."""
 
     @abstractmethod
@@ -189,12 +189,12 @@ class NameServerProcess(Process):
     def wipe(self) -> None:
         """Forget all brokers and values."""
         self.name_server: NameServer = NameServer()
-        self._dispatch = Dispatch()
+        self._dispatch = Dispatcher()
         self._dispatch.add(self.name_server.handlers())
         self.requests.clear()
 
     @property
-    def dispatch(self) -> Dispatch:
+    def dispatch(self) -> Dispatcher:
         """What answers requests."""
         return self._dispatch
 
@@ -286,33 +286,33 @@ class BrokerProcess(RegisteredProcess):
 
     def flush(self) -> None:
         """Have a crash keep what there is now."""
-        self._flushed_to = self.broker.store.log.end
-        self._flushed_offsets = self.broker.offsets.snapshot()
+        self._flushed_to = self.broker.state.store.log.end
+        self._flushed_offsets = self.broker.state.offsets.snapshot()
 
     def lose_unflushed(self) -> None:
         """Forget messages and offsets that came after the last flush; only while it is stopped."""
-        self.broker.store.truncate(self._flushed_to)
-        self.broker.offsets.restore(self._flushed_offsets)
+        self.broker.state.store.truncate(self._flushed_to)
+        self.broker.state.offsets.restore(self._flushed_offsets)
 
     @property
-    def dispatch(self) -> Dispatch:
+    def dispatch(self) -> Dispatcher:
         """What answers requests."""
         return self.broker.dispatch
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Create a topic, or change how many queues it has."""
-        self.broker.topics.put(TopicConfig(topic, queues, queues))
+        self.broker.state.topics.put(TopicConfig(topic, queues, queues))
 
     def change_topic(
         self, topic: str, queues: int | None, readable: bool | None, writable: bool | None
     ) -> None:
         """Change a topic; what is None stays as it is."""
-        old = self.broker.topics.get(topic) or TopicConfig(topic, queues or 4, queues or 4)
+        old = self.broker.state.topics.get(topic) or TopicConfig(topic, queues or 4, queues or 4)
         bits = {
             PERM_READ: old.is_readable if readable is None else readable,
             PERM_WRITE: old.is_writable if writable is None else writable,
         }
-        self.broker.topics.put(
+        self.broker.state.topics.put(
             attrs.evolve(
                 old,
                 read_queue_nums=queues or old.read_queue_nums,
@@ -331,7 +331,7 @@ class BrokerProcess(RegisteredProcess):
         """End at once. What is stored stays; locks are gone, and the name servers notice."""
         if self.is_running:
             await super().stop()
-            self.broker.locks.clear()
+            self.broker.state.locks.clear()
 
     def _begin(self, nursery: trio.Nursery) -> None:
         if not self._is_open:
@@ -343,7 +343,7 @@ class BrokerProcess(RegisteredProcess):
     def _open(self) -> None:
         self._is_open = True
         self.broker.open(self.address)
-        self.broker.store.listeners.append(self._on_stored)
+        self.broker.state.store.listeners.append(self._on_stored)
         for topic, queues in self._topics.items():
             self.create_topic(topic, queues)
 
@@ -358,14 +358,14 @@ class BrokerProcess(RegisteredProcess):
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return the messages of a topic, in the order in which they were stored."""
-        stored = b"".join([message.data for message in self.broker.store.messages(topic)])
+        stored = b"".join([message.data for message in self.broker.state.store.messages(topic)])
         return decode_messages(stored, self.config.broker_name)
 
     def offsets(self, group: str) -> dict[MessageQueue, int]:
         """Return what a group has committed."""
         return {
             MessageQueue(topic, self.config.broker_name, queue_id): offset
-            for (topic, queue_id), offset in self.broker.offsets.of_group(group).items()
+            for (topic, queue_id), offset in self.broker.state.offsets.of_group(group).items()
         }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import trio
 
-from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.replica import REPLICA_ID, Replica
 from rocketmq_py.remoting import Connection
 from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, RegisteredProcess, Surroundings
@@ -51,7 +51,7 @@ class ReplicaProcess(RegisteredProcess):
         return self._replica is not None and self._replica.master is not self._master.broker
 
     @property
-    def dispatch(self) -> Dispatch:
+    def dispatch(self) -> Dispatcher:
         """What answers requests."""
         assert self._replica is not None
         return self._replica.dispatch

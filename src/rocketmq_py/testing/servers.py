@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.broker.topics import checked_topics
+from rocketmq_py.broker.topics import check_topics
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.testing.faults import Faults
@@ -52,7 +52,7 @@ class Servers(ABC):
             raise ConfigurationError(
                 f"{brokers} brokers and {name_servers} name servers were asked for; one of each is the least"
             )
-        counts = checked_topics(topics)
+        counts = check_topics(topics)
         host = iter(hosts)
         self._faults = Faults()
         around = Surroundings(now_ms, on_change, self._faults, tls)
@@ -99,7 +99,7 @@ class Servers(ABC):
 
         Raises ConfigurationError for a name that brokers refuse, and for no queues or too many.
         """
-        checked_topics({topic: queues})
+        check_topics({topic: queues})
 
         def create() -> None:
             for broker in self._brokers:
@@ -127,7 +127,7 @@ class Servers(ABC):
 
         Raises ConfigurationError as :meth:`create_topic`, and if there is no such broker.
         """
-        checked_topics([topic] if queues is None else {topic: queues})
+        check_topics([topic] if queues is None else {topic: queues})
 
         def change() -> None:
             for broker in self._chosen_brokers(server):
@@ -143,7 +143,7 @@ class Servers(ABC):
         def count() -> dict[str, int]:
             counts: Counter[str] = Counter()
             for broker in self._brokers:
-                counts.update(broker.broker.store.message_counts())
+                counts.update(broker.broker.state.store.message_counts())
             return dict(sorted(counts.items()))
 
         return self._call(count)

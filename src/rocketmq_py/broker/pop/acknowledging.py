@@ -122,7 +122,9 @@ class Acknowledging:
                 f" /{connection.address}",
             )
         if next_offset >= 0:
-            if not self._offsets.is_reset(group_queue.group, group_queue.topic, group_queue.queue_id):
+            if not self._offsets.has_pending_reset(
+                group_queue.group, group_queue.topic, group_queue.queue_id
+            ):
                 self._offsets.commit(group_queue.group, group_queue.topic, group_queue.queue_id, next_offset)
             self._wake_when_free(group_queue)
 

@@ -8,6 +8,7 @@ import trio
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
+from rocketmq_py.broker.groups import SubscriptionGroupTable
 from rocketmq_py.broker.message_filters import is_tag_expression, parse_sql_filter, sql_filter, tag_filter
 from rocketmq_py.broker.pop.holding import HeldPop, HeldPops
 from rocketmq_py.broker.pop.ordering import GroupQueue, OrderedDeliveries
@@ -15,7 +16,6 @@ from rocketmq_py.broker.pop.taking import Taken, Taking
 from rocketmq_py.broker.sql92 import SqlFilterError
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import PERM_READ, TopicConfig, TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError

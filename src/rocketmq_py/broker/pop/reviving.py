@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from rocketmq_py import properties as names
 from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.groups import SubscriptionGroupTable
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.pop.checkpoints import Checkpoint, CheckpointKey
 from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.receipt_handle import pop_retry_topic
@@ -88,7 +88,7 @@ class Reviving:
         else:
             topic = pop_retry_topic(key.topic, key.group, v2=self._config.enable_retry_topic_v2)
         if self._topics.get(topic) is None:
-            self._topics.create_for_send_back(topic, 1)
+            self._topics.get_or_create(topic, 1)
             if self._offsets.committed(key.group, topic, 0) is None:
                 self._offsets.commit(key.group, topic, 0, 0)
         return topic

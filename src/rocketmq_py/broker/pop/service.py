@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import RequestHandler
+from rocketmq_py.broker.groups import SubscriptionGroupTable
 from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.pop.acknowledging import Acknowledging
 from rocketmq_py.broker.pop.checkpoints import Checkpoints
@@ -16,7 +17,6 @@ from rocketmq_py.broker.pop.reviving import Reviving
 from rocketmq_py.broker.pop.taking import Taking
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.remoting import Connection
 from rocketmq_py.remoting.address import pack_address, split_address

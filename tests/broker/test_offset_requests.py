@@ -20,13 +20,13 @@ def update(client: OfflineClient, offset: int, topic: str = "t", group: str = "g
     return client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
 
-async def test_a_new_group_begins_at_0_while_the_first_message_is_there(client: OfflineClient) -> None:
+async def test_a_new_group_starts_at_0_if_the_queue_has_its_first_message(client: OfflineClient) -> None:
     client.send("t")
     answer = query(client)
     assert (answer.code, answer.fields) == (ResponseCode.SUCCESS, {"offset": "0"})
 
 
-async def test_a_new_group_may_ask_not_to(client: OfflineClient) -> None:
+async def test_a_query_without_set_zero_if_not_found_finds_no_offset(client: OfflineClient) -> None:
     client.send("t")
     answer = query(client, setZeroIfNotFound="false")
     assert (answer.code, answer.remark) == (
@@ -36,14 +36,14 @@ async def test_a_new_group_may_ask_not_to(client: OfflineClient) -> None:
     assert query(client, setZeroIfNotFound="true").fields == {"offset": "0"}
 
 
-async def test_a_new_group_is_told_nothing_of_an_empty_queue(client: OfflineClient) -> None:
+async def test_a_new_group_has_no_offset_in_an_empty_queue(client: OfflineClient) -> None:
     client.send("t", queue_id=1)
     for topic in ("t", "unknown"):
         answer = query(client, topic)
         assert (answer.code, answer.remark) == (ResponseCode.QUERY_NOT_FOUND, NOT_FOUND)
 
 
-async def test_a_new_group_is_told_nothing_where_the_first_message_is_gone(
+async def test_a_new_group_has_no_offset_after_the_first_message_was_dropped(
     open_broker: Callable[..., OfflineBroker],
 ) -> None:
     client = open_broker(max_store_bytes=1000).connect()
@@ -52,7 +52,7 @@ async def test_a_new_group_is_told_nothing_where_the_first_message_is_gone(
     assert query(client).code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_commits_are_taken_as_they_are(client: OfflineClient) -> None:
+async def test_commits_are_stored_unchecked(client: OfflineClient) -> None:
     client.send("t")
     client.pull("t", consumerGroup="g")
     for offset in (1, 0, 100):
@@ -60,7 +60,7 @@ async def test_commits_are_taken_as_they_are(client: OfflineClient) -> None:
         assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
         assert query(client).fields == {"offset": str(offset)}
     update(client, -1)
-    assert query(client).fields == {"offset": "0"}, "-1 means that there is none"
+    assert query(client).fields == {"offset": "0"}, "-1 means that no offset is committed"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_commits_are_taken_as_they_are(client: OfflineClient) -> None:
         ("unknown", "g", ResponseCode.TOPIC_NOT_EXIST, "Topic unknown not exist!"),
     ],
 )
-async def test_topic_and_group_of_a_commit_must_be_known(
+async def test_a_commit_for_an_unknown_topic_or_group_is_refused(
     client: OfflineClient, topic: str, group: str, code: int, remark: str
 ) -> None:
     client.send("t")

@@ -3,13 +3,13 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from rocketmq_py.broker.locks import LOCK_LIFE, QueueLocks
+from rocketmq_py.broker.queue_locks import LOCK_SECONDS, QueueLocks
 from rocketmq_py.message import MessageQueue
 
 QUEUES = [MessageQueue("t", "broker-a", queue_id) for queue_id in range(3)]
 
 
-async def test_a_queue_has_one_owner() -> None:
+async def test_a_queue_is_locked_by_one_client_per_group() -> None:
     locks = QueueLocks()
     assert locks.lock("g", QUEUES[:2], "one") == QUEUES[:2]
     assert locks.lock("g", QUEUES, "two") == QUEUES[2:]
@@ -17,7 +17,7 @@ async def test_a_queue_has_one_owner() -> None:
     assert locks.lock("another group", QUEUES, "two") == QUEUES
 
 
-async def test_only_the_owner_unlocks() -> None:
+async def test_only_the_client_with_the_lock_unlocks() -> None:
     locks = QueueLocks()
     locks.lock("g", QUEUES, "one")
     locks.unlock("g", QUEUES, "two")
@@ -30,11 +30,11 @@ async def test_only_the_owner_unlocks() -> None:
 async def test_locks_expire_unless_renewed(autojump_clock: trio.testing.MockClock) -> None:
     locks = QueueLocks()
     locks.lock("g", QUEUES[:2], "one")
-    await trio.sleep(LOCK_LIFE - 1)
+    await trio.sleep(LOCK_SECONDS - 1)
     locks.lock("g", QUEUES[:1], "one")
     await trio.sleep(2)
     assert locks.lock("g", QUEUES[:2], "two") == QUEUES[1:2]
-    assert locks.holds_any("g")
-    await trio.sleep(LOCK_LIFE + 1)
-    assert not locks.holds_any("g")
-    assert not locks.holds_any("nobody")
+    assert locks.is_orderly("g")
+    await trio.sleep(LOCK_SECONDS + 1)
+    assert not locks.is_orderly("g")
+    assert not locks.is_orderly("another group")

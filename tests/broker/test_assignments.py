@@ -16,27 +16,27 @@ from rocketmq_py.protocol.bodies import (
     RequestModeSetting,
 )
 from tests.broker.offline import Answer, OfflineBroker, OfflineClient
-from tests.broker.test_groups import beat
+from tests.broker.test_groups import send_heartbeat
 
 QUEUES = [MessageQueue("t", "b", queue_id) for queue_id in range(8)]
 
 
 @pytest.mark.parametrize("members", range(1, 12))
-def test_strategies_give_each_queue_to_one_member(members: int) -> None:
+def test_strategies_assign_each_queue_to_one_member(members: int) -> None:
     for strategy in (averagely, by_circle):
         shares = [strategy(QUEUES, index, members) for index in range(members)]
         assert sorted([queue for share in shares for queue in share]) == QUEUES
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_how_strategies_differ() -> None:
+def test_averagely_assigns_ranges_and_by_circle_alternates() -> None:
     assert [queue.queue_id for queue in averagely(QUEUES, 1, 3)] == [3, 4, 5]
     assert [queue.queue_id for queue in by_circle(QUEUES, 1, 3)] == [1, 4, 7]
 
 
 async def join(broker: OfflineBroker, *client_ids: str) -> None:
     for client_id in client_ids:
-        beat(broker.connect(), client_id)
+        send_heartbeat(broker.connect(), client_id)
 
 
 def assignments(client: OfflineClient, **changes: Any) -> tuple[MessageQueueAssignment, ...] | None:
@@ -57,7 +57,7 @@ def set_mode(client: OfflineClient, **changes: Any) -> Answer:
     return client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, setting.encode())
 
 
-async def test_queues_are_shared_out(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_queues_are_assigned_to_the_members(client: OfflineClient, broker: OfflineBroker) -> None:
     client.send("t", queue_id=0)
     await join(broker, "b", "a", "c")
     assert [queues(client, client_id=each) for each in "abc"] == [[0, 1], [2], [3]]
@@ -78,7 +78,7 @@ async def test_queues_are_shared_out(client: OfflineClient, broker: OfflineBroke
         {"client_id": ""},
     ],
 )
-async def test_nothing_is_said_where_nothing_is_known(
+async def test_a_query_that_cannot_be_answered_has_no_assignments(
     client: OfflineClient, broker: OfflineBroker, changes: dict[str, str]
 ) -> None:
     client.send("t")
@@ -86,12 +86,14 @@ async def test_nothing_is_said_where_nothing_is_known(
     assert queues(client, **changes) is None
 
 
-async def test_who_broadcasts_gets_all(client: OfflineClient) -> None:
+async def test_a_broadcasting_member_is_assigned_all_queues(client: OfflineClient) -> None:
     client.send("t")
     assert queues(client, message_model="BROADCASTING") == [0, 1, 2, 3]
 
 
-async def test_a_group_can_be_told_to_pop(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_set_message_request_mode_switches_a_group_to_pop(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
     client.send("t")
     await join(broker, "a", "b")
     assert set_mode(client).code == ResponseCode.SUCCESS
@@ -113,15 +115,15 @@ async def test_a_group_can_be_told_to_pop(client: OfflineClient, broker: Offline
         ("abcdef", 1, [[0], [1], [2], [3], [0], [1]]),
     ],
 )
-async def test_popping_members_may_share_queues(
+async def test_pop_share_queue_num_shares_queues_among_members(
     client: OfflineClient, broker: OfflineBroker, members: str, followers: int, shares: list[list[int]]
 ) -> None:
     client.send("t")
     await join(broker, *members)
     set_mode(client, pop_share_queue_num=followers)
     assert [queues(client, client_id=each) for each in members] == shares
-    strangers = [-1] if shares[0] == [-1] else []
-    assert queues(client, client_id="z") == strangers
+    queues_of_other_clients = [-1] if shares[0] == [-1] else []
+    assert queues(client, client_id="z") == queues_of_other_clients
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ async def test_popping_members_may_share_queues(
         ),
     ],
 )
-async def test_some_settings_are_refused(
+async def test_set_message_request_mode_refuses_invalid_settings(
     client: OfflineClient, changes: dict[str, str], code: int, remark: str
 ) -> None:
     client.send("t")
@@ -144,7 +146,7 @@ async def test_some_settings_are_refused(
     assert (answer.code, answer.remark) == (code, remark)
 
 
-async def test_pop_may_be_what_is_not_said_otherwise(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_default_message_request_mode_may_be_pop(open_broker: Callable[..., OfflineBroker]) -> None:
     broker = open_broker(default_message_request_mode="POP", default_pop_share_queue_num=1)
     client = broker.connect()
     client.send("t")

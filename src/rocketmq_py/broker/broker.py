@@ -15,14 +15,12 @@ from rocketmq_py.broker.administration import Administration
 from rocketmq_py.broker.admission import Admission
 from rocketmq_py.broker.assignment import Assignments
 from rocketmq_py.broker.authentication import Authentication
+from rocketmq_py.broker.client_requests import ClientProcessor
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.consumption import Consumption
-from rocketmq_py.broker.dispatch import Dispatch
-from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
-from rocketmq_py.broker.locks import QueueLocks
-from rocketmq_py.broker.message_filters import SqlFilterTable
+from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.offsets import OffsetRequests, OffsetTable
+from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
 from rocketmq_py.broker.operating import Operating
 from rocketmq_py.broker.plain_sending import PlainSending
 from rocketmq_py.broker.pop import PopService
@@ -31,13 +29,11 @@ from rocketmq_py.broker.queries import Queries
 from rocketmq_py.broker.recalling import Recalling
 from rocketmq_py.broker.relaying import Relaying
 from rocketmq_py.broker.replying import Replying
-from rocketmq_py.broker.resetting import Resetting
 from rocketmq_py.broker.retrying import Retrying
 from rocketmq_py.broker.sending import Sending
+from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler, TimerMessageStore
-from rocketmq_py.broker.storage.message_store import MessageStore
-from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
-from rocketmq_py.broker.topics import TopicConfig, TopicTable
+from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, SendHandler
@@ -73,11 +69,7 @@ class Broker:
         locks: who consumes which queue in order.
     """
 
-    store: MessageStore
-    topics: TopicTable
-    subscription_groups: SubscriptionGroupTable
-    offsets: OffsetTable
-    locks: QueueLocks
+    state: BrokerState
 
     def __init__(
         self,
@@ -97,7 +89,7 @@ class Broker:
         self._on_jump: list[Callable[[float], None]] = []
         accounts = Accounts(config.access_keys)
         self.check: Final = Authentication(accounts).check if config.access_keys else None
-        self.dispatch: Dispatch = Dispatch(self.check)
+        self.dispatch: Dispatcher = Dispatcher(self.check)
         self.send_handler: SendHandler | None = None
         self.dispatch.add(accounts.handlers())
         self.tasks: list[Callable[[], Awaitable[None]]] = []
@@ -106,25 +98,15 @@ class Broker:
         """Make everything ready, now that the broker's own address is known."""
         self._address = address
         config, packed = self.config, pack_address(address)
-        store = MessageStore(
-            packed,
-            max_bytes=config.max_store_bytes,
-            max_messages=config.max_store_messages,
-            max_message_size=config.max_message_size,
-            now_ms=self._now_ms,
+        self.state = state = BrokerState.create(
+            config, address, self._now_ms, self._rng, self._register_topic
         )
-        topics = TopicTable(config, self._register_topic)
-        subscription_groups = SubscriptionGroupTable(config)
-        consumers = ConsumerGroups()
-        offsets = OffsetTable()
-        locks = QueueLocks()
-        sql_filters = SqlFilterTable()
-        self.store, self.topics, self.offsets, self.locks = store, topics, offsets, locks
-        self.subscription_groups = subscription_groups
+        store, topics, offsets, locks = state.store, state.topics, state.offsets, state.locks
+        consumers, producers, sql_filters = state.consumers, state.producers, state.sql_filters
+        subscription_groups = state.subscription_groups
         timers = TimerMessageStore(config, store, now_ms=self._now_ms)
         schedule = MessageScheduler(config, store, timers)
-        producers = ProducerGroups()
-        clients = Clients(config, topics, subscription_groups, consumers, producers, sql_filters)
+        clients = ClientProcessor(state)
         broker_ip = split_address(address)[0]
         pulling = Pulling(
             config,
@@ -202,7 +184,7 @@ class Broker:
             pulling.handlers(),
             pop.handlers(),
             Relaying(config, consumers, store, topics, subscription_groups).handlers(),
-            Resetting(config, store, topics, subscription_groups, offsets, consumers).handlers(),
+            OffsetResetProcessor(state).handlers(),
             Consumption(
                 config, topics, store, offsets, consumers, address=address, now_ms=self._now_ms
             ).handlers(),
@@ -211,14 +193,14 @@ class Broker:
             ).handlers(),
             Assignments(config, topics, subscription_groups, consumers).handlers(),
             clients.handlers(),
-            OffsetRequests(offsets, store, topics, subscription_groups).handlers(),
+            OffsetProcessor(state).handlers(),
             Queries(store).handlers(),
             retrying.handlers(),
             administration.handlers(),
         ):
             self.dispatch.add(handlers)
-        self._on_jump = [locks.jump, consumers.jump, producers.jump]
-        self._on_closed += [clients.forget, pulling.held.drop, pop.forget]
+        self._on_jump = [locks.shift_clock, consumers.shift_clock, producers.shift_clock]
+        self._on_closed += [clients.drop_connection, pulling.held.drop, pop.forget]
 
         async def register_topics() -> None:
             while True:
@@ -231,7 +213,7 @@ class Broker:
             transactions.run,
             pulling.held.run,
             *pop.tasks,
-            clients.drop_silent,
+            clients.close_silent_clients,
             register_topics,
         ]
 
@@ -249,7 +231,7 @@ class Broker:
     def register(self) -> None:
         """Tell the name servers of the topics that they do not know."""
         for name_server in self._name_servers():
-            name_server.register_missing(self.config, self._address, self.topics)
+            name_server.register_missing(self.config, self._address, self.state.topics)
 
     def _register_topic(self, topic: TopicConfig) -> None:
         for name_server in self._name_servers():

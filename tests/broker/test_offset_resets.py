@@ -15,12 +15,12 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import ResetOffsetRequest
 from tests.broker.offline import START_MS, Answer, OfflineBroker, OfflineClient
 from tests.broker.popping import ack, pop
-from tests.broker.test_groups import beat
+from tests.broker.test_groups import send_heartbeat
 from tests.popped import bodies
 
 
 def table(offset: int, *, queues: int = 4) -> dict[MessageQueue, int]:
-    """Return offsets of the topic's queues: all 0 but the first one's."""
+    """Return the offsets of the topic's queues: ``offset`` for the first queue, 0 for the others."""
     return {MessageQueue("t", "broker-a", id_): offset if id_ == 0 else 0 for id_ in range(queues)}
 
 
@@ -41,17 +41,17 @@ def commit(client: OfflineClient, offset: int, group: str = "g") -> Answer:
 
 
 async def send(client: OfflineClient, count: int) -> None:
-    """Send messages, a second apart."""
+    """Send messages, one per second."""
     for _ in range(count):
         client.send("t")
         await trio.sleep(1)
 
 
-async def test_the_next_pull_is_told_where_to_go_on(
+async def test_the_next_pull_is_answered_with_the_reset_offset(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     await send(client, 5)
-    beat(client, "one@x")
+    send_heartbeat(client, "one@x")
     commit(client, 5)
     answer = reset(client, timestamp=START_MS + 2000)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
@@ -77,17 +77,19 @@ async def test_the_next_pull_is_told_where_to_go_on(
         ({"timestamp": START_MS + 90_000}, 3),
     ],
 )
-async def test_where_a_group_goes_on(
+async def test_the_timestamp_of_a_reset_selects_the_offset(
     client: OfflineClient, autojump_clock: trio.testing.MockClock, changes: dict[str, Any], offset: int
 ) -> None:
     await send(client, 3)
-    beat(client, "one@x")
+    send_heartbeat(client, "one@x")
     assert ResetOffsets.decode(reset(client, **changes).body).offset_table == table(offset)
 
 
-async def test_one_queue_can_be_reset(client: OfflineClient, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_single_queue_can_be_reset(
+    client: OfflineClient, autojump_clock: trio.testing.MockClock
+) -> None:
     await send(client, 3)
-    beat(client, "one@x")
+    send_heartbeat(client, "one@x")
     answer = reset(client, queue_id=0, offset=1)
     assert ResetOffsets.decode(answer.body).offset_table == table(1, queues=1)
     answer = reset(client, queue_id=0, offset=-1, timestamp=START_MS + 2000)
@@ -116,18 +118,18 @@ async def test_a_group_without_members_can_be_reset(
         ({"group": "nope"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group nope does not exist"),
     ],
 )
-async def test_what_cannot_be_reset(
+async def test_a_reset_of_an_unknown_topic_or_group_is_refused(
     client: OfflineClient, changes: dict[str, str], code: int, remark: str
 ) -> None:
     client.send("t")
-    beat(client, "one@x")
+    send_heartbeat(client, "one@x")
     answer = reset(client, **changes)
     assert (answer.code, answer.remark) == (code, remark)
 
 
-async def test_a_topic_that_is_deleted_takes_its_resets_along(client: OfflineClient) -> None:
+async def test_deleting_a_topic_drops_its_pending_resets(client: OfflineClient) -> None:
     client.send("t")
-    beat(client, "one@x")
+    send_heartbeat(client, "one@x")
     reset(client)
     client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
     client.send("t")
@@ -137,7 +139,7 @@ async def test_a_topic_that_is_deleted_takes_its_resets_along(client: OfflineCli
 # Pop
 
 
-async def test_pops_go_on_there_too(client: OfflineClient) -> None:
+async def test_the_next_pop_starts_at_the_reset_offset(client: OfflineClient) -> None:
     for body in (b"a", b"b"):
         client.send("t", body)
     for popped in pop(client, "t"):
@@ -147,32 +149,32 @@ async def test_pops_go_on_there_too(client: OfflineClient) -> None:
     assert pop(client, "t") == []
 
 
-async def test_a_reset_frees_what_was_popped_in_order(client: OfflineClient) -> None:
+async def test_a_reset_makes_messages_popped_in_order_available_again(client: OfflineClient) -> None:
     for body in (b"a", b"b"):
         client.send("t", body)
     first, _ = pop(client, "t", order=True)
     reset(client, "readers", timestamp=0)
     ack(client, first)
-    assert query(client, "readers") == "0", "an acknowledgement does not undo it"
+    assert query(client, "readers") == "0", "an acknowledgement does not undo the reset"
     again = pop(client, "t", order=True)
     assert [(each.body, each.count) for each in again] == [(b"a", 0), (b"b", 0)]
 
 
-# By telling the members
+# With notification of the members
 
 
 @pytest.fixture
-async def telling(open_broker: Callable[..., OfflineBroker]) -> OfflineBroker:
+async def notifying_broker(open_broker: Callable[..., OfflineBroker]) -> OfflineBroker:
     return open_broker(use_server_side_reset_offset=False)
 
 
-async def test_members_may_be_told_instead(
-    telling: OfflineBroker, autojump_clock: trio.testing.MockClock
+async def test_without_server_side_reset_the_members_are_notified(
+    notifying_broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
-    client, others = telling.connect(), [telling.connect(), telling.connect()]
+    client, others = notifying_broker.connect(), [notifying_broker.connect(), notifying_broker.connect()]
     await send(client, 5)
     for each, client_id in zip(others, ("one@x", "two@x"), strict=True):
-        beat(each, client_id)
+        send_heartbeat(each, client_id)
     for each in others:
         each.notices.clear()
         each.noticed_bodies.clear()
@@ -190,26 +192,26 @@ async def test_members_may_be_told_instead(
             "topic": "t", "group": "g", "timestamp": str(time_ms), "isForce": "false", "queueId": "-1",
         }  # fmt: skip
         assert ResetOffsets.decode(each.noticed_bodies[0]).offset_table == table(2)
-    assert query(client) == "3", "that is for the members to change"
+    assert query(client) == "3", "the members commit the new offset"
     answer = reset(client, timestamp=START_MS + 4000, is_force=False)
     offsets = ResetOffsets.decode(answer.body).offset_table
-    assert offsets[MessageQueue("t", "broker-a", 0)] == 3, "not forward, unless by force"
+    assert offsets[MessageQueue("t", "broker-a", 0)] == 3, "a reset without force does not skip messages"
     others[1].has_space = False
     reset(client, timestamp=time_ms)
-    assert [len(each.notices) for each in others] == [3, 2], "who does not read is not told"
+    assert [len(each.notices) for each in others] == [3, 2], "a client that does not read is not notified"
 
 
-async def test_tools_in_other_languages_have_members_told_in_another_form(telling: OfflineBroker) -> None:
-    client = telling.connect()
+async def test_a_reset_by_a_cpp_tool_notifies_members_with_a_list(notifying_broker: OfflineBroker) -> None:
+    client = notifying_broker.connect()
     client.send("t")
-    beat(client, "one@x")
+    send_heartbeat(client, "one@x")
     for queue_id in range(4):
         fields = {"consumerGroup": "g", "topic": "t", "queueId": str(queue_id), "commitOffset": "1"}
         client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
     client.noticed_bodies.clear()
     header = ResetOffsetRequest(topic="t", group="g", timestamp=-1, is_force=True)
     request = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, 1, 0, header.to_fields(), language=1)
-    telling.broker.dispatch(client, request)  # type: ignore[arg-type]  # it stands where a Connection does
+    notifying_broker.broker.dispatch(client, request)  # type: ignore[arg-type]  # takes the place of a Connection
     (body,) = client.noticed_bodies
     entry = {"topic": "t", "brokerName": "broker-a", "queueId": 0, "offset": 1}
     assert json.loads(body)["offsetTable"][0] == entry
@@ -234,10 +236,10 @@ async def test_tools_in_other_languages_have_members_told_in_another_form(tellin
         ),
     ],
 )
-async def test_members_that_cannot_be_told(
-    telling: OfflineBroker, topic: str, group: str, code: int, remark: str
+async def test_a_reset_that_cannot_be_applied_to_members_is_refused(
+    notifying_broker: OfflineBroker, topic: str, group: str, code: int, remark: str
 ) -> None:
-    client = telling.connect()
+    client = notifying_broker.connect()
     client.send("t")
     client.pull("t", consumerGroup="gone")
     for queue_id in range(4):
