@@ -20,7 +20,6 @@ from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import pack_address
 
 BROKER_ADDRESS = "127.0.0.1:10911"
 START_MS = 1_700_000_000_000
@@ -43,7 +42,7 @@ class Answer:
 
 
 @attrs.frozen
-class Asked:
+class ClientRequest:
     """What the broker asked a client."""
 
     code: int
@@ -84,12 +83,12 @@ class OfflineClient:
         self._to = to
         self._opaques = count(1)
         self.address = address
-        self.peer_packed = pack_address(address)
+        self.peer_address = address
         self.is_closed = False
         self.answers: list[Answer] = []
         self.notices: list[tuple[int, dict[str, str]]] = []
-        self.noticed_bodies: list[bytes] = []
-        self.asked: list[Asked] = []
+        self.notice_bodies: list[bytes] = []
+        self.requests: list[ClientRequest] = []
         self.has_space = True
 
     # What the broker calls
@@ -106,7 +105,7 @@ class OfflineClient:
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         self.notices.append((code, dict(fields)))
-        self.noticed_bodies.append(body)
+        self.notice_bodies.append(body)
 
     def submit(
         self,
@@ -120,7 +119,7 @@ class OfflineClient:
     ) -> None:
         if self.is_closed:
             raise ConnectionLostError(self.address, "closed", Delivery.NOT_SENT)
-        self.asked.append(Asked(code, fields, body, deadline, on_answer))
+        self.requests.append(ClientRequest(code, fields, body, deadline, on_answer))
 
     def close(self, reason: str = "") -> None:
         self.is_closed = True
@@ -128,7 +127,7 @@ class OfflineClient:
 
     # What a test calls
 
-    def hand_in(
+    def send_request(
         self,
         code: int,
         fields: Mapping[str, str],
@@ -154,7 +153,7 @@ class OfflineClient:
     ) -> Answer:
         """Return the answer to a request, which must come at once."""
         before = len(self.answers)
-        self.hand_in(code, fields, body, version=version, language=language)
+        self.send_request(code, fields, body, version=version, language=language)
         (answer,) = self.answers[before:]
         return answer
 
@@ -191,6 +190,6 @@ class OfflineClient:
 
     def hold_pull(self, topic: str, offset: int = 0, /, **changes: str) -> int:
         """Pull, to be held while there is nothing."""
-        return self.hand_in(
+        return self.send_request(
             RequestCode.PULL_MESSAGE, self.pull_fields(topic, offset, **{"sysFlag": "6", **changes})
         )

@@ -36,7 +36,7 @@ def ask_pop(client: OfflineClient, topic: str, **changes: Any) -> Answer:
 
 def hold_pop(client: OfflineClient, topic: str, **changes: Any) -> int:
     """Pop, to be held while there is nothing."""
-    return client.hand_in(RequestCode.POP_MESSAGE, pop_fields(topic, **{"poll_time": 15_000, **changes}))
+    return client.send_request(RequestCode.POP_MESSAGE, pop_fields(topic, **{"poll_time": 15_000, **changes}))
 
 
 def read(answer: Answer) -> list[Popped]:

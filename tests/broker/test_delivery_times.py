@@ -12,7 +12,7 @@ from rocketmq_py.protocol.recall_handle import RecallHandle
 from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
 
 ID = "7F00000100002A139A55000000000001"
-MARKS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+COMMON_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 ILLEGAL = (
     "timer message illegal, the delay time should not be bigger than the max delay 259200000ms; or if set "
     "del msg, the delay time should be bigger than the current time"
@@ -50,7 +50,7 @@ async def test_the_answer_to_a_timed_send_has_a_recall_handle(
 ) -> None:
     answer = client.send("t", TIMER_DELAY_MS="2300", queue_id=2)
     assert answer.fields == {
-        **MARKS,
+        **COMMON_FIELDS,
         "msgId": "7F00000100002A9F0000000000000000",
         "queueId": "2",
         "queueOffset": "0",
@@ -71,7 +71,7 @@ async def test_a_timed_message_waits_in_the_timer_topic(
         "REAL_TOPIC": "t",
         "REAL_QID": "3",
         "CLUSTER": "DefaultCluster",
-        **MARKS,
+        **COMMON_FIELDS,
     }
     (message,) = client.pull("rmq_sys_wheel_timer").messages
     assert message.properties == waiting
@@ -115,7 +115,7 @@ async def test_an_invalid_or_too_late_delivery_time_is_refused(
 ) -> None:
     answer = client.send("t", **properties)
     assert (answer.code, answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
-    assert answer.fields == MARKS
+    assert answer.fields == COMMON_FIELDS
 
 
 async def test_timer_max_delay_sec_limits_the_delivery_time(

@@ -128,7 +128,7 @@ def test_any_fields_and_bodies_are_answered_or_held(
     async def ask_all() -> None:
         client = OfflineBroker(BrokerConfig()).connect()
         for code, fields, body in requests:
-            opaque = client.hand_in(code, fields, body)
+            opaque = client.send_request(code, fields, body)
             answers = [answer.opaque for answer in client.answers].count(opaque)
             assert answers == 1 or (answers == 0 and code in MAY_BE_SILENT)
         assert client.send("afterwards").code == ResponseCode.SUCCESS

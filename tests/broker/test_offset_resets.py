@@ -177,7 +177,7 @@ async def test_without_server_side_reset_the_members_are_notified(
         send_heartbeat(each, client_id)
     for each in others:
         each.notices.clear()
-        each.noticed_bodies.clear()
+        each.notice_bodies.clear()
     for queue_id in range(4):
         fields = {"consumerGroup": "g", "topic": "t", "queueId": str(queue_id), "commitOffset": "3"}
         client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
@@ -191,7 +191,7 @@ async def test_without_server_side_reset_the_members_are_notified(
         assert fields == {
             "topic": "t", "group": "g", "timestamp": str(time_ms), "isForce": "false", "queueId": "-1",
         }  # fmt: skip
-        assert ResetOffsets.decode(each.noticed_bodies[0]).offset_table == table(2)
+        assert ResetOffsets.decode(each.notice_bodies[0]).offset_table == table(2)
     assert query(client) == "3", "the members commit the new offset"
     answer = reset(client, timestamp=START_MS + 4000, is_force=False)
     offsets = ResetOffsets.decode(answer.body).offset_table
@@ -208,11 +208,11 @@ async def test_a_reset_by_a_cpp_tool_notifies_members_with_a_list(notifying_brok
     for queue_id in range(4):
         fields = {"consumerGroup": "g", "topic": "t", "queueId": str(queue_id), "commitOffset": "1"}
         client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-    client.noticed_bodies.clear()
+    client.notice_bodies.clear()
     header = ResetOffsetRequest(topic="t", group="g", timestamp=-1, is_force=True)
     request = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, 1, 0, header.to_fields(), language=1)
     notifying_broker.broker.dispatch(client, request)  # type: ignore[arg-type]  # takes the place of a Connection
-    (body,) = client.noticed_bodies
+    (body,) = client.notice_bodies
     entry = {"topic": "t", "brokerName": "broker-a", "queueId": 0, "offset": 1}
     assert json.loads(body)["offsetTable"][0] == entry
     assert ResetOffsets.decode(body).offset_table == table(1)

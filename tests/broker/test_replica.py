@@ -31,14 +31,14 @@ async def replica(broker: OfflineBroker, nursery: trio.Nursery) -> Replica:
     return replica
 
 
-def hand_in(
+def send_request(
     replica: Replica, client: OfflineClient, code: int, fields: Mapping[str, str], body: bytes = b""
 ) -> None:
     replica.dispatch(cast(Connection, client), Command(code, 7, 0, dict(fields), body, version=513))
 
 
 def ask(replica: Replica, client: OfflineClient, code: int, fields: Mapping[str, str]) -> Answer:
-    hand_in(replica, client, code, fields)
+    send_request(replica, client, code, fields)
     return client.answers.pop()
 
 
@@ -81,7 +81,7 @@ async def test_a_held_pull_is_answered_when_the_master_gets_a_message(
 ) -> None:
     client.send("T", b"one")
     fields = client.pull_fields("T", 1, sysFlag="6")
-    hand_in(replica, client, RequestCode.PULL_MESSAGE, fields)
+    send_request(replica, client, RequestCode.PULL_MESSAGE, fields)
     assert not [answer for answer in client.answers if answer.opaque == 7]
     client.send("T", b"two")
     await trio.testing.wait_all_tasks_blocked()

@@ -13,10 +13,10 @@ from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.queue_locks import QueueLocks
+from rocketmq_py.broker.sends.transactions import TransactionProcessor
 from rocketmq_py.broker.storage.broker_message import BrokerMessage
 from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
-from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
@@ -192,10 +192,10 @@ def request_of_a_dead_connection() -> AbstractContextManager[Any]:
 def transaction_at_a_lost_place() -> AbstractContextManager[Any]:
     """A half message that has the place of one that a crash has lost counts as ended as that one was."""
 
-    def keep(transactions: Transactions, half: BrokerMessage) -> StoredMessage:
-        return transactions._schedule.put(half)
+    def store_half(transactions: TransactionProcessor, half: BrokerMessage) -> StoredMessage:
+        return transactions._scheduler.put(half)
 
-    return mock.patch.object(Transactions, "_keep", keep)
+    return mock.patch.object(TransactionProcessor, "_store_half", store_half)
 
 
 def change_that_a_name_server_missed() -> AbstractContextManager[Any]:

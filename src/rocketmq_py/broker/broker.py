@@ -12,32 +12,31 @@ import trio
 
 from rocketmq_py.broker.accounts import Accounts
 from rocketmq_py.broker.administration import Administration
-from rocketmq_py.broker.admission import Admission
 from rocketmq_py.broker.assignment import Assignments
 from rocketmq_py.broker.authentication import Authentication
 from rocketmq_py.broker.client_requests import ClientProcessor
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.dispatch import Dispatcher
+from rocketmq_py.broker.forwarded_requests import ForwardingProcessor
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
 from rocketmq_py.broker.operating import Operating
-from rocketmq_py.broker.plain_sending import PlainSending
 from rocketmq_py.broker.pop import PopService
 from rocketmq_py.broker.pulling import Pulling
 from rocketmq_py.broker.queries import Queries
-from rocketmq_py.broker.recalling import Recalling
-from rocketmq_py.broker.relaying import Relaying
-from rocketmq_py.broker.replying import Replying
-from rocketmq_py.broker.retrying import Retrying
-from rocketmq_py.broker.sending import Sending
+from rocketmq_py.broker.sends.plain_sends import PlainSendHandler
+from rocketmq_py.broker.sends.recall_requests import RecallProcessor
+from rocketmq_py.broker.sends.reply_requests import ReplyProcessor
+from rocketmq_py.broker.sends.send_back_requests import SendBackProcessor
+from rocketmq_py.broker.sends.send_requests import SendProcessor, SendValidator
+from rocketmq_py.broker.sends.transactions import TransactionProcessor
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler, TimerMessageStore
 from rocketmq_py.broker.topics import TopicConfig
-from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, SendHandler
-from rocketmq_py.remoting.address import pack_address, split_address
+from rocketmq_py.remoting.address import split_address
 
 REGISTER_SECONDS = 30.0
 """How often the broker tells the name server of its topics (registerNameServerPeriod)."""
@@ -84,7 +83,6 @@ class Broker:
         self._address = ""
         self._now_ms = now_ms
         self._rng = rng
-        self._born_hosts: dict[Connection, bytes] = {}
         self._on_closed: list[Callable[[Connection], None]] = []
         self._on_jump: list[Callable[[float], None]] = []
         accounts = Accounts(config.access_keys)
@@ -97,7 +95,7 @@ class Broker:
     def open(self, address: str) -> None:
         """Make everything ready, now that the broker's own address is known."""
         self._address = address
-        config, packed = self.config, pack_address(address)
+        config = self.config
         self.state = state = BrokerState.create(
             config, address, self._now_ms, self._rng, self._register_topic
         )
@@ -105,7 +103,7 @@ class Broker:
         consumers, producers, sql_filters = state.consumers, state.producers, state.sql_filters
         subscription_groups = state.subscription_groups
         timers = TimerMessageStore(config, store, now_ms=self._now_ms)
-        schedule = MessageScheduler(config, store, timers)
+        schedule = scheduler = MessageScheduler(config, store, timers)
         clients = ClientProcessor(state)
         broker_ip = split_address(address)[0]
         pulling = Pulling(
@@ -119,40 +117,16 @@ class Broker:
             broker_ip=broker_ip,
         )
         unique_ids = UniqueIdGenerator(
-            packed[:-4], process_id=os.getpid, now_ms=self._now_ms, random=self._rng
+            state.packed_address[:-4], process_id=os.getpid, now_ms=self._now_ms, random=self._rng
         )
-        admission = Admission(config, topics, broker_ip=broker_ip, rng=self._rng)
-        transactions = Transactions(
-            config, topics, store, schedule, producers, address=packed, now_ms=self._now_ms
-        )
-        sending = Sending(
-            config,
-            admission,
-            topics,
-            subscription_groups,
-            locks,
-            store,
-            schedule,
-            transactions,
-            new_unique_id=unique_ids.next,
-            born_host=self._born_host,
-        )
+        validator = SendValidator(state)
+        transactions = TransactionProcessor(state, scheduler)
+        sending = SendProcessor(state, validator, scheduler, transactions, new_unique_id=unique_ids.next)
         if self.check is None:
-            self.send_handler = PlainSending(
-                admission.marks, config.cluster_name, topics, store, born_host=self._born_host
-            ).take
-        replying = Replying(
-            config,
-            admission,
-            producers,
-            store,
-            schedule,
-            address=address,
-            born_host=self._born_host,
-            now_ms=self._now_ms,
-        )
-        recalling = Recalling(config, topics, schedule, born_host=self._born_host, now_ms=self._now_ms)
-        retrying = Retrying(admission, topics, subscription_groups, store, schedule, rng=self._rng)
+            self.send_handler = PlainSendHandler(state, validator).handle
+        replying = ReplyProcessor(state, validator, scheduler)
+        recalling = RecallProcessor(state, scheduler)
+        retrying = SendBackProcessor(state, validator, scheduler)
         pop = PopService(
             config,
             store,
@@ -183,7 +157,7 @@ class Broker:
             recalling.handlers(),
             pulling.handlers(),
             pop.handlers(),
-            Relaying(config, consumers, store, topics, subscription_groups).handlers(),
+            ForwardingProcessor(state).handlers(),
             OffsetResetProcessor(state).handlers(),
             Consumption(
                 config, topics, store, offsets, consumers, address=address, now_ms=self._now_ms
@@ -219,7 +193,6 @@ class Broker:
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
-        self._born_hosts.pop(connection, None)
         for forget in self._on_closed:
             forget(connection)
 
@@ -236,9 +209,3 @@ class Broker:
     def _register_topic(self, topic: TopicConfig) -> None:
         for name_server in self._name_servers():
             name_server.register(self.config, self._address, [topic])
-
-    def _born_host(self, connection: Connection) -> bytes:
-        packed = self._born_hosts.get(connection)
-        if packed is None:
-            packed = self._born_hosts[connection] = connection.peer_packed
-        return packed

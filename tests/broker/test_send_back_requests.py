@@ -15,7 +15,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 RETRY, DEAD = "%RETRY%g", "%DLQ%g"
 
 
-def give_back(client: OfflineClient, offset: int = 0, **changes: str) -> Answer:
+def send_back(client: OfflineClient, offset: int = 0, **changes: str) -> Answer:
     fields = {
         "offset": str(offset), "group": "g", "delayLevel": "0", "originMsgId": "X", "originTopic": "t",
         "unitMode": "false", "maxReconsumeTimes": "16", **changes,
@@ -23,11 +23,11 @@ def give_back(client: OfflineClient, offset: int = 0, **changes: str) -> Answer:
     return client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
 
-async def test_a_failed_message_comes_again_later(
+async def test_a_message_sent_back_is_delivered_again_after_a_delay(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     sent = client.send("t", b"failed", TAGS="A", KEYS="k", h="3")
-    answer = give_back(client)
+    answer = send_back(client)
     assert (answer.code, answer.remark, answer.fields) == (ResponseCode.SUCCESS, None, {})
     await trio.sleep(9.9)
     assert client.pull(RETRY).code == ResponseCode.PULL_NOT_FOUND
@@ -38,7 +38,7 @@ async def test_a_failed_message_comes_again_later(
     assert message.reconsume_times == 1
     assert message.flag == 3
     assert message.born_host == client.address
-    # What a real 5.5.0 broker leaves in the properties.
+    # The properties on a real 5.5.0 broker.
     assert message.properties == {
         "TAGS": "A",
         "KEYS": "k",
@@ -55,20 +55,20 @@ async def test_a_failed_message_comes_again_later(
     }
 
 
-async def test_each_failure_waits_longer_and_the_last_gives_up(
+async def test_delays_increase_until_the_message_becomes_a_dead_letter(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     sent = client.send("t", b"failed")
-    give_back(client, maxReconsumeTimes="2")
+    send_back(client, maxReconsumeTimes="2")
     await trio.sleep(10.1)
     (first,) = client.pull(RETRY).messages
-    give_back(client, first.commit_log_offset, maxReconsumeTimes="2")
+    send_back(client, first.commit_log_offset, maxReconsumeTimes="2")
     await trio.sleep(29.9)
     assert client.pull(RETRY, 1).code == ResponseCode.PULL_NOT_FOUND
     await trio.sleep(0.2)
     (second,) = client.pull(RETRY, 1).messages
     assert (second.reconsume_times, second.properties["DELAY"]) == (2, "4")
-    give_back(client, second.commit_log_offset, maxReconsumeTimes="2")
+    send_back(client, second.commit_log_offset, maxReconsumeTimes="2")
     (dead,) = client.pull(DEAD).messages
     assert (dead.reconsume_times, dead.properties["DELAY"]) == (3, "0")
     assert dead.properties["RETRY_TOPIC"] == "t"
@@ -78,22 +78,26 @@ async def test_each_failure_waits_longer_and_the_last_gives_up(
 
 
 @pytest.mark.parametrize("changes", [{"delayLevel": "-1"}, {"maxReconsumeTimes": "0"}])
-async def test_a_message_may_be_given_up_at_once(client: OfflineClient, changes: dict[str, Any]) -> None:
+async def test_a_message_can_become_a_dead_letter_at_once(
+    client: OfflineClient, changes: dict[str, Any]
+) -> None:
     client.send("t", b"failed")
-    assert give_back(client, **changes).code == ResponseCode.SUCCESS
+    assert send_back(client, **changes).code == ResponseCode.SUCCESS
     assert [message.body for message in client.pull(DEAD).messages] == [b"failed"]
 
 
-async def test_the_consumer_may_choose_the_delay(
+async def test_the_consumer_can_choose_the_delay_level(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t")
-    give_back(client, delayLevel="1")
+    send_back(client, delayLevel="1")
     await trio.sleep(1.1)
     assert len(client.pull(RETRY).messages) == 1
 
 
-async def test_the_group_says_when_to_give_up_if_the_consumer_does_not(client: OfflineClient) -> None:
+async def test_retry_max_times_of_the_group_applies_without_a_limit_in_the_request(
+    client: OfflineClient,
+) -> None:
     group = {"groupName": "g", "retryMaxTimes": 0}
     client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(group).encode())
     client.send("t")
@@ -102,11 +106,11 @@ async def test_the_group_says_when_to_give_up_if_the_consumer_does_not(client: O
     assert len(client.pull(DEAD).messages) == 1
 
 
-async def test_a_group_without_retry_queues_loses_the_message(client: OfflineClient) -> None:
+async def test_a_group_without_retry_queues_drops_the_message(client: OfflineClient) -> None:
     group = {"groupName": "g", "retryQueueNums": 0}
     client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(group).encode())
     client.send("t")
-    assert give_back(client).code == ResponseCode.SUCCESS
+    assert send_back(client).code == ResponseCode.SUCCESS
     assert client.pull(RETRY).code == ResponseCode.TOPIC_NOT_EXIST
 
 
@@ -121,18 +125,18 @@ async def test_a_group_without_retry_queues_loses_the_message(client: OfflineCli
         ),
     ],
 )
-async def test_some_messages_cannot_be_given_back(
+async def test_a_send_back_of_an_unknown_message_or_invalid_group_is_refused(
     client: OfflineClient, changes: dict[str, Any], code: int, remark: str
 ) -> None:
     client.send("t")
-    answer = give_back(client, **changes)
+    answer = send_back(client, **changes)
     assert (answer.code, answer.remark) == (code, remark)
 
 
-# A client whose broker does not take a message back sends a copy to the retry topic itself.
+# If a send-back fails, the client sends a copy of the message to the retry topic itself.
 
 
-async def test_a_copy_for_the_retry_topic_waits_too(
+async def test_a_copy_sent_to_the_retry_topic_is_delayed(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     answer = client.send(RETRY, b"copy", DELAY="1", RETRY_TOPIC="t", j="1", l="16")
@@ -142,7 +146,7 @@ async def test_a_copy_for_the_retry_topic_waits_too(
     assert (message.reconsume_times, message.properties["RETRY_TOPIC"]) == (1, "t")
 
 
-async def test_a_copy_that_failed_too_often_is_given_up(client: OfflineClient) -> None:
+async def test_a_copy_beyond_the_retry_limit_becomes_a_dead_letter(client: OfflineClient) -> None:
     client.send(RETRY, b"sixteen", j="16", l="16")
     client.send(RETRY, b"seventeen", j="17", l="16")
     assert [message.body for message in client.pull(RETRY).messages] == [b"sixteen"]
@@ -150,7 +154,7 @@ async def test_a_copy_that_failed_too_often_is_given_up(client: OfflineClient) -
     assert (dead.body, dead.properties["DELAY"], dead.reconsume_times) == (b"seventeen", "-1", 17)
 
 
-async def test_what_a_group_with_locks_sends_is_given_up(client: OfflineClient) -> None:
+async def test_a_copy_from_an_orderly_group_becomes_a_dead_letter(client: OfflineClient) -> None:
     queue = {"topic": "t", "brokerName": "broker-a", "queueId": 0}
     lock = {"consumerGroup": "g", "clientId": "one", "mqSet": [queue]}
     client.ask(RequestCode.LOCK_BATCH_MQ, {}, json.dumps(lock).encode())
@@ -158,7 +162,7 @@ async def test_what_a_group_with_locks_sends_is_given_up(client: OfflineClient) 
     assert [message.body for message in client.pull(DEAD).messages] == [b"ordered"]
 
 
-async def test_a_retry_topic_is_made_even_where_topics_are_not(
+async def test_a_retry_topic_is_created_even_if_topics_are_not(
     open_broker: Callable[..., OfflineBroker],
 ) -> None:
     client = open_broker(auto_create_topic_enable=False).connect()

@@ -1,4 +1,4 @@
-"""Plain sends are answered in few steps, and so that nobody can tell it from the general way."""
+"""The fast path for plain sends gives the same results as the general send processor."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ FIELDS = {
     "a": "G", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1690000000000", "h": "7",
     "i": "UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01A\x02", "j": "0", "k": "false", "m": "false", "n": "b",
 }  # fmt: skip
-MOST = 10
+MAX_MESSAGE_SIZE = 10
 
-Sent: TypeAlias = tuple[dict[str, str], bytes]
+Send: TypeAlias = tuple[dict[str, str], bytes]
 
 
-class Twin:
-    """A broker and its client, whose sends go to the broker's handler of plain sends first."""
+class SendTarget:
+    """A broker and its client. With ``fast``, sends go to the broker's fast path first."""
 
-    def __init__(self, *, is_plain: bool) -> None:
-        self.broker = OfflineBroker(BrokerConfig(max_message_size=MOST))
+    def __init__(self, *, fast: bool) -> None:
+        self.broker = OfflineBroker(BrokerConfig(max_message_size=MAX_MESSAGE_SIZE))
         topics = self.broker.broker.state.topics
         topics.put(TopicConfig("T", 4, 4))
         topics.put(TopicConfig("%RETRY%G", 4, 4))
         topics.put(TopicConfig("narrow", 1, 2))
         topics.put(TopicConfig("ordered", 4, 4, order=True))
         self.client = self.broker.connect()
-        self._is_plain = is_plain
+        self._fast = fast
         self._decoder = FrameDecoder(reads_sends=True)
         self._decoder.feed_typed(encode_request(CODE, 0, FIELDS))
 
-    def send(self, sent: Sent) -> bool:
-        """Send something, and return whether it was taken as a plain one."""
-        (request,) = self._decoder.feed_typed(encode_request(CODE, 5, *sent))
+    def send(self, send: Send) -> bool:
+        """Send a message. Returns whether the fast path handled it."""
+        (request,) = self._decoder.feed_typed(encode_request(CODE, 5, *send))
         connection = cast(Connection, self.client)
         if isinstance(request, PlainSend):
             handler = self.broker.broker.send_handler
             assert handler is not None
-            frame = handler(connection, request) if self._is_plain else None
+            frame = handler(connection, request) if self._fast else None
             if frame is not None:
                 (answer,) = FrameDecoder().feed(frame)
                 self.client.answers.append(
@@ -110,24 +110,24 @@ _CHANGES = st.fixed_dictionaries(
 )
 _SENDS = st.tuples(
     _CHANGES.map(lambda changes: FIELDS | changes),
-    st.sampled_from([b"body", b"body", b"", b"x" * MOST, b"x" * (MOST + 1)]),
+    st.sampled_from([b"body", b"body", b"", b"x" * MAX_MESSAGE_SIZE, b"x" * (MAX_MESSAGE_SIZE + 1)]),
 )
 
 
 @given(st.lists(_SENDS | st.sampled_from(["T", "narrow"]), max_size=8))
 @settings(max_examples=3 * settings().max_examples)
-def test_a_plain_send_does_what_the_general_way_does(actions: Sequence[Sent | str]) -> None:
+def test_fast_and_general_path_give_the_same_results(actions: Sequence[Send | str]) -> None:
     async def compare() -> None:
-        plain, general = Twin(is_plain=True), Twin(is_plain=False)
+        fast, general = SendTarget(fast=True), SendTarget(fast=False)
         for action in actions:
-            for twin in (plain, general):
+            for target in (fast, general):
                 if isinstance(action, str):
-                    twin.delete(action)
+                    target.delete(action)
                 else:
-                    twin.send(action)
-            assert plain.client.answers == general.client.answers
-        assert plain.stored() == general.stored()
-        assert plain.queues == general.queues
+                    target.send(action)
+            assert fast.client.answers == general.client.answers
+        assert fast.stored() == general.stored()
+        assert fast.queues == general.queues
 
     trio.run(compare, clock=MockClock())
 
@@ -149,13 +149,13 @@ def test_a_plain_send_does_what_the_general_way_does(actions: Sequence[Sent | st
         "a queue that is only read",
     ],
 )  # fmt: skip
-async def test_plain_messages_take_the_short_way(changes: dict[str, str], mock_clock: MockClock) -> None:
-    plain, general = Twin(is_plain=True), Twin(is_plain=False)
-    assert plain.send((FIELDS | changes, b"body"))
+async def test_plain_messages_take_the_fast_path(changes: dict[str, str], mock_clock: MockClock) -> None:
+    fast, general = SendTarget(fast=True), SendTarget(fast=False)
+    assert fast.send((FIELDS | changes, b"body"))
     general.send((FIELDS | changes, b"body"))
-    assert plain.client.answers == general.client.answers
-    assert plain.client.answers[-1].code == ResponseCode.SUCCESS
-    assert plain.stored() == general.stored()
+    assert fast.client.answers == general.client.answers
+    assert fast.client.answers[-1].code == ResponseCode.SUCCESS
+    assert fast.stored() == general.stored()
 
 
 @pytest.mark.parametrize(
@@ -204,47 +204,47 @@ async def test_plain_messages_take_the_short_way(changes: dict[str, str], mock_c
         {"h": str(2**31)},
     ],
 )
-async def test_what_is_unusual_is_left_to_the_general_way(
+async def test_messages_that_are_not_plain_take_the_general_path(
     changes: dict[str, str], mock_clock: MockClock
 ) -> None:
-    plain, general = Twin(is_plain=True), Twin(is_plain=False)
-    assert not plain.send((FIELDS | changes, b"body"))
+    fast, general = SendTarget(fast=True), SendTarget(fast=False)
+    assert not fast.send((FIELDS | changes, b"body"))
     general.send((FIELDS | changes, b"body"))
-    assert plain.client.answers == general.client.answers
-    assert plain.stored() == general.stored()
-    assert plain.queues == general.queues
+    assert fast.client.answers == general.client.answers
+    assert fast.stored() == general.stored()
+    assert fast.queues == general.queues
 
 
-@pytest.mark.parametrize("body", [b"", b"x" * (MOST + 1)])
-async def test_bodies_that_are_refused_are_so_in_the_general_way(body: bytes) -> None:
-    plain, general = Twin(is_plain=True), Twin(is_plain=False)
-    assert not plain.send((FIELDS, body))
+@pytest.mark.parametrize("body", [b"", b"x" * (MAX_MESSAGE_SIZE + 1)])
+async def test_invalid_bodies_are_refused_by_the_general_path(body: bytes) -> None:
+    fast, general = SendTarget(fast=True), SendTarget(fast=False)
+    assert not fast.send((FIELDS, body))
     general.send((FIELDS, body))
-    assert plain.client.answers == general.client.answers
-    assert plain.client.answers[-1].code != ResponseCode.SUCCESS
-    assert plain.stored() == []
+    assert fast.client.answers == general.client.answers
+    assert fast.client.answers[-1].code != ResponseCode.SUCCESS
+    assert fast.stored() == []
 
 
-async def test_a_topic_that_was_deleted_is_not_sent_to_any_more() -> None:
-    twin = Twin(is_plain=True)
-    assert twin.send((FIELDS, b"1"))
-    assert twin.send((FIELDS, b"2"))
-    twin.delete("T")
-    assert not twin.send((FIELDS, b"3"))
-    assert twin.send((FIELDS, b"4"))
-    offsets = [answer.fields.get("queueOffset") for answer in twin.client.answers]
+async def test_the_fast_path_notices_a_deleted_topic() -> None:
+    target = SendTarget(fast=True)
+    assert target.send((FIELDS, b"1"))
+    assert target.send((FIELDS, b"2"))
+    target.delete("T")
+    assert not target.send((FIELDS, b"3"))
+    assert target.send((FIELDS, b"4"))
+    offsets = [answer.fields.get("queueOffset") for answer in target.client.answers]
     assert offsets == ["0", "1", None, "0", "1"]
 
 
-async def test_a_region_that_has_no_template_is_answered_in_the_general_way() -> None:
+async def test_a_region_without_an_answer_template_takes_the_general_path() -> None:
     broker = OfflineBroker(BrokerConfig(region_id="\x00msgId"))
-    twin = Twin(is_plain=True)
-    twin.broker, twin.client = broker, broker.connect()
-    assert not twin.send((FIELDS, b"body"))
-    assert twin.client.answers[-1].fields["MSG_REGION"] == "\x00msgId"
+    target = SendTarget(fast=True)
+    target.broker, target.client = broker, broker.connect()
+    assert not target.send((FIELDS, b"body"))
+    assert target.client.answers[-1].fields["MSG_REGION"] == "\x00msgId"
 
 
-async def test_where_users_are_checked_every_send_is() -> None:
+async def test_access_keys_disable_the_fast_path() -> None:
     assert OfflineBroker(BrokerConfig(access_keys={"key": "secret"})).broker.send_handler is None
 
 
@@ -257,9 +257,9 @@ async def _answers(broker: EmbeddedBroker, frames: bytes, count: int) -> list[Co
     return answers
 
 
-async def test_sends_of_all_kinds_are_answered_in_their_order() -> None:
-    later = FIELDS | {"i": "UNIQ_KEY\x01U\x02DELAY\x011\x02"}
-    sent = [FIELDS, FIELDS, later, FIELDS, FIELDS | {"e": "9"}, FIELDS, FIELDS]
+async def test_sends_on_both_paths_are_answered_in_order() -> None:
+    delayed = FIELDS | {"i": "UNIQ_KEY\x01U\x02DELAY\x011\x02"}
+    sent = [FIELDS, FIELDS, delayed, FIELDS, FIELDS | {"e": "9"}, FIELDS, FIELDS]
     frames = b"".join([encode_request(CODE, number, fields, b"body") for number, fields in enumerate(sent)])
     async with EmbeddedBroker(topics={"T": 4}) as broker:
         answers = await _answers(broker, frames, len(sent))
@@ -268,11 +268,11 @@ async def test_sends_of_all_kinds_are_answered_in_their_order() -> None:
     assert [answer.fields.get("queueOffset") for answer in answers] == ["0", "1", "0", "2", None, "3", "4"]
 
 
-async def test_who_is_told_of_requests_is_told_of_every_send() -> None:
-    told: list[tuple[int, str | None]] = []
+async def test_on_request_is_called_for_every_send() -> None:
+    requests: list[tuple[int, str | None]] = []
     frames = encode_request(CODE, 1, FIELDS, b"body") * 3
     async with EmbeddedBroker(
-        topics={"T": 4}, on_request=lambda code, topic, _: told.append((code, topic))
+        topics={"T": 4}, on_request=lambda code, topic, _: requests.append((code, topic))
     ) as broker:
         await _answers(broker, frames, 3)
-    assert told == [(CODE, "T")] * 3
+    assert requests == [(CODE, "T")] * 3

@@ -11,16 +11,16 @@ from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
 from tests.protocol.encoding import encode_batch
 
-MARKS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+COMMON_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
-async def test_a_message_is_stored_and_marked(client: OfflineClient) -> None:
+async def test_a_message_is_stored_with_the_properties_of_the_broker(client: OfflineClient) -> None:
     answer = client.send("t", b"hello", queue_id=2, TAGS="A", KEYS="k1 k2", h="7")
     assert answer.code == ResponseCode.SUCCESS
     assert answer.remark is None
     assert answer.fields == {
-        **MARKS,
+        **COMMON_FIELDS,
         "msgId": "7F00000100002A9F0000000000000000",
         "queueId": "2",
         "queueOffset": "0",
@@ -37,11 +37,11 @@ async def test_a_message_is_stored_and_marked(client: OfflineClient) -> None:
         "TAGS": "A",
         "KEYS": "k1 k2",
         "CLUSTER": "DefaultCluster",
-        **MARKS,
+        **COMMON_FIELDS,
     }
 
 
-async def test_a_send_with_long_names_is_the_same(client: OfflineClient) -> None:
+async def test_a_send_with_long_field_names(client: OfflineClient) -> None:
     fields = {
         "producerGroup": "g", "topic": "t", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
         "queueId": "1", "sysFlag": "0", "bornTimestamp": "5", "flag": "0", "properties": "UNIQ_KEY\x01U\x02",
@@ -52,19 +52,19 @@ async def test_a_send_with_long_names_is_the_same(client: OfflineClient) -> None
     assert client.pull("t", queueId="1").messages[0].body == b"long"
 
 
-async def test_offsets_go_up_and_ids_differ(client: OfflineClient) -> None:
+async def test_each_message_gets_the_next_offset_and_its_own_id(client: OfflineClient) -> None:
     answers = [client.send("t") for _ in range(3)]
     assert [answer.fields["queueOffset"] for answer in answers] == ["0", "1", "2"]
     assert len({answer.fields["msgId"] for answer in answers}) == 3
 
 
-async def test_a_message_without_an_id_gets_one(client: OfflineClient) -> None:
+async def test_a_message_without_a_unique_id_gets_one(client: OfflineClient) -> None:
     ids = {client.send("t", i="").fields["transactionId"] for _ in range(2)}
     assert len(ids) == 2
     assert {message.message_id for message in client.pull("t").messages} == ids
 
 
-# What is sent in the properties, and what a real 5.5.0 broker keeps of it.
+# The properties that are sent, and those that a real 5.5.0 broker stores.
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [
@@ -73,13 +73,13 @@ async def test_a_message_without_an_id_gets_one(client: OfflineClient) -> None:
         ("nosep\x02=\x01", {}),
     ],
 )
-async def test_properties_are_tidied(client: OfflineClient, sent: str, kept: dict[str, str]) -> None:
+async def test_invalid_properties_are_dropped(client: OfflineClient, sent: str, kept: dict[str, str]) -> None:
     client.send("t", i="UNIQ_KEY\x01U\x02" + sent)
     (message,) = client.pull("t").messages
-    assert message.properties == {"UNIQ_KEY": "U", "CLUSTER": "DefaultCluster", **MARKS, **kept}
+    assert message.properties == {"UNIQ_KEY": "U", "CLUSTER": "DefaultCluster", **COMMON_FIELDS, **kept}
 
 
-async def test_a_compressed_body_stays_as_it_is(client: OfflineClient) -> None:
+async def test_a_compressed_body_is_stored_unchanged(client: OfflineClient) -> None:
     client.send("t", b"not really zlib", f=str(COMPRESSED_FLAG))
     answer = client.pull("t")
     assert b"not really zlib" in answer.body
@@ -90,7 +90,7 @@ async def test_a_compressed_body_stays_as_it_is(client: OfflineClient) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "queues"), [("4", 4), ("100", 8), ("1", 1)])
-async def test_a_new_topic_gets_the_smaller_number_of_queues(
+async def test_a_new_topic_gets_at_most_the_queues_of_the_default_topic(
     client: OfflineClient, broker: OfflineBroker, wanted: str, queues: int
 ) -> None:
     client.send("new", d=wanted)
@@ -98,14 +98,16 @@ async def test_a_new_topic_gets_the_smaller_number_of_queues(
     assert f'"readQueueNums":{queues},"writeQueueNums":{queues},"perm":6'.encode() in route.body
 
 
-async def test_no_topic_is_made_where_that_is_switched_off(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_auto_create_topic_enable_false_refuses_unknown_topics(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
     client = open_broker(auto_create_topic_enable=False).connect()
     answer = client.send("new")
     assert (answer.code, answer.remark) == (
         ResponseCode.TOPIC_NOT_EXIST,
         f"topic[new] not exist, apply first please!{FAQ}",
     )
-    assert answer.fields == MARKS
+    assert answer.fields == COMMON_FIELDS
 
 
 @pytest.mark.parametrize(
@@ -140,12 +142,12 @@ async def test_no_topic_is_made_where_that_is_switched_off(open_broker: Callable
         ),
     ],
 )
-async def test_some_topics_are_refused(client: OfflineClient, topic: str, code: int, remark: str) -> None:
+async def test_invalid_topics_are_refused(client: OfflineClient, topic: str, code: int, remark: str) -> None:
     answer = client.send(topic)
-    assert (answer.code, answer.remark, answer.fields) == (code, remark, MARKS)
+    assert (answer.code, answer.remark, answer.fields) == (code, remark, COMMON_FIELDS)
 
 
-async def test_a_queue_must_be_there(client: OfflineClient) -> None:
+async def test_an_unknown_queue_is_refused(client: OfflineClient) -> None:
     client.send("t")
     answer = client.send("t", queue_id=4)
     assert answer.code == ResponseCode.INVALID_PARAMETER
@@ -156,12 +158,12 @@ async def test_a_queue_must_be_there(client: OfflineClient) -> None:
     )
 
 
-async def test_the_broker_chooses_a_queue_when_asked(client: OfflineClient) -> None:
+async def test_a_negative_queue_id_lets_the_broker_choose_the_queue(client: OfflineClient) -> None:
     chosen = {client.send("t", queue_id=-1).fields["queueId"] for _ in range(50)}
     assert chosen == {"0", "1", "2", "3"}
 
 
-# Of 5.5: the queue is chosen by the message's priority.
+# Since 5.5 the priority of a message selects its queue.
 @pytest.mark.parametrize(
     ("properties", "queue_id", "is_kept"),
     [
@@ -174,7 +176,7 @@ async def test_the_broker_chooses_a_queue_when_asked(client: OfflineClient) -> N
         ({"_SYS_MSG_PRIORITY_": "2", "TIMER_DELIVER_MS": "5"}, "1", False),
     ],
 )
-async def test_a_priority_is_a_queue(
+async def test_a_priority_selects_the_queue(
     client: OfflineClient, properties: dict[str, Any], queue_id: str, is_kept: bool
 ) -> None:
     assert client.send("t", queue_id=1, **properties).fields["queueId"] == queue_id
@@ -182,14 +184,14 @@ async def test_a_priority_is_a_queue(
     assert ("_SYS_MSG_PRIORITY_" in message.properties) is is_kept
 
 
-async def test_a_transaction_has_no_priority(client: OfflineClient) -> None:
+async def test_a_half_message_loses_its_priority(client: OfflineClient) -> None:
     answer = client.send("t", queue_id=1, _SYS_MSG_PRIORITY_="2", TRAN_MSG="true", PGROUP="p")
     assert answer.fields["queueId"] == "1"
     (half,) = client.pull("RMQ_SYS_TRANS_HALF_TOPIC").messages
     assert "_SYS_MSG_PRIORITY_" not in half.properties
 
 
-# A broker that may not be written to
+# Permissions of the broker
 
 ORDERED = {
     "topic": "ordered", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
@@ -197,7 +199,9 @@ ORDERED = {
 }  # fmt: skip
 
 
-async def test_a_broker_may_be_read_only(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_a_read_only_broker_refuses_sends_to_ordered_topics(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
     client = open_broker(broker_permission=4, broker_ip1="127.0.0.1").connect()
     client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ORDERED)
     route = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "ordered"})
@@ -206,12 +210,12 @@ async def test_a_broker_may_be_read_only(open_broker: Callable[..., OfflineBroke
     assert (answer.code, answer.remark, answer.fields) == (
         ResponseCode.NO_PERMISSION,
         "the broker[127.0.0.1] sending message is forbidden",
-        MARKS,
+        COMMON_FIELDS,
     )
-    assert client.send("t").code == ResponseCode.SUCCESS, "real brokers leave it to the route"
+    assert client.send("t").code == ResponseCode.SUCCESS, "on real brokers only the route prevents it"
 
 
-async def test_a_broker_may_be_write_only(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_a_write_only_broker_refuses_pulls(open_broker: Callable[..., OfflineBroker]) -> None:
     client = open_broker(broker_permission=2).connect()
     assert client.send("t").code == ResponseCode.SUCCESS
     answer = client.pull("t")
@@ -222,7 +226,7 @@ async def test_a_broker_may_be_write_only(open_broker: Callable[..., OfflineBrok
     )
 
 
-async def test_usually_routes_tell_what_topics_are_for(client: OfflineClient) -> None:
+async def test_routes_contain_the_permissions_of_topics(client: OfflineClient) -> None:
     client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ORDERED | {"perm": "2"})
     for topic, perm in (("ordered", 2), ("TBW102", 7)):
         route = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
@@ -230,7 +234,7 @@ async def test_usually_routes_tell_what_topics_are_for(client: OfflineClient) ->
     assert client.send("ordered").code == ResponseCode.SUCCESS
 
 
-# Messages that are refused
+# Invalid messages
 
 TOO_LARGE = (
     "the message is illegal, maybe msg body or properties length not matched. msg body length limit 10B, "
@@ -238,11 +242,17 @@ TOO_LARGE = (
 )
 
 
-async def test_sizes_have_bounds(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_the_sizes_of_body_and_properties_are_limited(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
     client = open_broker(max_message_size=10).connect()
     assert client.send("t", b"x" * 10).code == ResponseCode.SUCCESS
     answer = client.send("t", b"x" * 11)
-    assert (answer.code, answer.remark, answer.fields) == (ResponseCode.MESSAGE_ILLEGAL, TOO_LARGE, MARKS)
+    assert (answer.code, answer.remark, answer.fields) == (
+        ResponseCode.MESSAGE_ILLEGAL,
+        TOO_LARGE,
+        COMMON_FIELDS,
+    )
     assert client.send("t", a2="x" * 32_700).remark == TOO_LARGE
     assert client.send("t", a2="x" * 32_600).code == ResponseCode.SUCCESS
 
@@ -257,16 +267,16 @@ async def test_sizes_have_bounds(open_broker: Callable[..., OfflineBroker]) -> N
         ({"g": str(2**64)}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
-async def test_what_is_not_understood_is_refused(
+async def test_an_invalid_message_is_refused(
     client: OfflineClient, changes: dict[str, Any], code: int
 ) -> None:
     assert client.send("t", **changes).code == code
     assert client.send("t").fields["queueOffset"] == "0"
 
 
-async def test_a_message_needs_a_body_and_its_fields(client: OfflineClient) -> None:
+async def test_a_message_without_a_body_or_a_field_is_refused(client: OfflineClient) -> None:
     assert client.send("t", b"").code == ResponseCode.SYSTEM_ERROR
-    assert client.pull("t").code == ResponseCode.TOPIC_NOT_EXIST, "and no topic is made for it"
+    assert client.pull("t").code == ResponseCode.TOPIC_NOT_EXIST, "no topic is created for it"
     answer = client.ask(RequestCode.SEND_MESSAGE_V2, {"a": "g"}, b"x")
     assert (answer.code, answer.remark) == (
         ResponseCode.SYSTEM_ERROR,
@@ -285,13 +295,13 @@ BATCH = encode_batch(
 )
 
 
-async def test_the_messages_of_a_batch_are_stored_each_on_its_own(client: OfflineClient) -> None:
+async def test_the_messages_of_a_batch_are_stored_individually(client: OfflineClient) -> None:
     client.send("t")
     answer = client.send("t", BATCH, m="true", i="UNIQ_KEY\x01U1,U2,U3\x02")
     assert answer.code == ResponseCode.SUCCESS
     messages = client.pull("t", 1).messages
     assert answer.fields == {
-        **MARKS,
+        **COMMON_FIELDS,
         "msgId": ",".join([message.offset_message_id for message in messages]),
         "queueId": "0",
         "queueOffset": "1",
@@ -304,7 +314,7 @@ async def test_the_messages_of_a_batch_are_stored_each_on_its_own(client: Offlin
     assert [message.body for message in client.pull("t", 1, subscription="B").messages] == [b"b2"]
 
 
-async def test_a_batch_without_an_id_has_none(client: OfflineClient) -> None:
+async def test_a_batch_without_a_unique_id_gets_none(client: OfflineClient) -> None:
     assert "transactionId" not in client.send("t", BATCH, m="true", i="").fields
 
 
@@ -318,7 +328,7 @@ async def test_a_batch_without_an_id_has_none(client: OfflineClient) -> None:
         ("t", b"", {}, ResponseCode.SYSTEM_ERROR),
     ],
 )
-async def test_some_batches_are_refused(
+async def test_invalid_batches_are_refused(
     client: OfflineClient, topic: str, body: bytes, changes: dict[str, Any], code: int
 ) -> None:
     client.send("t", queue_id=1)
@@ -326,7 +336,7 @@ async def test_some_batches_are_refused(
     assert client.pull(topic).remark == "NO_MESSAGE_IN_QUEUE"
 
 
-async def test_a_batch_has_a_bound(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_the_size_of_a_batch_is_limited(open_broker: Callable[..., OfflineBroker]) -> None:
     client = open_broker(max_message_size=len(BATCH) - 1).connect()
     answer = client.send("t", BATCH, m="true")
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "message body size exceeded")

@@ -23,7 +23,7 @@ def handle_for(deliver_at_ms: int | str, topic: str = "t", broker: str = "broker
     return RecallHandle(topic, broker, str(deliver_at_ms), ID).encode()
 
 
-async def test_a_recalled_message_does_not_come(
+async def test_a_recalled_message_is_not_delivered(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     handle = client.send("t", b"recalled", TIMER_DELAY_MS="2500").fields["recallHandle"]
@@ -40,21 +40,21 @@ async def test_a_recalled_message_does_not_come(
     ]
 
 
-async def test_what_takes_back_is_a_note_beside_the_message(
+async def test_a_recall_is_stored_in_the_timer_topic(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     handle = client.send("t", TIMER_DELAY_MS="2500").fields["recallHandle"]
     recall(client, handle, producerGroup="p")
-    (note,) = client.pull("rmq_sys_wheel_timer", 1).messages
-    assert note.body == b"0"
-    assert note.born_host == client.address
-    assert note.properties == {
+    (recall_message,) = client.pull("rmq_sys_wheel_timer", 1).messages
+    assert recall_message.body == b"0"
+    assert recall_message.born_host == client.address
+    assert recall_message.properties == {
         "TAGS": "_RECALL_TAG_",
         "TIMER_DEL_UNIQKEY": ID,
         "UNIQ_KEY": ID,
         "TIMER_DELIVER_MS": str(START_MS + 2001),
         "TIMER_OUT_MS": str(START_MS + 2000),
-        "BORN_TIMESTAMP": str(note.born_time_ms),
+        "BORN_TIMESTAMP": str(recall_message.born_time_ms),
         "TRACE_CONTEXT": "",
         "PGROUP": "p",
         "REAL_TOPIC": "t",
@@ -62,7 +62,7 @@ async def test_what_takes_back_is_a_note_beside_the_message(
     }
 
 
-async def test_nobody_knows_whether_there_is_such_a_message(
+async def test_a_recall_of_an_unknown_message_succeeds(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t")
@@ -70,7 +70,7 @@ async def test_nobody_knows_whether_there_is_such_a_message(
         answer = recall(client, handle_for(START_MS + 5000))
         assert (answer.code, answer.fields["msgId"]) == (ResponseCode.SUCCESS, ID)
     await trio.sleep(6)
-    assert len(client.pull("t").messages) == 1, "notes are not delivered"
+    assert len(client.pull("t").messages) == 1, "recalls are not delivered"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_nobody_knows_whether_there_is_such_a_message(
         ),
     ],
 )
-async def test_what_cannot_be_taken_back_is_refused(
+async def test_an_invalid_recall_is_refused(
     client: OfflineClient,
     autojump_clock: trio.testing.MockClock,
     topic: str,
@@ -114,7 +114,7 @@ async def test_what_cannot_be_taken_back_is_refused(
     assert (answer.code, answer.remark, answer.fields) == (code, remark, REGION)
 
 
-async def test_it_is_too_late_when_the_messages_second_has_begun(
+async def test_a_recall_in_the_same_second_as_the_delivery_is_refused(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     handle = client.send("t", TIMER_DELAY_MS="2500").fields["recallHandle"]
@@ -135,7 +135,7 @@ async def test_it_is_too_late_when_the_messages_second_has_begun(
         ({"timer_wheel_enable": False}, ResponseCode.SYSTEM_ERROR, "recall failed, execute error"),
     ],
 )
-async def test_a_broker_may_not_have_it(
+async def test_recalls_can_be_disabled(
     open_broker: Callable[..., OfflineBroker],
     settings: dict[str, bool],
     code: int,
