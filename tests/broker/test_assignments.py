@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_py.broker.assignment import averagely, by_circle
+from rocketmq_py.broker.assignments import averagely, by_circle
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (

@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_py.broker.accounts import Accounts
 from rocketmq_py.broker.administration import Administration
-from rocketmq_py.broker.assignment import Assignments
+from rocketmq_py.broker.assignments import AssignmentProcessor
 from rocketmq_py.broker.authentication import Authentication
 from rocketmq_py.broker.client_requests import ClientProcessor
 from rocketmq_py.broker.config import BrokerConfig
@@ -23,7 +23,7 @@ from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
 from rocketmq_py.broker.operating import Operating
 from rocketmq_py.broker.pop import PopService
-from rocketmq_py.broker.pulling import Pulling
+from rocketmq_py.broker.pull_requests import PullProcessor
 from rocketmq_py.broker.queries import Queries
 from rocketmq_py.broker.sends.plain_sends import PlainSendHandler
 from rocketmq_py.broker.sends.recall_requests import RecallProcessor
@@ -100,22 +100,13 @@ class Broker:
             config, address, self._now_ms, self._rng, self._register_topic
         )
         store, topics, offsets, locks = state.store, state.topics, state.offsets, state.locks
-        consumers, producers, sql_filters = state.consumers, state.producers, state.sql_filters
+        consumers, producers, _sql_filters = state.consumers, state.producers, state.sql_filters
         subscription_groups = state.subscription_groups
         timers = TimerMessageStore(config, store, now_ms=self._now_ms)
         schedule = scheduler = MessageScheduler(config, store, timers)
         clients = ClientProcessor(state)
-        broker_ip = split_address(address)[0]
-        pulling = Pulling(
-            config,
-            store,
-            topics,
-            offsets,
-            consumers,
-            subscription_groups,
-            sql_filters,
-            broker_ip=broker_ip,
-        )
+        split_address(address)[0]
+        pulling = PullProcessor(state)
         unique_ids = UniqueIdGenerator(
             state.packed_address[:-4], process_id=os.getpid, now_ms=self._now_ms, random=self._rng
         )
@@ -165,7 +156,7 @@ class Broker:
             Operating(
                 config, topics, subscription_groups, offsets, store, address=address, now_ms=self._now_ms
             ).handlers(),
-            Assignments(config, topics, subscription_groups, consumers).handlers(),
+            AssignmentProcessor(state).handlers(),
             clients.handlers(),
             OffsetProcessor(state).handlers(),
             Queries(store).handlers(),
@@ -174,7 +165,7 @@ class Broker:
         ):
             self.dispatch.add(handlers)
         self._on_jump = [locks.shift_clock, consumers.shift_clock, producers.shift_clock]
-        self._on_closed += [clients.drop_connection, pulling.held.drop, pop.forget]
+        self._on_closed += [clients.drop_connection, pulling.held_pulls.drop_connection, pop.forget]
 
         async def register_topics() -> None:
             while True:
@@ -185,7 +176,7 @@ class Broker:
             schedule.run,
             timers.run,
             transactions.run,
-            pulling.held.run,
+            pulling.held_pulls.run,
             *pop.tasks,
             clients.close_silent_clients,
             register_topics,

@@ -17,13 +17,12 @@ from rocketmq_py.broker.message_filters import SqlFilterTable
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offset_requests import OffsetProcessor
 from rocketmq_py.broker.operating import Operating
-from rocketmq_py.broker.pulling import Pulling
+from rocketmq_py.broker.pull_requests import PullProcessor
 from rocketmq_py.broker.queries import Queries
 from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import split_address
 
 REPLICA_ID = 1
 """Its broker id."""
@@ -69,18 +68,9 @@ class Replica:
         )
         config, store, topics, offsets = state.config, state.store, state.topics, state.offsets
         subscription_groups = state.subscription_groups
-        consumers, producers, sql_filters = state.consumers, state.producers, state.sql_filters
+        consumers, producers, _sql_filters = state.consumers, state.producers, state.sql_filters
         self._clients = ClientProcessor(state)
-        self._pulling = Pulling(
-            config,
-            store,
-            topics,
-            offsets,
-            consumers,
-            subscription_groups,
-            sql_filters,
-            broker_ip=split_address(address)[0],
-        )
+        self._pulling = PullProcessor(state)
         handlers: dict[int, RequestHandler] = {}
         for part in (
             self._pulling,
@@ -116,7 +106,7 @@ class Replica:
         self.dispatch: Dispatcher = Dispatcher(master.check)
         self.dispatch.add(handlers)
         self.tasks: list[Callable[[], Awaitable[None]]] = [
-            self._pulling.held.run,
+            self._pulling.held_pulls.run,
             self._clients.close_silent_clients,
             self._register_at_times,
         ]
@@ -129,7 +119,7 @@ class Replica:
     def forget(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
         self._clients.drop_connection(connection)
-        self._pulling.held.drop(connection)
+        self._pulling.held_pulls.drop_connection(connection)
 
     async def _register_at_times(self) -> None:
         while True:

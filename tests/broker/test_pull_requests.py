@@ -28,7 +28,7 @@ def tagged(*codes: int) -> MessageFilter:
 
 
 def queue_of(tags: str, *, body: bytes = b"x", kept: int = 10_000) -> ConsumeQueue:
-    """Return a queue with a message for each letter, of which the last ``kept`` are still there."""
+    """Return a queue with a message for each letter, limited to the last ``kept`` messages."""
     size = MESSAGE_OVERHEAD + 94 + len(body)
     store = MessageStore(bytes(8), max_bytes=kept * size, max_message_size=1 << 22, now_ms=lambda: 1)
     queue = store.queue("t", 0)
@@ -37,7 +37,7 @@ def queue_of(tags: str, *, body: bytes = b"x", kept: int = 10_000) -> ConsumeQue
     return queue
 
 
-# What a real 5.5.0 broker answered.
+# The answers of a real 5.5.0 broker.
 @pytest.mark.parametrize(
     ("queue", "offset", "code", "status", "next_offset"),
     [
@@ -50,15 +50,15 @@ def queue_of(tags: str, *, body: bytes = b"x", kept: int = 10_000) -> ConsumeQue
         (queue_of("AAAA", kept=2), 2, ResponseCode.SUCCESS, "FOUND", 4),
     ],
 )
-def test_where_a_pull_may_begin(
+def test_a_read_outside_the_queue_returns_the_status_of_java(
     queue: ConsumeQueue, offset: int, code: int, status: str, next_offset: int
 ) -> None:
-    found = read_messages(queue, offset, 32, None, BrokerConfig())
-    assert (found.code, found.status, found.next_offset) == (code, status, next_offset)
+    result = read_messages(queue, offset, 32, None, BrokerConfig())
+    assert (result.code, result.status, result.next_offset) == (code, status, next_offset)
 
 
 @pytest.mark.parametrize(
-    ("count", "wanted", "offsets", "next_offset"),
+    ("count", "message_filter", "offsets", "next_offset"),
     [
         (32, None, [0, 1, 2, 3], 4),
         (2, None, [0, 1], 2),
@@ -71,33 +71,33 @@ def test_where_a_pull_may_begin(
         (32, tagged(7), [], 4),
     ],
 )
-def test_what_a_pull_finds(count: int, wanted: MessageFilter, offsets: list[int], next_offset: int) -> None:
-    found = read_messages(queue_of("ABAB"), 0, count, wanted, BrokerConfig())
-    assert [message.queue_offset for message in found.messages] == offsets
-    assert found.next_offset == next_offset
-    assert found.code == (ResponseCode.SUCCESS if offsets else ResponseCode.PULL_RETRY_IMMEDIATELY)
+def test_a_read_returns_messages_that_pass_the_filter(count: int, message_filter: MessageFilter, offsets: list[int], next_offset: int) -> None:
+    result = read_messages(queue_of("ABAB"), 0, count, message_filter, BrokerConfig())
+    assert [message.queue_offset for message in result.messages] == offsets
+    assert result.next_offset == next_offset
+    assert result.code == (ResponseCode.SUCCESS if offsets else ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
-def test_one_answer_has_32_messages_at_the_most() -> None:
-    found = read_messages(queue_of("A" * 40), 0, 1000, None, BrokerConfig())
-    assert (len(found.messages), found.next_offset) == (32, 32)
+def test_a_read_returns_at_most_32_messages() -> None:
+    result = read_messages(queue_of("A" * 40), 0, 1000, None, BrokerConfig())
+    assert (len(result.messages), result.next_offset) == (32, 32)
     assert len(read_messages(queue_of("A" * 40), 39, 1000, None, BrokerConfig()).messages) == 1
 
 
-def test_one_answer_has_256_kib_at_the_most_but_always_a_message() -> None:
+def test_a_read_returns_at_most_256_kib_but_at_least_a_message() -> None:
     assert len(read_messages(queue_of("AAA", body=b"y" * 100_000), 0, 32, None, BrokerConfig()).messages) == 2
     assert len(read_messages(queue_of("AAA", body=b"y" * 300_000), 0, 32, None, BrokerConfig()).messages) == 1
 
 
-def test_a_filter_looks_only_so_far() -> None:
-    found = read_messages(queue_of("A" * (FILTERED_MESSAGES + 50)), 0, 32, tagged(B), BrokerConfig())
-    assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", FILTERED_MESSAGES)
+def test_a_filter_examines_a_limited_number_of_messages() -> None:
+    result = read_messages(queue_of("A" * (FILTERED_MESSAGES + 50)), 0, 32, tagged(B), BrokerConfig())
+    assert (result.status, result.next_offset) == ("NO_MATCHED_MESSAGE", FILTERED_MESSAGES)
 
 
 # Answers
 
 
-async def test_an_answer_says_where_the_queue_is(client: OfflineClient) -> None:
+async def test_an_answer_contains_the_offsets_of_the_queue(client: OfflineClient) -> None:
     client.send("t")
     client.send("t")
     answer = client.pull("t", maxMsgNums="1")
@@ -112,14 +112,14 @@ async def test_an_answer_says_where_the_queue_is(client: OfflineClient) -> None:
     }
 
 
-async def test_a_lite_pull_is_a_pull(client: OfflineClient) -> None:
+async def test_lite_pull_message_is_answered_like_a_pull(client: OfflineClient) -> None:
     client.send("t")
     answer = client.ask(RequestCode.LITE_PULL_MESSAGE, client.pull_fields("t", 0))
     assert [message.body for message in answer.messages] == [b"hello"]
 
 
 @pytest.mark.parametrize(
-    ("expression", "kind", "code"),
+    ("expression", "expression_type", "code"),
     [
         ("A", "TAG", ResponseCode.SUCCESS),
         ("B || A", "TAG", ResponseCode.SUCCESS),
@@ -134,14 +134,14 @@ async def test_a_lite_pull_is_a_pull(client: OfflineClient) -> None:
         ("TAGS = 'B'", "SQL93", ResponseCode.SUCCESS),
     ],
 )
-async def test_a_pull_may_bring_its_filter(
-    client: OfflineClient, expression: str, kind: str, code: int
+async def test_a_pull_can_carry_its_subscription(
+    client: OfflineClient, expression: str, expression_type: str, code: int
 ) -> None:
     client.send("t", TAGS="A")
-    assert client.pull("t", subscription=expression, expressionType=kind).code == code
+    assert client.pull("t", subscription=expression, expressionType=expression_type).code == code
 
 
-async def test_a_condition_is_on_properties_that_have_a_value(client: OfflineClient) -> None:
+async def test_a_sql_filter_treats_empty_properties_as_missing(client: OfflineClient) -> None:
     client.send("t", b"one", size="1")
     client.send("t", b"two", colour="1")
     client.send("t", b"three", size="")
@@ -154,7 +154,7 @@ async def test_a_condition_is_on_properties_that_have_a_value(client: OfflineCli
     assert bodies("size IS NULL") == [b"two", b"three"]
 
 
-async def test_conditions_may_be_refused_in_the_words_of_real_brokers(
+async def test_enable_property_filter_false_refuses_sql_filters(
     open_broker: Callable[..., OfflineBroker],
 ) -> None:
     client = open_broker(enable_property_filter=False).connect()
@@ -188,7 +188,7 @@ async def test_conditions_may_be_refused_in_the_words_of_real_brokers(
         ),
     ],
 )
-async def test_some_pulls_are_refused(
+async def test_invalid_pulls_are_refused(
     client: OfflineClient, changes: dict[str, str], code: int, remark: str
 ) -> None:
     client.send("t")
@@ -196,7 +196,7 @@ async def test_some_pulls_are_refused(
     assert (answer.code, answer.remark, answer.fields) == (code, remark, {})
 
 
-async def test_groups_must_be_made_where_that_is_asked_for(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_unknown_groups_are_refused_without_automatic_creation(open_broker: Callable[..., OfflineBroker]) -> None:
     client = open_broker(auto_create_subscription_group=False).connect()
     client.send("t")
     assert client.pull("t").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -210,7 +210,7 @@ async def test_groups_must_be_made_where_that_is_asked_for(open_broker: Callable
     )
 
 
-async def test_a_pull_may_commit_an_offset(client: OfflineClient) -> None:
+async def test_a_pull_with_the_commit_flag_commits_an_offset(client: OfflineClient) -> None:
     def committed() -> str:
         fields = {"consumerGroup": "readers", "topic": "t", "queueId": "0"}
         return client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"]
@@ -226,7 +226,7 @@ async def test_a_pull_may_commit_an_offset(client: OfflineClient) -> None:
 # Long polling
 
 
-async def test_a_held_pull_is_answered_when_a_message_comes(
+async def test_a_held_pull_is_answered_when_a_message_arrives(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:
     other = broker.connect()
@@ -245,7 +245,7 @@ async def test_a_held_pull_is_answered_when_a_message_comes(
     assert client.answers[-1] is answer
 
 
-async def test_a_pull_that_comes_after_a_message_is_not_woken_by_it(
+async def test_a_message_does_not_answer_a_pull_that_starts_after_it(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:
     early, late = broker.connect(), broker.connect()
@@ -257,17 +257,17 @@ async def test_a_pull_that_comes_after_a_message_is_not_woken_by_it(
     assert (len(early.answers), len(late.answers)) == (1, 0)
 
 
-async def test_all_who_wait_for_a_queue_are_answered(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_a_message_answers_all_pulls_held_for_its_queue(client: OfflineClient, broker: OfflineBroker) -> None:
     client.send("t", queue_id=1)
-    waiting = [broker.connect() for _ in range(5)]
-    for one in waiting:
+    holder = [broker.connect() for _ in range(5)]
+    for one in holder:
         one.hold_pull("t")
     client.send("t")
     await trio.testing.wait_all_tasks_blocked()
-    assert [len(one.answers) for one in waiting] == [1] * 5
+    assert [len(one.answers) for one in holder] == [1] * 5
 
 
-async def test_a_held_pull_is_answered_when_its_time_is_up(
+async def test_a_held_pull_is_answered_when_it_expires(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", queue_id=1)
@@ -279,7 +279,7 @@ async def test_a_held_pull_is_answered_when_its_time_is_up(
     assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
 
 
-async def test_short_polling_holds_for_its_own_time(
+async def test_short_polling_holds_a_pull_for_short_polling_time(
     open_broker: Callable[..., OfflineBroker], autojump_clock: trio.testing.MockClock
 ) -> None:
     client = open_broker(long_polling_enable=False, short_polling_time=1.0).connect()
@@ -289,61 +289,61 @@ async def test_short_polling_holds_for_its_own_time(
     assert client.answers[-1].code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_a_pull_that_may_not_be_held_is_answered_at_once(client: OfflineClient) -> None:
+async def test_a_pull_without_the_suspend_flag_is_answered_at_once(client: OfflineClient) -> None:
     client.send("t", queue_id=1)
     assert client.pull("t").code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_messages_that_a_held_pull_does_not_want_hurry_it(
+async def test_excluded_messages_shorten_the_time_that_a_pull_is_held(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", queue_id=1)
-    waiting = broker.connect()
-    waiting.hold_pull("t", subscription="A")
+    holder = broker.connect()
+    holder.hold_pull("t", subscription="A")
     await trio.sleep(1)
     client.send("t", TAGS="B")
     await trio.sleep(1)
     client.send("t", TAGS="B")
     await trio.sleep(3.5)
-    assert waiting.answers == []
+    assert holder.answers == []
     await trio.sleep(1)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
     assert answer.fields["nextBeginOffset"] == "2"
 
 
-async def test_a_held_pull_waits_for_a_message_that_it_wants(
+async def test_a_held_pull_waits_for_a_message_with_its_tag(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", queue_id=1)
-    waiting = broker.connect()
-    waiting.hold_pull("t", subscription="A")
+    holder = broker.connect()
+    holder.hold_pull("t", subscription="A")
     client.send("t", TAGS="B")
     await trio.sleep(0.1)
-    assert waiting.answers == []
+    assert holder.answers == []
     client.send("t", b"wanted", TAGS="A")
     await trio.sleep(0.1)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert [message.body for message in answer.messages] == [b"wanted"]
     assert answer.fields["nextBeginOffset"] == "2"
 
 
-async def test_a_held_pull_waits_for_a_message_that_its_condition_is_true_of(
+async def test_a_held_pull_waits_for_a_message_that_matches_its_sql_filter(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", queue_id=1)
-    waiting = broker.connect()
-    waiting.hold_pull("t", subscription="size > 1", expressionType="SQL92")
+    holder = broker.connect()
+    holder.hold_pull("t", subscription="size > 1", expressionType="SQL92")
     client.send("t", size="1")
     await trio.sleep(0.1)
-    assert waiting.answers == []
+    assert holder.answers == []
     client.send("t", b"wanted", size="2")
     await trio.sleep(0.1)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert [message.body for message in answer.messages] == [b"wanted"]
 
 
-async def test_the_pulls_of_a_closed_connection_are_forgotten(
+async def test_the_pulls_of_a_closed_connection_are_dropped(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:
     client.send("t", queue_id=1)
@@ -356,26 +356,26 @@ async def test_the_pulls_of_a_closed_connection_are_forgotten(
     assert (len(gone.answers), len(there.answers)) == (0, 1)
 
 
-async def test_a_pull_that_was_held_does_not_take_back_a_later_commit(
+async def test_a_held_pull_does_not_undo_a_later_commit(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:
     client.send("t")
     offsets = {"consumerGroup": "readers", "topic": "t", "queueId": "0"}
-    waiting = broker.connect()
-    waiting.hold_pull("t", 1, sysFlag="7", commitOffset="0")
+    holder = broker.connect()
+    holder.hold_pull("t", 1, sysFlag="7", commitOffset="0")
     client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**offsets, "commitOffset": "1"})
     client.send("t")
     await trio.testing.wait_all_tasks_blocked()
-    assert waiting.answers[-1].code == ResponseCode.SUCCESS
+    assert holder.answers[-1].code == ResponseCode.SUCCESS
     assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, offsets).fields["offset"] == "1"
 
 
-async def test_a_pull_held_for_a_topic_that_is_deleted_is_refused_in_the_end(
+async def test_a_pull_held_for_a_deleted_topic_is_refused_when_it_expires(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", queue_id=1)
-    waiting = broker.connect()
-    waiting.hold_pull("t", suspendTimeoutMillis="1000")
+    holder = broker.connect()
+    holder.hold_pull("t", suspendTimeoutMillis="1000")
     client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
     await trio.sleep(2)
-    assert waiting.answers[-1].code == ResponseCode.TOPIC_NOT_EXIST
+    assert holder.answers[-1].code == ResponseCode.TOPIC_NOT_EXIST
