@@ -71,7 +71,9 @@ def test_a_read_outside_the_queue_returns_the_status_of_java(
         (32, tagged(7), [], 4),
     ],
 )
-def test_a_read_returns_messages_that_pass_the_filter(count: int, message_filter: MessageFilter, offsets: list[int], next_offset: int) -> None:
+def test_a_read_returns_messages_that_pass_the_filter(
+    count: int, message_filter: MessageFilter, offsets: list[int], next_offset: int
+) -> None:
     result = read_messages(queue_of("ABAB"), 0, count, message_filter, BrokerConfig())
     assert [message.queue_offset for message in result.messages] == offsets
     assert result.next_offset == next_offset
@@ -196,7 +198,9 @@ async def test_invalid_pulls_are_refused(
     assert (answer.code, answer.remark, answer.fields) == (code, remark, {})
 
 
-async def test_unknown_groups_are_refused_without_automatic_creation(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_unknown_groups_are_refused_without_automatic_creation(
+    open_broker: Callable[..., OfflineBroker],
+) -> None:
     client = open_broker(auto_create_subscription_group=False).connect()
     client.send("t")
     assert client.pull("t").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -257,7 +261,9 @@ async def test_a_message_does_not_answer_a_pull_that_starts_after_it(
     assert (len(early.answers), len(late.answers)) == (1, 0)
 
 
-async def test_a_message_answers_all_pulls_held_for_its_queue(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_a_message_answers_all_pulls_held_for_its_queue(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
     client.send("t", queue_id=1)
     holder = [broker.connect() for _ in range(5)]
     for one in holder:
@@ -356,9 +362,7 @@ async def test_the_pulls_of_a_closed_connection_are_dropped(
     assert (len(gone.answers), len(there.answers)) == (0, 1)
 
 
-async def test_a_held_pull_does_not_undo_a_later_commit(
-    client: OfflineClient, broker: OfflineBroker
-) -> None:
+async def test_a_held_pull_does_not_undo_a_later_commit(client: OfflineClient, broker: OfflineBroker) -> None:
     client.send("t")
     offsets = {"consumerGroup": "readers", "topic": "t", "queueId": "0"}
     holder = broker.connect()

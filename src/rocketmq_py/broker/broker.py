@@ -22,7 +22,8 @@ from rocketmq_py.broker.forwarded_requests import ForwardingProcessor
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
 from rocketmq_py.broker.operating import Operating
-from rocketmq_py.broker.pop import PopService
+from rocketmq_py.broker.pop.ack_requests import AckProcessor
+from rocketmq_py.broker.pop.pop_requests import PopProcessor
 from rocketmq_py.broker.pull_requests import PullProcessor
 from rocketmq_py.broker.queries import Queries
 from rocketmq_py.broker.sends.plain_sends import PlainSendHandler
@@ -118,17 +119,8 @@ class Broker:
         replying = ReplyProcessor(state, validator, scheduler)
         recalling = RecallProcessor(state, scheduler)
         retrying = SendBackProcessor(state, validator, scheduler)
-        pop = PopService(
-            config,
-            store,
-            topics,
-            subscription_groups,
-            offsets,
-            schedule,
-            address=address,
-            now_ms=self._now_ms,
-            rng=self._rng,
-        )
+        pop = PopProcessor(state, scheduler)
+        ack = AckProcessor(state, pop.checkpoints, pop.ordered_pops, wake_when_free=pop.wake_when_free)
         administration = Administration(
             config,
             topics,
@@ -148,6 +140,7 @@ class Broker:
             recalling.handlers(),
             pulling.handlers(),
             pop.handlers(),
+            ack.handlers(),
             ForwardingProcessor(state).handlers(),
             OffsetResetProcessor(state).handlers(),
             Consumption(
@@ -165,7 +158,11 @@ class Broker:
         ):
             self.dispatch.add(handlers)
         self._on_jump = [locks.shift_clock, consumers.shift_clock, producers.shift_clock]
-        self._on_closed += [clients.drop_connection, pulling.held_pulls.drop_connection, pop.forget]
+        self._on_closed += [
+            clients.drop_connection,
+            pulling.held_pulls.drop_connection,
+            pop.held_pops.drop_connection,
+        ]
 
         async def register_topics() -> None:
             while True:
@@ -177,7 +174,8 @@ class Broker:
             timers.run,
             transactions.run,
             pulling.held_pulls.run,
-            *pop.tasks,
+            pop.checkpoints.run,
+            pop.held_pops.run,
             clients.close_silent_clients,
             register_topics,
         ]

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_py.broker.pop.holding import MAX_WAITING
+from rocketmq_py.broker.pop.held_pops import MAX_HELD
 from rocketmq_py.broker.storage.message_store import MESSAGE_OVERHEAD
 from rocketmq_py.codes import RequestCode, ResponseCode
 from tests.broker.offline import START_MS, Answer, OfflineBroker, OfflineClient
@@ -37,10 +37,10 @@ def committed(client: OfflineClient, group: str = "readers", topic: str = "t") -
     return client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).fields.get("offset")
 
 
-# What is found
+# Messages
 
 
-async def test_a_pop_takes_from_all_queues_and_once_for_a_group(client: OfflineClient) -> None:
+async def test_a_pop_returns_messages_of_all_queues_once_per_group(client: OfflineClient) -> None:
     for queue_id in range(4):
         send(client, b"%d" % queue_id, queue_id=queue_id)
     assert bodies(pop(client, "t")) == [b"0", b"1", b"2", b"3"]
@@ -48,7 +48,7 @@ async def test_a_pop_takes_from_all_queues_and_once_for_a_group(client: OfflineC
     assert bodies(pop(client, "t", consumer_group="others")) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_an_answer_says_where_messages_come_from(
+async def test_an_answer_contains_the_origin_of_the_messages(
     client: OfflineClient, mock_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"a", b"b", b"c")
@@ -63,14 +63,14 @@ async def test_an_answer_says_where_messages_come_from(
     assert answer.fields["reviveQid"] == "1"
 
 
-async def test_a_pop_from_one_queue(client: OfflineClient) -> None:
+async def test_a_pop_from_a_single_queue(client: OfflineClient) -> None:
     send(client, b"a", queue_id=0)
     send(client, b"b", queue_id=1)
     assert bodies(pop(client, "t", queue_id=1)) == [b"b"]
     assert bodies(pop(client, "t")) == [b"a"]
 
 
-async def test_a_pop_takes_what_it_asks_for_at_the_most(client: OfflineClient) -> None:
+async def test_a_pop_returns_at_most_the_requested_number_of_messages(client: OfflineClient) -> None:
     for queue_id in range(4):
         send(client, b"a", b"b", queue_id=queue_id)
     answer = ask_pop(client, "t", max_msg_nums=3)
@@ -80,7 +80,7 @@ async def test_a_pop_takes_what_it_asks_for_at_the_most(client: OfflineClient) -
     assert pop(client, "t", max_msg_nums=0) == []
 
 
-async def test_nothing_is_found(client: OfflineClient, mock_clock: trio.testing.MockClock) -> None:
+async def test_a_pop_that_finds_no_message(client: OfflineClient, mock_clock: trio.testing.MockClock) -> None:
     send(client, b"a")
     pop(client, "t")
     answer = ask_pop(client, "t")
@@ -96,7 +96,7 @@ async def test_nothing_is_found(client: OfflineClient, mock_clock: trio.testing.
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "expected"),
     [
         ({"exp": "*"}, [b"a", b"b"]),
         ({"exp": "A"}, [b"a"]),
@@ -105,17 +105,17 @@ async def test_nothing_is_found(client: OfflineClient, mock_clock: trio.testing.
         ({"exp": "size > 1", "exp_type": "SQL92"}, [b"b"]),
     ],
 )
-async def test_a_pop_may_be_filtered(
-    client: OfflineClient, changes: dict[str, str], found: list[bytes]
+async def test_a_pop_returns_messages_that_pass_its_filter(
+    client: OfflineClient, changes: dict[str, str], expected: list[bytes]
 ) -> None:
     client.send("t", b"a", TAGS="A", size="1")
     client.send("t", b"b", TAGS="B", size="2")
-    assert bodies(pop(client, "t", **changes)) == found
-    assert committed(client) == "2", "what the filter does not want is behind the group"
+    assert bodies(pop(client, "t", **changes)) == expected
+    assert committed(client) == "2", "the group skips excluded messages"
 
 
 @pytest.mark.parametrize("changes", [{"exp": "||"}, {"exp": "a >", "exp_type": "SQL92"}])
-async def test_what_is_no_filter(client: OfflineClient, changes: dict[str, str]) -> None:
+async def test_an_invalid_filter_is_refused(client: OfflineClient, changes: dict[str, str]) -> None:
     send(client, b"a")
     answer = ask_pop(client, "t", **changes)
     assert (answer.code, answer.remark, answer.fields) == (
@@ -126,21 +126,21 @@ async def test_what_is_no_filter(client: OfflineClient, changes: dict[str, str])
 
 
 @pytest.mark.parametrize("init_mode", [0, 1])
-async def test_a_new_group_begins_with_what_is_still_there(client: OfflineClient, init_mode: int) -> None:
+async def test_a_new_group_starts_at_the_first_message(client: OfflineClient, init_mode: int) -> None:
     send(client, b"a", b"b")
     assert bodies(pop(client, "t", init_mode=init_mode)) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize(("init_mode", "found"), [(0, [b"b", b"c"]), (1, [b"c"])])
-async def test_where_a_new_group_begins_when_the_first_message_is_gone(
-    open_broker: Callable[..., OfflineBroker], init_mode: int, found: list[bytes]
+@pytest.mark.parametrize(("init_mode", "expected"), [(0, [b"b", b"c"]), (1, [b"c"])])
+async def test_init_mode_applies_if_the_first_message_was_dropped(
+    open_broker: Callable[..., OfflineBroker], init_mode: int, expected: list[bytes]
 ) -> None:
     client = open_broker(max_store_bytes=2 * (MESSAGE_OVERHEAD + 240)).connect()
     send(client, b"a", b"b", b"c")
-    assert bodies(pop(client, "t", init_mode=init_mode)) == found
+    assert bodies(pop(client, "t", init_mode=init_mode)) == expected
 
 
-async def test_a_group_goes_on_where_there_is_something(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_a_group_skips_dropped_messages(open_broker: Callable[..., OfflineBroker]) -> None:
     client = open_broker(max_store_bytes=2 * (MESSAGE_OVERHEAD + 240)).connect()
     send(client, b"a")
     pop(client, "t")
@@ -150,7 +150,7 @@ async def test_a_group_goes_on_where_there_is_something(open_broker: Callable[..
     assert {each.handle.start_offset for each in popped} == {2}
 
 
-async def test_a_topic_of_priorities_is_popped_from_its_last_queue_on(client: OfflineClient) -> None:
+async def test_a_priority_topic_is_popped_from_the_highest_queue(client: OfflineClient) -> None:
     create(client, "p", attributes="+message.type=PRIORITY")
     for queue_id in range(4):
         client.send("p", b"%d" % queue_id, queue_id=queue_id)
@@ -158,7 +158,7 @@ async def test_a_topic_of_priorities_is_popped_from_its_last_queue_on(client: Of
     assert order == [b"3", b"2", b"1", b"0"]
 
 
-async def test_a_group_may_pass_priorities_over(client: OfflineClient) -> None:
+async def test_a_priority_factor_of_0_disables_priorities(client: OfflineClient) -> None:
     create(client, "p", attributes="+message.type=PRIORITY")
     group = {"groupName": "readers", "attributes": {"priority.factor": "0"}}
     client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(group).encode())
@@ -170,7 +170,7 @@ async def test_a_group_may_pass_priorities_over(client: OfflineClient) -> None:
     assert len(orders) > 1
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_a_group_may_pass_priorities_over(client: OfflineClient) -> None:
         ),
     ],
 )
-async def test_some_pops_are_refused(
+async def test_invalid_pops_are_refused(
     open_broker: Callable[..., OfflineBroker],
     settings: dict[str, Any],
     changes: dict[str, Any],
@@ -233,7 +233,7 @@ async def test_some_pops_are_refused(
     assert (answer.code, answer.remark, answer.fields) == (code, remark, NOTHING)
 
 
-async def test_topics_and_groups_may_be_closed(client: OfflineClient) -> None:
+async def test_topics_and_groups_without_permission_are_refused(client: OfflineClient) -> None:
     create(client, "t", perm="2")
     answer = ask_pop(client, "t")
     assert (answer.code, answer.remark) == (
@@ -250,7 +250,7 @@ async def test_topics_and_groups_may_be_closed(client: OfflineClient) -> None:
     )
 
 
-async def test_a_pop_without_a_time_counts_from_now(client: OfflineClient) -> None:
+async def test_a_pop_without_a_born_time_starts_now(client: OfflineClient) -> None:
     send(client, b"a")
     assert bodies(pop(client, "t", born_time=0)) == [b"a"]
 
@@ -259,54 +259,54 @@ async def test_a_pop_without_a_time_counts_from_now(client: OfflineClient) -> No
 
 
 async def answers(client: OfflineClient) -> list[Answer]:
-    """Let the broker do what there is to do, and return the answers that came."""
+    """Wait until all tasks are blocked, and return the client's answers."""
     await trio.testing.wait_all_tasks_blocked()
     return client.answers
 
 
 @pytest.mark.parametrize("queue_id", [-1, 0])
-async def test_a_held_pop_is_answered_when_a_message_comes(
+async def test_a_held_pop_is_answered_when_a_message_arrives(
     client: OfflineClient, broker: OfflineBroker, queue_id: int
 ) -> None:
     create(client, "t")
-    waiting = broker.connect()
-    hold_pop(waiting, "t", queue_id=queue_id)
-    assert await answers(waiting) == []
+    holder = broker.connect()
+    hold_pop(holder, "t", queue_id=queue_id)
+    assert await answers(holder) == []
     send(client, b"one", b"two")
-    (answer,) = await answers(waiting)
+    (answer,) = await answers(holder)
     assert bodies(read(answer)) == [b"one", b"two"]
     send(client, b"three")
-    assert len(await answers(waiting)) == 1
+    assert len(await answers(holder)) == 1
 
 
-async def test_a_held_pop_is_answered_in_the_end(
+async def test_a_held_pop_is_answered_when_it_expires(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     create(client, "t")
-    waiting = broker.connect()
-    hold_pop(waiting, "t", poll_time=15_000)
+    holder = broker.connect()
+    hold_pop(holder, "t", poll_time=15_000)
     await trio.sleep(14.9)
-    assert waiting.answers == []
+    assert holder.answers == []
     await trio.sleep(0.2)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert (answer.code, answer.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
     assert answer.fields["restNum"] == "0"
 
 
-async def test_a_pop_of_no_messages_looks_once(
+async def test_a_held_pop_of_0_messages_does_not_wake_itself(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"one")
-    waiting = broker.connect()
-    hold_pop(waiting, "t", max_msg_nums=0)
+    holder = broker.connect()
+    hold_pop(holder, "t", max_msg_nums=0)
     await trio.testing.wait_all_tasks_blocked()
-    assert waiting.answers == []
+    assert holder.answers == []
     await trio.sleep(15.1)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert (answer.code, answer.fields["restNum"]) == (ResponseCode.POLLING_TIMEOUT, "1")
 
 
-async def test_a_pop_that_comes_late_is_held_for_what_is_left(
+async def test_a_late_pop_is_held_for_the_rest_of_its_polling_time(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     create(client, "t")
@@ -320,55 +320,57 @@ async def test_a_pop_that_comes_late_is_held_for_what_is_left(
     assert late.answers[0].code == ResponseCode.POLLING_TIMEOUT
 
 
-async def test_a_held_pop_waits_for_what_it_wants(
+async def test_a_held_pop_waits_for_a_message_that_passes_its_filter(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     create(client, "t")
-    waiting = broker.connect()
-    hold_pop(waiting, "t", exp="A", exp_type="TAG")
+    holder = broker.connect()
+    hold_pop(holder, "t", exp="A", exp_type="TAG")
     send(client, b"other", TAGS="B")
     await trio.sleep(0.1)
-    assert waiting.answers == []
+    assert holder.answers == []
     send(client, b"wanted", TAGS="A")
     await trio.sleep(0.1)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert bodies(read(answer)) == [b"wanted"]
 
 
-async def test_one_waiting_pop_after_the_other_is_answered(
+async def test_held_pops_are_answered_one_after_the_other(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:
     create(client, "t")
-    waiting = [broker.connect() for _ in range(3)]
-    for each in waiting:
+    holder = [broker.connect() for _ in range(3)]
+    for each in holder:
         hold_pop(each, "t", max_msg_nums=1)
     send(client, b"one", b"two")
     await trio.testing.wait_all_tasks_blocked()
-    assert [len(each.answers) for each in waiting] == [1, 1, 0]
+    assert [len(each.answers) for each in holder] == [1, 1, 0]
 
 
-async def test_each_group_gets_what_comes(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_a_message_answers_a_held_pop_of_each_group(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
     create(client, "t")
-    waiting = [broker.connect(), broker.connect()]
-    hold_pop(waiting[0], "t")
-    hold_pop(waiting[1], "t", consumer_group="others")
+    holder = [broker.connect(), broker.connect()]
+    hold_pop(holder[0], "t")
+    hold_pop(holder[1], "t", consumer_group="others")
     send(client, b"one")
     await trio.testing.wait_all_tasks_blocked()
-    assert [bodies(read(each.answers[0])) for each in waiting] == [[b"one"], [b"one"]]
+    assert [bodies(read(each.answers[0])) for each in holder] == [[b"one"], [b"one"]]
 
 
-async def test_a_pop_goes_on_behind_what_a_filter_looked_at(
+async def test_a_held_pop_continues_after_the_examined_messages(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:
     send(client, *[b"other"] * 900, TAGS="B")
     send(client, b"wanted", TAGS="A")
-    waiting = broker.connect()
-    hold_pop(waiting, "t", exp="A", exp_type="TAG")
-    (answer,) = await answers(waiting)
+    holder = broker.connect()
+    hold_pop(holder, "t", exp="A", exp_type="TAG")
+    (answer,) = await answers(holder)
     assert bodies(read(answer)) == [b"wanted"]
 
 
-async def test_the_pops_of_a_closed_connection_are_forgotten(
+async def test_the_pops_of_a_closed_connection_are_dropped(
     client: OfflineClient, broker: OfflineBroker
 ) -> None:
     create(client, "t")
@@ -381,40 +383,40 @@ async def test_the_pops_of_a_closed_connection_are_forgotten(
     assert gone.answers == []
 
 
-async def test_only_so_many_pops_wait(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_the_number_of_held_pops_is_limited(client: OfflineClient, broker: OfflineBroker) -> None:
     create(client, "t")
-    waiting = broker.connect()
-    for _ in range(MAX_WAITING):
-        hold_pop(waiting, "t")
-    assert waiting.answers == []
-    hold_pop(waiting, "t")
-    (answer,) = waiting.answers
+    holder = broker.connect()
+    for _ in range(MAX_HELD):
+        hold_pop(holder, "t")
+    assert holder.answers == []
+    hold_pop(holder, "t")
+    (answer,) = holder.answers
     assert (answer.code, answer.remark) == (ResponseCode.POLLING_FULL, "NO_MESSAGE_IN_QUEUE")
-    hold_pop(waiting, "t", consumer_group="others")
-    assert len(waiting.answers) == 1
+    hold_pop(holder, "t", consumer_group="others")
+    assert len(holder.answers) == 1
 
 
-async def test_a_held_pop_takes_what_comes_again(
+async def test_a_redelivered_message_answers_a_held_pop(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"a")
     pop(client, "t", invisible_time=1000)
-    waiting = broker.connect()
-    hold_pop(waiting, "t")
+    holder = broker.connect()
+    hold_pop(holder, "t")
     await trio.sleep(0.9)
-    assert waiting.answers == []
+    assert holder.answers == []
     await trio.sleep(0.2)
-    (popped,) = read(waiting.answers[0])
+    (popped,) = read(holder.answers[0])
     assert (popped.body, popped.message.reconsume_times) == (b"a", 1)
     ack(client, popped)
 
 
-async def test_a_pop_held_for_a_topic_that_is_deleted_is_refused_in_the_end(
+async def test_a_pop_held_for_a_deleted_topic_is_refused_when_it_expires(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     create(client, "t")
-    waiting = broker.connect()
-    hold_pop(waiting, "t", poll_time=1000)
+    holder = broker.connect()
+    hold_pop(holder, "t", poll_time=1000)
     client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
     await trio.sleep(2)
-    assert waiting.answers[-1].code == ResponseCode.TOPIC_NOT_EXIST
+    assert holder.answers[-1].code == ResponseCode.TOPIC_NOT_EXIST

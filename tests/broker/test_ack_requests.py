@@ -16,17 +16,17 @@ from tests.broker.popping import ack, batch_ack, change, now_ms, pop
 from tests.popped import Popped, bodies
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-NOT_SET = "not set any response code"
+UNSET_REMARK = "not set any response code"
 
 
 async def pop_again(client: OfflineClient, topic: str = "t", **changes: Any) -> list[Popped]:
-    """Wait until nothing is invisible any more, and pop."""
+    """Wait until all invisible times are over, and pop."""
     await trio.sleep(31)
     return pop(client, topic, **changes)
 
 
 def renewed(popped: Popped, answer: ChangeInvisibleTimeAnswer) -> Popped:
-    """Return the message with the handle that holds after a change."""
+    """Return the message with the handle that is valid after a change of its invisible time."""
     assert popped.handle.offset is not None
     handle = attrs.evolve(
         popped.handle,
@@ -38,7 +38,7 @@ def renewed(popped: Popped, answer: ChangeInvisibleTimeAnswer) -> Popped:
     return attrs.evolve(popped, handle=handle)
 
 
-async def test_what_is_acknowledged_is_done_with(
+async def test_an_acknowledged_message_is_not_redelivered(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     for body in (b"a", b"b", b"c"):
@@ -49,7 +49,7 @@ async def test_what_is_acknowledged_is_done_with(
     assert bodies(await pop_again(client)) == [b"a", b"c"]
 
 
-async def test_what_is_not_comes_again_in_the_retry_topic(
+async def test_an_unacknowledged_message_is_redelivered_in_the_retry_topic(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a", TAGS="A", KEYS="k", f="0", h="7")
@@ -70,7 +70,7 @@ async def test_what_is_not_comes_again_in_the_retry_topic(
     assert b'"readQueueNums":1,"writeQueueNums":1,"perm":6' in route.body
 
 
-async def test_it_comes_again_and_again(
+async def test_redeliveries_are_not_limited(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
@@ -84,7 +84,7 @@ async def test_it_comes_again_and_again(
     assert await pop_again(client) == []
 
 
-async def test_a_filter_is_for_what_comes_again_too(
+async def test_the_filter_applies_to_redelivered_messages(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a", TAGS="A")
@@ -92,7 +92,7 @@ async def test_a_filter_is_for_what_comes_again_too(
     assert await pop_again(client, exp="B", exp_type="TAG") == []
 
 
-async def test_retry_topics_may_have_their_new_name(
+async def test_enable_retry_topic_v2_changes_the_name_of_the_retry_topic(
     open_broker: Callable[..., OfflineBroker], autojump_clock: trio.testing.MockClock
 ) -> None:
     client = open_broker(enable_retry_topic_v2=True).connect()
@@ -106,19 +106,19 @@ async def test_retry_topics_may_have_their_new_name(
     assert [each for _ in range(20) for each in pop(client, "t")] == []
 
 
-async def test_a_late_or_unknown_acknowledgement_is_passed_over(
+async def test_a_late_or_unknown_acknowledgement_is_ignored(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
     (first,) = pop(client, "t")
-    stranger = attrs.evolve(first, handle=attrs.evolve(first.handle, pop_time_ms=1))
-    assert ack(client, stranger).code == ResponseCode.SUCCESS
+    unknown = attrs.evolve(first, handle=attrs.evolve(first.handle, pop_time_ms=1))
+    assert ack(client, unknown).code == ResponseCode.SUCCESS
     (again,) = await pop_again(client)
     assert ack(client, first).code == ResponseCode.SUCCESS
     assert bodies(await pop_again(client)) == [again.body]
 
 
-async def test_an_acknowledgement_is_of_its_own_offset(
+async def test_an_acknowledgement_of_another_offset_is_ignored(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
@@ -148,7 +148,7 @@ async def test_an_acknowledgement_is_of_its_own_offset(
         ({"extraInfo": "x"}, ResponseCode.SYSTEM_ERROR, None),
     ],
 )
-async def test_some_acknowledgements_are_refused(
+async def test_invalid_acknowledgements_are_refused(
     client: OfflineClient, changes: dict[str, str], code: int, remark: str | None
 ) -> None:
     client.send("t", b"a")
@@ -166,10 +166,10 @@ async def test_some_acknowledgements_are_refused(
         assert remark is None or answer.remark == remark
 
 
-# Many at once
+# Batches
 
 
-async def test_several_are_acknowledged_at_once(
+async def test_a_batch_acknowledges_several_messages(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     for number in range(12):
@@ -177,23 +177,23 @@ async def test_several_are_acknowledged_at_once(
     popped = pop(client, "t")
     answer = batch_ack(client, [popped[0], popped[3], popped[11]])
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
-    kept = [b"%02d" % number for number in range(12) if number not in (0, 3, 11)]
+    unacknowledged = [b"%02d" % number for number in range(12) if number not in (0, 3, 11)]
     retried = await pop_again(client)
-    assert bodies(retried) == kept
+    assert bodies(retried) == unacknowledged
     assert batch_ack(client, retried).code == ResponseCode.SUCCESS
     assert await pop_again(client) == []
 
 
 @pytest.mark.parametrize("body", [b"", b'{"acks":[],"brokerName":"b"}'])
-async def test_acknowledging_nothing(client: OfflineClient, body: bytes) -> None:
+async def test_an_empty_batch_is_refused(client: OfflineClient, body: bytes) -> None:
     answer = client.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)
     assert (answer.code, answer.remark) == (ResponseCode.NO_MESSAGE, None)
 
 
-# Another time
+# Changes of the invisible time
 
 
-async def test_a_message_can_be_had_earlier_or_later(
+async def test_the_invisible_time_can_be_shortened_and_extended(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"earlier")
@@ -201,7 +201,7 @@ async def test_a_message_can_be_had_earlier_or_later(
     earlier, later = pop(client, "t")
     await trio.sleep(5)
     answer = change(client, earlier, 1)
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NOT_SET)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, UNSET_REMARK)
     assert answer.fields == {
         "popTime": str(now_ms()), "invisibleTime": "1000", "reviveQid": str(earlier.handle.revive_queue_id)
     }  # fmt: skip
@@ -216,7 +216,7 @@ async def test_a_message_can_be_had_earlier_or_later(
     assert bodies(pop(client, "t")) == [b"later"]
 
 
-async def test_a_change_takes_the_handle_s_place(
+async def test_a_change_replaces_the_receipt_handle(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
@@ -231,7 +231,7 @@ async def test_a_change_takes_the_handle_s_place(
     assert await pop_again(client) == []
 
 
-async def test_a_change_at_once_leaves_one_delivery(
+async def test_two_changes_in_the_same_millisecond_redeliver_once(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
@@ -243,7 +243,7 @@ async def test_a_change_at_once_leaves_one_delivery(
     assert bodies(await pop_again(client)) == [b"a"]
 
 
-async def test_a_change_at_once_leaves_what_was_popped_with_it(
+async def test_a_change_in_the_millisecond_of_the_pop_keeps_the_other_messages(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
@@ -253,7 +253,7 @@ async def test_a_change_at_once_leaves_what_was_popped_with_it(
     assert bodies(await pop_again(client)) == [b"a", b"b"]
 
 
-async def test_a_consumer_may_come_back_to_it_without_a_failure(
+async def test_a_change_with_suspend_does_not_count_as_a_failure(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
@@ -263,19 +263,19 @@ async def test_a_consumer_may_come_back_to_it_without_a_failure(
     assert again.message.reconsume_times == 0
 
 
-async def test_what_is_not_there_cannot_be_changed(client: OfflineClient) -> None:
+async def test_a_change_of_an_unknown_message_is_refused(client: OfflineClient) -> None:
     client.send("t", b"a")
     (popped,) = pop(client, "t")
     beyond = attrs.evolve(popped, handle=attrs.evolve(popped.handle, offset=1))
     answer = change(client, beyond, 1)
-    assert (answer.code, answer.remark) == (ResponseCode.NO_MESSAGE, NOT_SET)
+    assert (answer.code, answer.remark) == (ResponseCode.NO_MESSAGE, UNSET_REMARK)
     assert answer.fields == {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 
 
-# What does not come again
+# No redelivery
 
 
-async def test_messages_of_a_topic_that_is_deleted_do_not(
+async def test_messages_of_a_deleted_topic_are_not_redelivered(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t", b"a")
@@ -288,7 +288,7 @@ async def test_messages_of_a_topic_that_is_deleted_do_not(
     assert bodies(await pop_again(client)) == [b"b"]
 
 
-async def test_messages_that_the_broker_had_to_drop_do_not(
+async def test_messages_dropped_by_the_store_are_not_redelivered(
     open_broker: Callable[..., OfflineBroker], autojump_clock: trio.testing.MockClock
 ) -> None:
     client = open_broker(max_store_bytes=1000).connect()

@@ -27,7 +27,7 @@ def committed(client: OfflineClient) -> str:
     return client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"]
 
 
-async def test_a_queue_is_blocked_until_all_of_it_is_acknowledged(client: OfflineClient) -> None:
+async def test_a_queue_is_blocked_until_all_popped_messages_are_acknowledged(client: OfflineClient) -> None:
     send(client, b"a", b"b", b"c")
     send(client, b"other", queue_id=1)
     first = pop_in_order(client, max_msg_nums=2, queue_id=0)
@@ -39,7 +39,9 @@ async def test_a_queue_is_blocked_until_all_of_it_is_acknowledged(client: Offlin
     assert bodies(pop_in_order(client)) == [b"c"]
 
 
-async def test_an_answer_in_order(client: OfflineClient, mock_clock: trio.testing.MockClock) -> None:
+async def test_the_answer_to_an_ordered_pop(
+    client: OfflineClient, mock_clock: trio.testing.MockClock
+) -> None:
     send(client, b"a", b"b")
     answer = ask_pop(client, "t", order=True, queue_id=0)
     assert answer.fields == {
@@ -50,7 +52,7 @@ async def test_an_answer_in_order(client: OfflineClient, mock_clock: trio.testin
     assert (answer.code, answer.fields["orderCountInfo"]) == (ResponseCode.POLLING_TIMEOUT, "")
 
 
-async def test_offsets_are_committed_up_to_the_first_that_is_not_acknowledged(client: OfflineClient) -> None:
+async def test_acknowledgements_commit_up_to_the_first_unacknowledged_message(client: OfflineClient) -> None:
     send(client, b"a", b"b", b"c")
     popped = pop_in_order(client)
     assert committed(client) == "0"
@@ -62,7 +64,7 @@ async def test_offsets_are_committed_up_to_the_first_that_is_not_acknowledged(cl
     assert committed(client) == "3"
 
 
-async def test_what_is_not_acknowledged_comes_again_in_its_place(
+async def test_unacknowledged_messages_are_popped_again_in_order(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"a", b"b", b"c")
@@ -75,10 +77,10 @@ async def test_what_is_not_acknowledged_comes_again_in_its_place(
     answer = ask_pop(client, "t", order=True)
     assert answer.fields["orderCountInfo"] == "0 qo0%1 2;0 qo0%2 1;0 0 1"
     assert [each.count for each in read(answer)] == [2, 1]
-    assert read(answer)[0].message.reconsume_times == 0, "that is for the client to set"
+    assert read(answer)[0].message.reconsume_times == 0, "the client sets it from the count"
 
 
-async def test_an_attempt_may_ask_again(client: OfflineClient) -> None:
+async def test_an_attempt_can_repeat_its_pop(client: OfflineClient) -> None:
     send(client, b"a")
     assert bodies(pop_in_order(client, attempt_id="one")) == [b"a"]
     again = pop_in_order(client, attempt_id="one")
@@ -87,7 +89,7 @@ async def test_an_attempt_may_ask_again(client: OfflineClient) -> None:
     assert pop_in_order(client) == []
 
 
-async def test_an_acknowledgement_of_what_was_popped_again_is_passed_over(
+async def test_an_acknowledgement_with_an_old_handle_is_ignored(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"a")
@@ -101,7 +103,7 @@ async def test_an_acknowledgement_of_what_was_popped_again_is_passed_over(
     assert ack(client, again).code == ResponseCode.SUCCESS
 
 
-async def test_what_was_not_popped_cannot_be_acknowledged(client: OfflineClient) -> None:
+async def test_an_acknowledgement_of_a_message_that_was_not_popped_is_refused(client: OfflineClient) -> None:
     send(client, b"a", b"b")
     (first,) = pop_in_order(client, max_msg_nums=1)
     other = attrs.evolve(first, handle=attrs.evolve(first.handle, offset=1))
@@ -112,14 +114,14 @@ async def test_what_was_not_popped_cannot_be_acknowledged(client: OfflineClient)
     )
 
 
-async def test_messages_can_be_acknowledged_together(client: OfflineClient) -> None:
+async def test_a_batch_acknowledgement_commits(client: OfflineClient) -> None:
     send(client, b"a", b"b", b"c")
     popped = pop_in_order(client)
     assert batch_ack(client, popped[:2]).code == ResponseCode.SUCCESS
     assert committed(client) == "2"
 
 
-async def test_a_message_can_be_had_earlier_or_later(
+async def test_the_invisible_time_can_be_changed(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"a")
@@ -139,56 +141,56 @@ async def test_a_message_can_be_had_earlier_or_later(
     assert pop_in_order(client) == []
     ack(client, again)
     answer = change(client, again, 1)
-    assert (answer.code, answer.fields["popTime"]) == (ResponseCode.SUCCESS, "0"), "it is done with"
+    assert (answer.code, answer.fields["popTime"]) == (ResponseCode.SUCCESS, "0"), "it was acknowledged"
 
 
 @pytest.mark.parametrize("queue_id", [-1, 0])
-async def test_a_pop_that_waits_is_answered_when_the_queue_is_free(
+async def test_an_acknowledgement_answers_a_held_pop(
     client: OfflineClient, broker: OfflineBroker, queue_id: int
 ) -> None:
     send(client, b"a", b"b")
     (first,) = pop_in_order(client, max_msg_nums=1)
-    waiting = broker.connect()
-    hold_pop(waiting, "t", order=True, queue_id=queue_id)
+    holder = broker.connect()
+    hold_pop(holder, "t", order=True, queue_id=queue_id)
     await trio.testing.wait_all_tasks_blocked()
-    assert waiting.answers == []
+    assert holder.answers == []
     ack(client, first)
     await trio.testing.wait_all_tasks_blocked()
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert bodies(read(answer)) == [b"b"]
 
 
-async def test_a_pop_that_waits_is_answered_when_the_time_is_up(
+async def test_a_timeout_of_the_messages_answers_a_held_pop(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"a")
     pop_in_order(client, invisible_time=3000)
-    waiting = broker.connect()
-    hold_pop(waiting, "t", order=True)
+    holder = broker.connect()
+    hold_pop(holder, "t", order=True)
     await trio.sleep(2.9)
-    assert waiting.answers == []
+    assert holder.answers == []
     await trio.sleep(0.3)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert [(each.body, each.count) for each in read(answer)] == [(b"a", 1)]
 
 
-async def test_a_message_does_not_wake_who_waits_for_a_blocked_queue_in_vain(
+async def test_a_message_in_a_blocked_queue_does_not_answer_a_held_pop(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     send(client, b"a")
     pop_in_order(client)
-    waiting = broker.connect()
-    hold_pop(waiting, "t", order=True)
+    holder = broker.connect()
+    hold_pop(holder, "t", order=True)
     send(client, b"b")
     await trio.sleep(1)
-    assert waiting.answers == []
+    assert holder.answers == []
     send(client, b"c", queue_id=1)
     await trio.sleep(1)
-    (answer,) = waiting.answers
+    (answer,) = holder.answers
     assert bodies(read(answer)) == [b"c"]
 
 
-async def test_groups_and_topics_do_not_block_each_other(client: OfflineClient) -> None:
+async def test_groups_do_not_block_each_other(client: OfflineClient) -> None:
     send(client, b"a")
     assert bodies(pop_in_order(client)) == [b"a"]
     assert bodies(pop_in_order(client, consumer_group="others")) == [b"a"]
