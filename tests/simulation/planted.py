@@ -208,7 +208,7 @@ def change_that_a_name_server_missed() -> AbstractContextManager[Any]:
         known = {} if broker is None else broker.queues
         server.register(config, address, [topic for topic in topics if topic.topic_name not in known])
 
-    return mock.patch.object(NameServer, "register_missing", register)
+    return mock.patch.object(NameServer, "register_changed", register)
 
 
 def offset_that_is_not_told_anew() -> AbstractContextManager[Any]:

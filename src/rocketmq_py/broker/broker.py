@@ -1,31 +1,31 @@
-"""The broker's half: its parts, put together."""
+"""A broker without its sockets: the processors of all requests, and their background tasks."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
-import trio
 
-from rocketmq_py.broker.accounts import Accounts
-from rocketmq_py.broker.administration import Administration
+from rocketmq_py.broker.admin.access_control import AccessControl
+from rocketmq_py.broker.admin.broker_info import BrokerInfoProcessor
+from rocketmq_py.broker.admin.consume_stats import ConsumeStatsProcessor
+from rocketmq_py.broker.admin.group_requests import GroupProcessor
+from rocketmq_py.broker.admin.topic_requests import TopicProcessor
 from rocketmq_py.broker.assignments import AssignmentProcessor
-from rocketmq_py.broker.authentication import Authentication
 from rocketmq_py.broker.client_requests import ClientProcessor
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.forwarded_requests import ForwardingProcessor
-from rocketmq_py.broker.name_server import NameServer
+from rocketmq_py.broker.name_server import NameServer, register_periodically
 from rocketmq_py.broker.offset_requests import OffsetProcessor, OffsetResetProcessor
-from rocketmq_py.broker.operating import Operating
 from rocketmq_py.broker.pop.ack_requests import AckProcessor
 from rocketmq_py.broker.pop.pop_requests import PopProcessor
 from rocketmq_py.broker.pull_requests import PullProcessor
-from rocketmq_py.broker.queries import Queries
+from rocketmq_py.broker.query_requests import QueryProcessor
 from rocketmq_py.broker.sends.plain_sends import PlainSendHandler
 from rocketmq_py.broker.sends.recall_requests import RecallProcessor
 from rocketmq_py.broker.sends.reply_requests import ReplyProcessor
@@ -37,36 +37,38 @@ from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler, TimerM
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, SendHandler
-from rocketmq_py.remoting.address import split_address
 
-REGISTER_SECONDS = 30.0
-"""How often the broker tells the name server of its topics (registerNameServerPeriod)."""
+COMMON_PROCESSORS = (
+    OffsetProcessor,
+    QueryProcessor,
+    TopicProcessor,
+    GroupProcessor,
+    ConsumeStatsProcessor,
+    BrokerInfoProcessor,
+)
+"""The processors that masters and replicas have, and that need only the broker's state."""
 
 
 class Broker:
-    """All that a broker does once there are connections.
+    """A broker, a master. Java: ``BrokerController``.
 
-    A further feature is one more module: made in :meth:`open`, with its handlers in the table.
+    To add a request, write a processor, which maps request codes to handlers, and create it in :meth:`open`.
 
     Args:
-        config: its settings.
-        name_servers: returns those that are told of its topics.
-        now_ms: the time for messages, epoch milliseconds.
-        rng: chooses a queue where a sender leaves that to the broker.
+        config: the settings. The broker uses a copy, because operators may change it.
+        name_servers: returns the name servers to register at.
+        now_ms: the clock of messages, epoch milliseconds.
+        rng: chooses queues that clients leave to the broker.
 
     Attributes:
-        dispatch: answers requests, once :meth:`open` has been called.
-        tasks: must be under way for held pulls, delayed messages, open transactions and silent clients to
-            be looked after.
-        config: its own copy of its settings, which operators may change.
-        send_handler: answers plain sends, and leaves to ``dispatch`` what is unusual in them; None before
-            :meth:`open`, and where requests are checked.
-        check: raises Refusal for a request that is not to be handled; None lets all of them in.
-        store: what is stored, once :meth:`open` has been called; so are the next four.
-        topics: the topics.
-        subscription_groups: the settings of groups.
-        offsets: the offsets of groups.
-        locks: who consumes which queue in order.
+        config: the broker's copy of the settings.
+        state: the broker's tables, after :meth:`open`.
+        dispatch: answers requests, after :meth:`open`.
+        check: authenticates requests; None if ``config`` has no access keys. Raises Refusal.
+        send_handler: the fast path for plain sends; None before :meth:`open`, and if requests are
+            authenticated.
+        tasks: functions that must be running for held pulls, delayed messages, open transactions and silent
+            clients to be handled.
     """
 
     state: BrokerState
@@ -78,122 +80,92 @@ class Broker:
         now_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
-        config = attrs.evolve(config)  # its own: operators may change it
-        self.config: BrokerConfig = config
+        self.config: BrokerConfig = attrs.evolve(config)
         self._name_servers = name_servers
         self._address = ""
         self._now_ms = now_ms
         self._rng = rng
-        self._on_closed: list[Callable[[Connection], None]] = []
-        self._on_jump: list[Callable[[float], None]] = []
-        accounts = Accounts(config.access_keys)
-        self.check: Final = Authentication(accounts).check if config.access_keys else None
+        self._on_connection_closed: list[Callable[[Connection], None]] = []
+        access_control = AccessControl(config.access_keys)
+        self.check: Final = access_control.authenticate if access_control.is_enabled else None
         self.dispatch: Dispatcher = Dispatcher(self.check)
+        self.dispatch.add(access_control.handlers())
         self.send_handler: SendHandler | None = None
-        self.dispatch.add(accounts.handlers())
         self.tasks: list[Callable[[], Awaitable[None]]] = []
 
     def open(self, address: str) -> None:
-        """Make everything ready, now that the broker's own address is known."""
+        """Create the state and the processors.
+
+        Args:
+            address: the broker's own ``host:port``.
+        """
         self._address = address
-        config = self.config
         self.state = state = BrokerState.create(
-            config, address, self._now_ms, self._rng, self._register_topic
+            self.config, address, self._now_ms, self._rng, self._register_topic
         )
-        store, topics, offsets, locks = state.store, state.topics, state.offsets, state.locks
-        consumers, producers, _sql_filters = state.consumers, state.producers, state.sql_filters
-        subscription_groups = state.subscription_groups
-        timers = TimerMessageStore(config, store, now_ms=self._now_ms)
-        schedule = scheduler = MessageScheduler(config, store, timers)
-        clients = ClientProcessor(state)
-        split_address(address)[0]
-        pulling = PullProcessor(state)
-        unique_ids = UniqueIdGenerator(
-            state.packed_address[:-4], process_id=os.getpid, now_ms=self._now_ms, random=self._rng
-        )
+        timers = TimerMessageStore(state.config, state.store, now_ms=state.now_ms)
+        scheduler = MessageScheduler(state.config, state.store, timers)
+        self.tasks += [timers.run, scheduler.run, partial(register_periodically, self.register)]
+        self._add_consumer_processors(state, scheduler)
+        self._add_send_processors(state, scheduler)
+        for processor in (*COMMON_PROCESSORS, ForwardingProcessor, OffsetResetProcessor, AssignmentProcessor):
+            self.dispatch.add(processor(state).handlers())
+
+    def _add_send_processors(self, state: BrokerState, scheduler: MessageScheduler) -> None:
         validator = SendValidator(state)
         transactions = TransactionProcessor(state, scheduler)
-        sending = SendProcessor(state, validator, scheduler, transactions, new_unique_id=unique_ids.next)
+        unique_ids = UniqueIdGenerator(
+            state.packed_address[:-4], process_id=os.getpid, now_ms=state.now_ms, random=state.rng
+        )
+        for processor in (
+            SendProcessor(state, validator, scheduler, transactions, new_unique_id=unique_ids.next),
+            ReplyProcessor(state, validator, scheduler),
+            SendBackProcessor(state, validator, scheduler),
+            RecallProcessor(state, scheduler),
+            transactions,
+        ):
+            self.dispatch.add(processor.handlers())
         if self.check is None:
             self.send_handler = PlainSendHandler(state, validator).handle
-        replying = ReplyProcessor(state, validator, scheduler)
-        recalling = RecallProcessor(state, scheduler)
-        retrying = SendBackProcessor(state, validator, scheduler)
-        pop = PopProcessor(state, scheduler)
-        ack = AckProcessor(state, pop.checkpoints, pop.ordered_pops, wake_when_free=pop.wake_when_free)
-        administration = Administration(
-            config,
-            topics,
-            subscription_groups,
-            store,
-            offsets,
-            consumers,
-            producers,
-            locks,
-            address=address,
-            now_ms=self._now_ms,
-        )
-        for handlers in (
-            sending.handlers(),
-            transactions.handlers(),
-            replying.handlers(),
-            recalling.handlers(),
-            pulling.handlers(),
-            pop.handlers(),
-            ack.handlers(),
-            ForwardingProcessor(state).handlers(),
-            OffsetResetProcessor(state).handlers(),
-            Consumption(
-                config, topics, store, offsets, consumers, address=address, now_ms=self._now_ms
-            ).handlers(),
-            Operating(
-                config, topics, subscription_groups, offsets, store, address=address, now_ms=self._now_ms
-            ).handlers(),
-            AssignmentProcessor(state).handlers(),
-            clients.handlers(),
-            OffsetProcessor(state).handlers(),
-            Queries(store).handlers(),
-            retrying.handlers(),
-            administration.handlers(),
-        ):
-            self.dispatch.add(handlers)
-        self._on_jump = [locks.shift_clock, consumers.shift_clock, producers.shift_clock]
-        self._on_closed += [
-            clients.drop_connection,
-            pulling.held_pulls.drop_connection,
-            pop.held_pops.drop_connection,
-        ]
+        self.tasks.append(transactions.run)
 
-        async def register_topics() -> None:
-            while True:
-                await trio.sleep(REGISTER_SECONDS)
-                self.register()
-
+    def _add_consumer_processors(self, state: BrokerState, scheduler: MessageScheduler) -> None:
+        clients = ClientProcessor(state)
+        pulls = PullProcessor(state)
+        pops = PopProcessor(state, scheduler)
+        acks = AckProcessor(state, pops.checkpoints, pops.ordered_pops, wake_when_free=pops.wake_when_free)
+        for processor in (clients, pulls, pops, acks):
+            self.dispatch.add(processor.handlers())
         self.tasks += [
-            schedule.run,
-            timers.run,
-            transactions.run,
-            pulling.held_pulls.run,
-            pop.checkpoints.run,
-            pop.held_pops.run,
             clients.close_silent_clients,
-            register_topics,
+            pulls.held_pulls.run,
+            pops.held_pops.run,
+            pops.checkpoints.run,
+        ]
+        self._on_connection_closed += [
+            clients.drop_connection,
+            pulls.held_pulls.drop_connection,
+            pops.held_pops.drop_connection,
         ]
 
-    def forget(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
-        for forget in self._on_closed:
-            forget(connection)
+    def drop_connection(self, connection: Connection) -> None:
+        """Drop the members, pulls and pops of a closed connection."""
+        for drop in self._on_connection_closed:
+            drop(connection)
 
-    def jump(self, seconds: float) -> None:
-        """Note that trio's clock was put forward, for messages alone: no client has been silent meanwhile."""
-        for jump in self._on_jump:
-            jump(seconds)
+    def shift_clock(self, seconds: float) -> None:
+        """Keep the age of heartbeats and locks after trio's clock was advanced by ``seconds``.
+
+        A test that advances the clock lets time pass for messages, not for clients.
+        """
+        self.state.locks.shift_clock(seconds)
+        self.state.consumers.shift_clock(seconds)
+        self.state.producers.shift_clock(seconds)
 
     def register(self) -> None:
-        """Tell the name servers of the topics that they do not know."""
+        """Register topics at the name servers that do not have them in their present form."""
         for name_server in self._name_servers():
-            name_server.register_missing(self.config, self._address, self.state.topics)
+            name_server.register_changed(self.config, self._address, self.state.topics)
 
     def _register_topic(self, topic: TopicConfig) -> None:
         for name_server in self._name_servers():

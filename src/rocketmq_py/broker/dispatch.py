@@ -19,9 +19,9 @@ RequestHandler: TypeAlias = Callable[[Connection, Command], None]
 _SHORT_NAMES = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 """Requests whose fields are named a, b, c and so on."""
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""A suffix of some remarks of Java's servers."""
+"""Java's servers append this to some remarks."""
 UNSET_REMARK = "not set any response code"
-"""The remark of Java's answers that were created without a code. Some of them are successes."""
+"""The remark of Java's broker if an answer was created without a code. Some successes have it."""
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, not an error of the broker

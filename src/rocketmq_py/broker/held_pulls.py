@@ -27,7 +27,7 @@ class HeldPull:
         header: its header.
         queue: the queue that it pulls from.
         message_filter: its filter.
-        expires_at: when it is answered at the latest, on trio's clock.
+        expires_at: when it is answered without a message, on trio's clock.
         on_ready: answers it, when a message has arrived that passes the filter, or it has expired.
 
     Attributes:

@@ -29,7 +29,7 @@ SUBSCRIPTION_FLAG = 4
 
 
 class _ForbiddenType(enum.IntEnum):
-    """What forbids a pull: the answer's field ``forbiddenType``. Java: ``ForbiddenType``."""
+    """The reason why a pull is forbidden: the answer's field ``forbiddenType``. Java: ``ForbiddenType``."""
 
     BROKER = 1
     GROUP = 2

@@ -15,7 +15,7 @@ from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies import MASTER_ID
+from rocketmq_py.protocol.bodies import MASTER_ID, DataVersion
 from rocketmq_py.remoting.address import pack_address, split_address
 
 
@@ -39,6 +39,7 @@ class BrokerState:
         broker_id: 0 for a master.
         ip: the host of ``address``.
         packed_address: ``address`` as messages and message ids contain it.
+        started_ms: when the state was created, epoch milliseconds.
     """
 
     config: BrokerConfig
@@ -56,6 +57,7 @@ class BrokerState:
     broker_id: int = MASTER_ID
     ip: str = attrs.field(init=False)
     packed_address: bytes = attrs.field(init=False)
+    started_ms: int = attrs.field(init=False)
 
     @ip.default
     def _ip(self) -> str:
@@ -64,6 +66,10 @@ class BrokerState:
     @packed_address.default
     def _packed_address(self) -> bytes:
         return pack_address(self.address)
+
+    @started_ms.default
+    def _started_ms(self) -> int:
+        return self.now_ms()
 
     @classmethod
     def create(
@@ -103,3 +109,7 @@ class BrokerState:
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
         """Return the value that names a queue of this broker."""
         return MessageQueue(topic, self.config.broker_name, queue_id)
+
+    def data_version(self, changes: int) -> DataVersion:
+        """Return the version of a table that has changed ``changes`` times."""
+        return DataVersion(counter=changes, timestamp=self.started_ms)

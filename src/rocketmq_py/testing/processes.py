@@ -233,7 +233,7 @@ class RegisteredProcess(Process):
         name_servers = self._name_servers()
         await super().stop()
         for name_server in name_servers:
-            name_server.forget_broker(self.config.broker_name, self._broker_id)
+            name_server.unregister(self.config.broker_name, self._broker_id)
 
     def _name_servers(self) -> list[NameServer]:
         return [
@@ -325,7 +325,7 @@ class BrokerProcess(RegisteredProcess):
     def jump(self, seconds: float) -> None:
         """Note that trio's clock was put forward."""
         if self._is_open:
-            self.broker.jump(seconds)
+            self.broker.shift_clock(seconds)
 
     async def stop(self) -> None:
         """End at once. What is stored stays; locks are gone, and the name servers notice."""
@@ -352,7 +352,7 @@ class BrokerProcess(RegisteredProcess):
 
     def _closed(self, connection: Connection) -> None:
         super()._closed(connection)
-        self.broker.forget(connection)
+        self.broker.drop_connection(connection)
 
     # Looking
 

@@ -63,7 +63,7 @@ class ReplicaProcess(RegisteredProcess):
 
     def _begin(self, nursery: trio.Nursery) -> None:
         if self._replica is None or self.is_behind:
-            self._replica = Replica(self._master.broker, self.address, self._name_servers, self.now_ms)
+            self._replica = Replica(self._master.broker, self.address, self._name_servers)
         for task in self._replica.tasks:
             nursery.start_soon(task)
         self._replica.register()
@@ -71,4 +71,4 @@ class ReplicaProcess(RegisteredProcess):
     def _closed(self, connection: Connection) -> None:
         super()._closed(connection)
         if self._replica is not None:
-            self._replica.forget(connection)
+            self._replica.drop_connection(connection)

@@ -13,7 +13,7 @@ _TAB_SIZE = 8
 
 
 class SqlFilterError(Exception):
-    """The text is not a valid SQL filter. The message is the one of Java's broker."""
+    """The text is not a valid SQL filter. Java's broker has the same error message."""
 
 
 class TokenKind(enum.IntEnum):

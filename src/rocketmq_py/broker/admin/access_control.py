@@ -1,11 +1,12 @@
-"""Users, and what is noted of what they may do (ACL 2.0 of 5.x).
+"""Users, access rules, and authentication of requests (ACL 2.0 of 5.x).
 
-Java: ``AuthenticationMetadataManagerImpl``, ``AuthorizationMetadataManagerImpl``. As on a broker with
-``authorizationEnabled=false``, rules are kept and told, and bind nobody.
+Java: ``DefaultAuthenticationHandler``, ``AuthenticationMetadataManagerImpl``,
+``AuthorizationMetadataManagerImpl``.
 """
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -26,7 +27,7 @@ from rocketmq_py.protocol.headers import (
     ListUsersRequest,
     UpdateUserRequest,
 )
-from rocketmq_py.protocol.signature import ACCESS_KEY
+from rocketmq_py.protocol.signature import ACCESS_KEY, SIGNATURE, signature
 from rocketmq_py.remoting import Connection
 
 SUPER, NORMAL = "Super", "Normal"
@@ -37,31 +38,47 @@ _RESOURCES = ("Unknown", "Any", "Cluster", "Namespace", "Topic", "Group")
 _ACTIONS = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 _DECISIONS = ("Allow", "Deny")
 
-Value = TypeVar("Value", bound=Body)
+_B = TypeVar("_B", bound=Body)
 
 
-class Accounts:
-    """Answers what tools ask about users and rules.
+class AccessControl:
+    """Authenticates requests by their signature, and answers requests about users and rules.
+
+    Every authenticated user may do everything. Rules are stored and listed, but not enforced, as on a broker
+    with ``authorizationEnabled=false``.
 
     Args:
-        access_keys: the secret keys of the first users, super users all, by their access keys. Without any
-            the broker checks nobody and knows no users, and refuses to be asked about them, as real ones do.
+        access_keys: the secret keys of the first users, by access key. They are super users. Without any,
+            requests are not authenticated, and requests about users are refused, as on real brokers.
     """
 
     def __init__(self, access_keys: Mapping[str, str]) -> None:
-        self._is_on = bool(access_keys)
         self._users = {
             name: UserInfo(username=name, password=secret, user_type=SUPER, user_status=ENABLED)
             for name, secret in access_keys.items()
         }
         self._rules: dict[str, AclInfo] = {}
+        self.is_enabled: bool = bool(access_keys)
+        """Whether requests must be authenticated."""
 
-    def user(self, name: str) -> UserInfo | None:
-        """Return a user, with its password."""
-        return self._users.get(name)
+    def authenticate(self, request: Command) -> None:
+        """Raise Refusal if the request is not signed by an enabled user."""
+        fields = request.fields
+        access_key = fields.get(ACCESS_KEY)
+        if not access_key:
+            raise _refusal("username cannot be null.")
+        user = self._users.get(access_key)
+        if user is None:
+            raise _refusal(f"User:{access_key} is not found.")
+        if user.user_status == DISABLED:
+            raise _refusal(f"User:{access_key} is disabled.")
+        expected = signature(user.password or "", fields, request.body)
+        received = fields.get(SIGNATURE, "")
+        if not hmac.compare_digest(expected.encode(), received.encode(errors="replace")):
+            raise _refusal("check signature failed.")
 
     def handlers(self) -> Mapping[int, RequestHandler]:
-        """Return the handler of each request's code."""
+        """Return the request handlers by request code."""
         handlers: Mapping[int, Callable[[Command], bytes]] = {
             RequestCode.AUTH_CREATE_USER: self._create_user,
             RequestCode.AUTH_UPDATE_USER: self._update_user,
@@ -72,11 +89,11 @@ class Accounts:
             RequestCode.AUTH_DELETE_ACL: self._delete_rules,
             RequestCode.AUTH_LIST_ACL: self._list_rules,
         }
-        return {code: self._answering(handle) for code, handle in handlers.items()}
+        return {code: self._answer_with_body(handle) for code, handle in handlers.items()}
 
-    def _answering(self, handle: Callable[[Command], bytes]) -> RequestHandler:
+    def _answer_with_body(self, handle: Callable[[Command], bytes]) -> RequestHandler:
         def answer(connection: Connection, request: Command) -> None:
-            if not self._is_on:
+            if not self.is_enabled:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later.")
             connection.respond(request, ResponseCode.SUCCESS, body=handle(request))
 
@@ -86,8 +103,8 @@ class Accounts:
 
     def _create_user(self, request: Command) -> bytes:
         name = CreateUserRequest.from_fields(request.fields).username
-        user = _user(name, request)
-        self._check_is_super(request, user.user_type, "create")
+        user = _decode_user(name, request)
+        self._check_may_change(user.user_type, "create", request)
         if not (user.password or "").strip():
             raise _refusal("password can not be blank")
         if name in self._users:
@@ -99,12 +116,12 @@ class Accounts:
 
     def _update_user(self, request: Command) -> bytes:
         name = UpdateUserRequest.from_fields(request.fields).username
-        user = _user(name, request)
-        self._check_is_super(request, user.user_type, "update")
+        user = _decode_user(name, request)
+        self._check_may_change(user.user_type, "update", request)
         old = self._users.get(name)
         if old is None:
             raise _refusal("The user is not exist")
-        self._check_is_super(request, old.user_type, "update")
+        self._check_may_change(old.user_type, "update", request)
         self._users[name] = msgspec.structs.replace(
             old,
             password=user.password if (user.password or "").strip() else old.password,
@@ -116,79 +133,82 @@ class Accounts:
     def _delete_user(self, request: Command) -> bytes:
         name = DeleteUserRequest.from_fields(request.fields).username
         if name in self._users:
-            self._check_is_super(request, self._users[name].user_type, "update")
+            self._check_may_change(self._users[name].user_type, "update", request)
             del self._users[name]
             self._rules.pop(_USER + name, None)
         return b""
 
     def _list_users(self, request: Command) -> bytes:
-        part = ListUsersRequest.from_fields(request.fields).filter or ""
-        return _listed([user for name, user in sorted(self._users.items()) if part in name])
+        name_filter = ListUsersRequest.from_fields(request.fields).filter or ""
+        return _encode_list([user for name, user in sorted(self._users.items()) if name_filter in name])
 
-    def _check_is_super(self, request: Command, user_type: str | None, verb: str) -> None:
-        """Raise Refusal if it is about a super user, and who asks is none."""
-        asking = self._users.get(request.fields.get(ACCESS_KEY, ""))
-        if user_type == SUPER and asking is not None and asking.user_type != SUPER:
+    def _check_may_change(self, user_type: str | None, verb: str, request: Command) -> None:
+        """Raise Refusal if the user is a super user, and the requesting user is not."""
+        requester = self._users.get(request.fields.get(ACCESS_KEY, ""))
+        if user_type == SUPER and requester is not None and requester.user_type != SUPER:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"The super user can only be {verb} by super user")
 
     # Rules
 
     def _put_rules(self, request: Command) -> bytes:
         subject = CreateAclRequest.from_fields(request.fields).subject
-        new = AclInfo.decode(request.body) if request.body else AclInfo()
-        if not new.policies:
+        acl = AclInfo.decode(request.body) if request.body else AclInfo()
+        if not acl.policies:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
-        subject = new.subject or subject
+        subject = acl.subject or subject
         if not subject.startswith(_USER):
             raise _refusal("The subject type is null.")
-        entries = [
-            (_one_of((CUSTOM, DEFAULT), policy.policy_type) or CUSTOM, _checked(entry))
-            for policy in new.policies
+        new_entries = [
+            (_normalize((CUSTOM, DEFAULT), policy.policy_type) or CUSTOM, _validate(entry))
+            for policy in acl.policies
             for entry in policy.entries
         ]
-        if not entries:
+        if not new_entries:
             raise _refusal("The policy entries is empty.")
         if subject.removeprefix(_USER) not in self._users:
             raise _refusal(f"The subject of {subject} is not exist.")
-        kept = {(kind, entry.resource): entry for kind, entry in self._entries(subject)}
-        kept.update({(kind, entry.resource): entry for kind, entry in entries})
-        self._keep(subject, [(kind, entry) for (kind, _), entry in kept.items()])
+        entries = {(kind, entry.resource): entry for kind, entry in self._entries(subject)}
+        entries.update({(kind, entry.resource): entry for kind, entry in new_entries})
+        self._set_entries(subject, [(kind, entry) for (kind, _), entry in entries.items()])
         return b""
 
     def _delete_rules(self, request: Command) -> bytes:
         header = DeleteAclRequest.from_fields(request.fields)
-        kind = _one_of((CUSTOM, DEFAULT), header.policy_type) or CUSTOM
+        kind = _normalize((CUSTOM, DEFAULT), header.policy_type) or CUSTOM
         if header.subject.removeprefix(_USER) not in self._users:
             raise _refusal("The subject is not exist.")
         if header.subject not in self._rules:
             raise _refusal("The acl is not exist.")
-        resource = _resource(header.resource or "")
-        kept = [] if resource is None else self._entries(header.subject)
-        self._keep(header.subject, [one for one in kept if (one[0], one[1].resource) != (kind, resource)])
+        resource = _normalize_resource(header.resource or "")
+        entries = [] if resource is None else self._entries(header.subject)
+        self._set_entries(
+            header.subject, [each for each in entries if (each[0], each[1].resource) != (kind, resource)]
+        )
         return b""
 
     def _list_rules(self, request: Command) -> bytes:
         header = ListAclsRequest.from_fields(request.fields)
-        part = header.resource_filter or ""
+        resource_filter = header.resource_filter or ""
         rules = []
         for subject in sorted(self._rules):
             if (header.subject_filter or "") not in subject:
                 continue
-            # As in Java, who has the filter of resources in the own name is shown with all of them.
+            # As in Java, all resources of a subject are listed if its own name contains the resource filter.
             entries = [
                 (kind, entry)
                 for kind, entry in self._entries(subject)
-                if part in entry.resource or part in subject
+                if resource_filter in entry.resource or resource_filter in subject
             ]
             if entries:
                 rules.append(AclInfo(subject=subject, policies=_policies(entries)))
-        return _listed(rules)
+        return _encode_list(rules)
 
     def _entries(self, subject: str) -> list[tuple[str, PolicyEntryInfo]]:
+        """Return the rules of a subject with the type of their policy."""
         policies = self._rules[subject].policies if subject in self._rules else ()
         return [(policy.policy_type or CUSTOM, entry) for policy in policies for entry in policy.entries]
 
-    def _keep(self, subject: str, entries: Sequence[tuple[str, PolicyEntryInfo]]) -> None:
+    def _set_entries(self, subject: str, entries: Sequence[tuple[str, PolicyEntryInfo]]) -> None:
         if entries:
             self._rules[subject] = AclInfo(subject=subject, policies=_policies(entries))
         else:
@@ -202,27 +222,27 @@ def _policies(entries: Iterable[tuple[str, PolicyEntryInfo]]) -> tuple[PolicyInf
     return tuple([PolicyInfo(policy_type=kind, entries=tuple(some)) for kind, some in by_kind.items()])
 
 
-def _user(name: str, request: Command) -> UserInfo:
-    """Return the user that a request's body is about."""
+def _decode_user(name: str, request: Command) -> UserInfo:
+    """Return the user in the body of a request. Raises Refusal if the name is empty."""
     if not name:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "The username is blank")
-    info = UserInfo.decode(request.body)
+    user = UserInfo.decode(request.body)
     return msgspec.structs.replace(
-        info,
+        user,
         username=name,
-        user_type=_one_of((SUPER, NORMAL), info.user_type),
-        user_status=_one_of((ENABLED, DISABLED), info.user_status),
+        user_type=_normalize((SUPER, NORMAL), user.user_type),
+        user_status=_normalize((ENABLED, DISABLED), user.user_status),
     )
 
 
-def _checked(entry: PolicyEntryInfo) -> PolicyEntryInfo:
-    """Return an entry as Java writes it. Raises Refusal."""
-    resource = _resource(entry.resource)
+def _validate(entry: PolicyEntryInfo) -> PolicyEntryInfo:
+    """Return a rule in Java's spelling. Raises Refusal if it is invalid."""
+    resource = _normalize_resource(entry.resource)
     if resource is None:
         raise _refusal("The resource is null.")
     if any(action.lower() == "any" for action in entry.actions):
         raise _refusal("The actions can not be Any.")
-    actions = [known for action in entry.actions if (known := _one_of(_ACTIONS, action))]
+    actions = [known for action in entry.actions if (known := _normalize(_ACTIONS, action))]
     if not actions:
         raise _refusal("The actions is empty.")
     for address in entry.source_ips:
@@ -230,26 +250,27 @@ def _checked(entry: PolicyEntryInfo) -> PolicyEntryInfo:
             ipaddress.ip_network(address, strict=False)
         except ValueError:
             raise _refusal("The source ip is invalid.") from None
-    decision = _one_of(_DECISIONS, entry.decision)
+    decision = _normalize(_DECISIONS, entry.decision)
     if decision is None:
         raise _refusal("The decision is null or illegal.")
     return msgspec.structs.replace(entry, resource=resource, actions=tuple(actions), decision=decision)
 
 
-def _resource(text: str) -> str | None:
-    """Return a resource as Java writes it; None if it is none. Java: ``Resource.of``."""
+def _normalize_resource(text: str) -> str | None:
+    """Return a resource in Java's spelling, or None if it is invalid. Java: ``Resource.of``."""
     if text == "*":
         return text
     kind, _, name = text.partition(":")
-    known = _one_of(_RESOURCES, kind)
+    known = _normalize(_RESOURCES, kind)
     return None if known is None else f"{known}:{name}"
 
 
-def _one_of(known: Iterable[str], text: str | None) -> str | None:
-    return next((one for one in known if one.lower() == (text or "").lower()), None)
+def _normalize(known: Iterable[str], text: str | None) -> str | None:
+    """Return the known value that equals ``text`` except for case; None if there is none."""
+    return next((each for each in known if each.lower() == (text or "").lower()), None)
 
 
-def _listed(values: Sequence[Value]) -> bytes:
+def _encode_list(values: Sequence[_B]) -> bytes:
     return b"[" + b",".join([value.encode() for value in values]) + b"]" if values else b""
 
 

@@ -1,4 +1,4 @@
-"""The attributes of topics that brokers of 5.x know, and how they are changed (Java: ``AttributeUtil``)."""
+"""The topic attributes of 5.x, and changes of them (Java: ``TopicAttributes``, ``AttributeUtil``)."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import attrs
 from rocketmq_py.broker.dispatch import Refusal
 from rocketmq_py.codes import ResponseCode
 
-_is_long = re.compile("[+-]?[0-9]+", re.ASCII).fullmatch
-_LONGEST = 2**63 - 1
+_match_integer = re.compile("[+-]?[0-9]+", re.ASCII).fullmatch
+_MAX_LONG = 2**63 - 1
 
 
 def _one_of(*values: str) -> Callable[[str], str | None]:
-    def fault(value: str) -> str | None:
+    def find_error(value: str) -> str | None:
         return None if value in values else f"value is not in set: [{', '.join(values)}]"
 
-    return fault
+    return find_error
 
 
 def _between(lowest: int, highest: int) -> Callable[[str], str | None]:
-    def fault(value: str) -> str | None:
-        if not _is_long(value) or not -_LONGEST - 1 <= int(value) <= _LONGEST:
+    def find_error(value: str) -> str | None:
+        if not _match_integer(value) or not -_MAX_LONG - 1 <= int(value) <= _MAX_LONG:
             return f'For input string: "{value}"'
         return None if lowest <= int(value) <= highest else f"value is not in range({lowest}, {highest})"
 
-    return fault
+    return find_error
 
 
 @attrs.frozen
 class Attribute:
-    """An attribute. Java: ``Attribute``.
+    """A topic attribute. Java: ``Attribute``.
 
     Attributes:
-        fault: what is wrong with a value, in Java's words, else None.
-        changeable: whether it may be changed when the topic is there.
+        find_error: returns why a value is invalid, in Java's words, or None if it is valid.
+        changeable: whether it can be changed after the topic was created.
     """
 
-    fault: Callable[[str], str | None]
+    find_error: Callable[[str], str | None]
     changeable: bool
 
 
@@ -50,65 +50,65 @@ ATTRIBUTES: Mapping[str, Attribute] = {
         _one_of("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL"),
         changeable=True,
     ),
-    "reserve.time": Attribute(_between(-1, _LONGEST), changeable=True),
+    "reserve.time": Attribute(_between(-1, _MAX_LONG), changeable=True),
     "lite.topic.expiration": Attribute(_between(-1, 43_200), changeable=True),
 }
-"""Java: ``TopicAttributes``. They are kept and told; this broker treats all topics alike."""
+"""The attributes by name. This broker stores them, and treats all topics alike."""
 
 
 def change_attributes(old: Mapping[str, str] | None, text: str) -> dict[str, str]:
     """Return a topic's attributes after changes such as ``+message.type=FIFO,-reserve.time``.
 
     Args:
-        old: those that it has; None if the topic is new.
+        old: the present attributes; None for a new topic.
         text: the changes.
 
-    Raises Refusal, in the words of brokers of 5.5.0, for a change that they refuse.
+    Raises Refusal, with the remark of brokers of 5.5.0, if a change is invalid.
     """
-    changes = _parsed(text)
+    changes = _parse_changes(text)
     if changes.get("+message.type") == "MIXED":
         raise Refusal(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
     changed = dict(old or {})
     for key, value in changes.items():
         sign, name = key[:1], key[1:]
         if not name or "+" in name or "-" in name:
-            raise _wrong("kv string format wrong.")
+            raise _refusal("kv string format wrong.")
         if sign == "-":
             if old is None:
-                raise _wrong(f"only add attribute is supported while creating topic. key: {name}")
+                raise _refusal(f"only add attribute is supported while creating topic. key: {name}")
             if name not in old:
-                raise _wrong(f"attempt to delete a nonexistent key: {name}")
+                raise _refusal(f"attempt to delete a nonexistent key: {name}")
         attribute = ATTRIBUTES.get(name)
         if attribute is None:
-            raise _wrong(f"unsupported key: {name}")
+            raise _refusal(f"unsupported key: {name}")
         if old is not None and not attribute.changeable:
-            raise _wrong(f"attempt to update an unchangeable attribute. key: {name}")
+            raise _refusal(f"attempt to update an unchangeable attribute. key: {name}")
         if sign == "-":
             changed.pop(name, None)
-        elif fault := attribute.fault(value):
-            raise _wrong(fault)
+        elif error := attribute.find_error(value):
+            raise _refusal(error)
         else:
             changed[name] = value
     return changed
 
 
-def _parsed(text: str) -> dict[str, str]:
+def _parse_changes(text: str) -> dict[str, str]:
     """Return the values by signed name. Java: ``AttributeParser.parseToMap``."""
     changes: dict[str, str] = {}
     for change in filter(None, text.split(",")):
         key, has_value, value = change.partition("=")
         value = value.partition("=")[0]
         if has_value and not value:
-            raise _wrong("Index 1 out of bounds for length 1")
+            raise _refusal("Index 1 out of bounds for length 1")
         if has_value and "+" not in key:
-            raise _wrong(f"add/alter attribute format is wrong: {key}")
+            raise _refusal(f"add/alter attribute format is wrong: {key}")
         if not has_value and "-" not in key:
-            raise _wrong(f"delete attribute format is wrong: {key}")
+            raise _refusal(f"delete attribute format is wrong: {key}")
         if key in changes:
-            raise _wrong(f"key duplication: {key}")
+            raise _refusal(f"key duplication: {key}")
         changes[key] = value
     return changes
 
 
-def _wrong(remark: str) -> Refusal:
+def _refusal(remark: str) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, remark)

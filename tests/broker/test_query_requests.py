@@ -35,7 +35,7 @@ def bodies(answer: Answer) -> list[bytes]:
         (RequestCode.GET_EARLIEST_MSG_STORETIME, "unknown", "0", {"timestamp": "-1"}),
     ],
 )
-async def test_where_a_queue_begins_and_ends(
+async def test_offsets_and_first_store_time_of_a_queue(
     client: OfflineClient,
     autojump_clock: trio.testing.MockClock,
     code: int,
@@ -54,7 +54,7 @@ async def test_where_a_queue_begins_and_ends(
     ("boundary", "after_ms", "offset"),
     [(None, 0, 0), (None, 1, 1), ("LOWER", 6000, 2), ("UPPER", 1, 0), ("upper", 6000, 1), ("ODD", 1, 1)],
 )
-async def test_an_offset_is_found_by_time(
+async def test_search_offset_finds_an_offset_by_store_time(
     client: OfflineClient,
     autojump_clock: trio.testing.MockClock,
     boundary: str | None,
@@ -73,7 +73,7 @@ async def test_an_offset_is_found_by_time(
     assert unknown.fields == {"offset": "0"}
 
 
-async def test_a_message_is_seen_by_its_place(client: OfflineClient) -> None:
+async def test_view_message_finds_a_message_by_its_commit_log_offset(client: OfflineClient) -> None:
     client.send("t", b"one")
     offset = client.send("t", b"two").fields["msgId"][16:]
     answer = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(int(offset, 16))})
@@ -102,7 +102,9 @@ async def test_messages_are_found_by_key(client: OfflineClient) -> None:
     assert bodies(query(client, "U1", maxNum="0", _UNIQUE_KEY_QUERY="true")) == [b"one"]
 
 
-async def test_a_query_has_a_time(client: OfflineClient, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_query_selects_by_store_time(
+    client: OfflineClient, autojump_clock: trio.testing.MockClock
+) -> None:
     for body in (b"one", b"two", b"three"):
         client.send("t", body, KEYS="k")
         await trio.sleep(10)
@@ -116,7 +118,7 @@ async def test_a_query_has_a_time(client: OfflineClient, autojump_clock: trio.te
     )
 
 
-async def test_what_is_dropped_is_not_found(open_broker: Callable[..., OfflineBroker]) -> None:
+async def test_dropped_messages_are_not_found(open_broker: Callable[..., OfflineBroker]) -> None:
     client = open_broker(max_store_bytes=3000).connect()
     for number in range(30):
         client.send("t", b"%d" % number, KEYS=f"k{number % 2}")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from rocketmq_py.broker import BrokerConfig
@@ -18,7 +16,7 @@ def settings_of(client: OfflineClient) -> dict[str, str]:
     return read_properties(client.ask(RequestCode.GET_BROKER_CONFIG, {}).body)
 
 
-async def test_what_is_changed_is_told_and_counted(client: OfflineClient) -> None:
+async def test_a_change_is_visible_and_increases_the_version(client: OfflineClient) -> None:
     before = client.ask(RequestCode.GET_BROKER_CONFIG, {}).fields["version"]
     assert alter(client, transactionTimeOut="1500", longPollingEnable="false").code == ResponseCode.SUCCESS
     settings = settings_of(client)
@@ -27,16 +25,16 @@ async def test_what_is_changed_is_told_and_counted(client: OfflineClient) -> Non
     assert '"counter":1' in client.ask(RequestCode.GET_BROKER_CONFIG, {}).fields["version"]
 
 
-async def test_what_is_changed_takes_effect(client: OfflineClient) -> None:
+async def test_a_change_takes_effect_at_once(client: OfflineClient) -> None:
     alter(client, autoCreateTopicEnable="false", maxMessageSize="10", autoCreateSubscriptionGroup="false")
     assert client.send("NewTopic").code == ResponseCode.TOPIC_NOT_EXIST
     assert client.send("TBW102", b"12345678901").code == ResponseCode.MESSAGE_ILLEGAL
-    assert client.pull("TBW102", consumerGroup="unheard").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert client.pull("TBW102", consumerGroup="unknown").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     alter(client, longPollingEnable="false", shortPollingTimeMills="10")
     assert client.send("TBW102", b"1").code == ResponseCode.SUCCESS
 
 
-async def test_the_permission_is_told_to_the_name_server(client: OfflineClient) -> None:
+async def test_a_change_of_the_permission_is_registered_at_the_name_server(client: OfflineClient) -> None:
     def route() -> bytes:
         return client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "SELF_TEST_TOPIC"}).body
 
@@ -47,7 +45,7 @@ async def test_the_permission_is_told_to_the_name_server(client: OfflineClient) 
     assert b'"perm":6' in route()
 
 
-async def test_as_in_java_what_is_not_known_or_of_the_wrong_kind_is_left_alone(client: OfflineClient) -> None:
+async def test_unknown_settings_and_values_of_the_wrong_type_are_ignored(client: OfflineClient) -> None:
     before = settings_of(client)
     assert alter(client, nothing="1", brokerPermission="six").code == ResponseCode.SUCCESS
     assert settings_of(client) == before
@@ -57,10 +55,14 @@ async def test_as_in_java_what_is_not_known_or_of_the_wrong_kind_is_left_alone(c
     ("settings", "code", "words"),
     [
         ({"brokerName": "other", "traceOn": "false"}, ResponseCode.NO_PERMISSION, "black list"),
-        ({"brokerPermission": "9", "longPollingEnable": "false"}, ResponseCode.INVALID_PARAMETER, "0 to 7"),
+        (
+            {"brokerPermission": "9", "longPollingEnable": "false"},
+            ResponseCode.INVALID_PARAMETER,
+            "from 0 to 7",
+        ),
     ],
 )
-async def test_what_cannot_be_changed_changes_nothing(
+async def test_a_refused_change_changes_no_setting(
     client: OfflineClient, settings: dict[str, str], code: int, words: str
 ) -> None:
     before = settings_of(client)
@@ -70,24 +72,8 @@ async def test_what_cannot_be_changed_changes_nothing(
     assert settings_of(client) == before
 
 
-async def test_whoever_made_the_settings_keeps_theirs() -> None:
+async def test_a_change_does_not_affect_the_callers_config() -> None:
     config = BrokerConfig()
     client = OfflineBroker(config).connect()
     alter(client, transactionTimeOut="1500")
     assert config == BrokerConfig()
-
-
-async def test_the_name_servers_lists_can_be_switched_off(open_broker: Callable[..., OfflineBroker]) -> None:
-    client = open_broker().connect()
-
-    def ask(code: int, **settings: str) -> Answer:
-        return client.ask_name_server(code, {}, body=write_properties(settings))
-
-    assert read_properties(ask(RequestCode.GET_NAMESRV_CONFIG).body)["enableAllTopicList"] == "true"
-    ask(RequestCode.UPDATE_NAMESRV_CONFIG, enableAllTopicList="false", enableTopicList="false", nothing="1")
-    assert read_properties(ask(RequestCode.GET_NAMESRV_CONFIG).body)["enableAllTopicList"] == "false"
-    for code in (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER):
-        assert ask(code).remark == "disable"
-    refused = ask(RequestCode.UPDATE_NAMESRV_CONFIG, kvConfigPath="/x", enableTopicList="true")
-    assert refused.code == ResponseCode.NO_PERMISSION
-    assert ask(RequestCode.GET_TOPICS_BY_CLUSTER).remark == "disable"
