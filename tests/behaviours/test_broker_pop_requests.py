@@ -1,4 +1,4 @@
-"""What brokers say to consumers by pop, request by request; those of 4.x know nothing of it."""
+"""Answers of brokers to the requests of pop consumers. Brokers of 4.x do not support pop."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from tests.behaviours.reading import PATIENCE, until_readable
 from tests.popped import Popped, ack_together, bodies, read_popped
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-NOT_SET = "not set any response code"
+UNSET_REMARK = "not set any response code"
 NOTHING = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
 LONG = 60_000
-"""An invisible time, in milliseconds, that no test outlives."""
+"""An invisible time that is longer than any test, in milliseconds."""
 
 
 def now_ms() -> int:
@@ -43,7 +43,7 @@ def now_ms() -> int:
 
 @attrs.define(eq=False)
 class Consumer:
-    """One group, request by request, on one topic."""
+    """A consumer group of one topic, which sends single requests."""
 
     client: Client
     peer: Peer
@@ -68,7 +68,7 @@ class Consumer:
         return read_popped(answer.fields, answer.body, self.peer.broker_name)
 
     async def pop(self, **changes: Any) -> list[Popped]:
-        """Pop what is there: none while a real broker writes down offsets and has the queue locked for it."""
+        """Pop the available messages. Real brokers return none while they lock a queue to store offsets."""
         with trio.fail_after(PATIENCE):
             while True:
                 answer = await self.ask(**changes)
@@ -77,7 +77,7 @@ class Consumer:
                     return popped
 
     async def pop_until(self, count: int, **changes: Any) -> list[Popped]:
-        """Pop until so many messages were had: real brokers are seconds late with what comes again."""
+        """Pop until ``count`` messages were returned. Real brokers redeliver some seconds late."""
         popped: list[Popped] = []
         with trio.fail_after(PATIENCE):
             while len(popped) < count:
@@ -100,13 +100,13 @@ class Consumer:
 async def consumer(cluster: ClusterUnderTest, client: Client, unique: str) -> AsyncIterator[Consumer]:
     """A consumer of a topic with two queues."""
     if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x do not know pop")
+        pytest.skip("brokers of 4.x do not support pop")
     await create_topic(client, unique, queues=2)
     async with open_peer(client) as peer:
         yield Consumer(client, peer, unique, f"group-{unique}")
 
 
-async def sent(consumer: Consumer, *messages: bytes, **changes: Any) -> None:
+async def send_and_wait(consumer: Consumer, *messages: bytes, **changes: Any) -> None:
     """Send messages to queue 0, and wait until they can be read."""
     await consumer.send(*messages, **{"queue_id": 0, **changes})
     await until_readable(consumer.client, consumer.topic, count=len(messages))
@@ -122,8 +122,8 @@ async def test_a_group_pops_a_message_once(consumer: Consumer) -> None:
     assert bodies(await others.pop(init_mode=1)) == [b"a", b"b", b"c"]
 
 
-async def test_an_answer_says_where_messages_come_from(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b", b"c")
+async def test_an_answer_contains_the_origin_of_the_messages(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b", b"c")
     answer = await consumer.ask(queue_id=0, max_msg_nums=2)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "FOUND")
     fields = dict(answer.fields)
@@ -140,7 +140,7 @@ async def test_an_answer_says_where_messages_come_from(consumer: Consumer) -> No
 
 
 @pytest.mark.parametrize(
-    ("expression", "kind", "found"),
+    ("expression", "expression_type", "expected"),
     [
         ("A", "TAG", [b"a"]),
         ("C", None, []),
@@ -148,22 +148,22 @@ async def test_an_answer_says_where_messages_come_from(consumer: Consumer) -> No
         ("size > 1", "SQL92", [b"b"]),
     ],
 )
-async def test_a_pop_may_be_filtered(
-    consumer: Consumer, expression: str, kind: str | None, found: list[bytes]
+async def test_a_pop_returns_messages_that_pass_its_filter(
+    consumer: Consumer, expression: str, expression_type: str | None, expected: list[bytes]
 ) -> None:
     await consumer.send(b"a", queue_id=0, tags="A", properties={"size": "1"})
     await consumer.send(b"b", queue_id=0, tags="B", properties={"size": "2"})
     await until_readable(consumer.client, consumer.topic, count=2)
-    assert bodies(await consumer.pop(exp=expression, exp_type=kind)) == found
-    assert await consumer.pop() == [], "what the filter does not want is behind the group"
+    assert bodies(await consumer.pop(exp=expression, exp_type=expression_type)) == expected
+    assert await consumer.pop() == [], "the group skips excluded messages"
 
 
-async def test_some_pops_are_refused(consumer: Consumer) -> None:
-    await sent(consumer, b"a")
+async def test_invalid_pops_are_refused(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a")
 
     async def refused(**changes: Any) -> tuple[int, str, dict[str, str]]:
         answer = await consumer.ask(**changes)
-        # Where the broker is called by its address, that is another one for each cluster.
+        # Some remarks contain the address of the broker, which depends on the cluster.
         remark = (answer.remark or "").replace(consumer.peer.address.rpartition(":")[0], "IP")
         return answer.code, remark.split(" consumer:")[0], dict(answer.fields)
 
@@ -202,7 +202,7 @@ async def test_some_pops_are_refused(consumer: Consumer) -> None:
 # Long polling
 
 
-async def test_a_pop_waits_for_a_message(consumer: Consumer) -> None:
+async def test_a_held_pop_is_answered_when_a_message_arrives(consumer: Consumer) -> None:
     await consumer.send(b"a", queue_id=0)
     await consumer.pop_until(1)
     answers = []
@@ -217,18 +217,18 @@ async def test_a_pop_waits_for_a_message(consumer: Consumer) -> None:
     assert bodies(consumer.read(answers[0])) == [b"b"]
 
 
-async def test_a_pop_that_waits_in_vain_is_answered_in_the_end(consumer: Consumer) -> None:
+async def test_a_held_pop_is_answered_when_it_expires(consumer: Consumer) -> None:
     answer = await consumer.ask(poll_time=1000)
     assert (answer.code, answer.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
     header = PopMessageAnswer.from_fields(answer.fields)
     assert (header.rest_num, header.invisible_time) == (0, LONG)
 
 
-# What comes again
+# Acknowledgements and redelivery
 
 
-async def test_what_is_not_acknowledged_comes_again(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b", tags="A", keys="k", flag=7)
+async def test_an_unacknowledged_message_is_redelivered(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b", tags="A", keys="k", flag=7)
     first = await consumer.pop(invisible_time=1000)
     assert bodies(first) == [b"a", b"b"]
     answer = await consumer.ack(first[1])
@@ -256,19 +256,19 @@ async def test_what_is_not_acknowledged_comes_again(consumer: Consumer) -> None:
     assert b'"readQueueNums":1' in config.body
 
 
-async def test_a_broker_gives_up_nothing(consumer: Consumer) -> None:
-    """However often a message comes again: to give it up is for the consumer."""
+async def test_redeliveries_are_not_limited(consumer: Consumer) -> None:
+    """The broker ignores ``retryMaxTimes``. Consumers discard messages that were redelivered too often."""
     group = b'{"groupName":"%s","retryMaxTimes":1}' % consumer.group.encode()
     await consumer.peer.send(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)
-    await sent(consumer, b"a")
+    await send_and_wait(consumer, b"a")
     await consumer.pop_until(1, invisible_time=500)
     for times in (1, 2, 3):
         (again,) = await consumer.pop_until(1, invisible_time=500)
         assert again.message.reconsume_times == times
 
 
-async def test_messages_are_acknowledged_together(consumer: Consumer) -> None:
-    await sent(consumer, *[b"%02d" % number for number in range(12)])
+async def test_a_batch_acknowledges_several_messages(consumer: Consumer) -> None:
+    await send_and_wait(consumer, *[b"%02d" % number for number in range(12)])
     popped = await consumer.pop(invisible_time=1000)
     acks = ack_together([popped[0], popped[3], popped[11]], consumer.group)
     body = BatchAcks(broker_name=consumer.peer.broker_name, acks=(acks,)).encode()
@@ -279,13 +279,13 @@ async def test_messages_are_acknowledged_together(consumer: Consumer) -> None:
     assert await consumer.pop() == []
 
 
-async def test_acknowledging_nothing(consumer: Consumer) -> None:
+async def test_an_empty_batch_is_refused(consumer: Consumer) -> None:
     answer = await consumer.peer.send(RequestCode.BATCH_ACK_MESSAGE, {})
     assert (answer.code, answer.remark) == (ResponseCode.NO_MESSAGE, None)
 
 
-async def test_some_acknowledgements_are_refused(consumer: Consumer) -> None:
-    await sent(consumer, b"a")
+async def test_invalid_acknowledgements_are_refused(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a")
     (popped,) = await consumer.pop()
 
     async def refused(code: int, **changes: str) -> tuple[int, str, dict[str, str]]:
@@ -318,18 +318,18 @@ async def test_some_acknowledgements_are_refused(consumer: Consumer) -> None:
     )
     assert await refused(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, offset="1") == (
         ResponseCode.NO_MESSAGE,
-        NOT_SET,
+        UNSET_REMARK,
         unchanged,
     )
     assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
-    assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS, "it is done with"
+    assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS, "it was acknowledged before"
 
 
-async def test_a_message_can_be_had_earlier(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b")
+async def test_the_invisible_time_can_be_shortened(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b")
     first, second = await consumer.pop()
     answer = await consumer.change(first, 1000)
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NOT_SET)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, UNSET_REMARK)
     changed = ChangeInvisibleTimeAnswer.from_fields(answer.fields)
     assert (changed.invisible_time, changed.revive_qid) == (1000, first.handle.revive_queue_id)
     assert abs(changed.pop_time - now_ms()) < 60_000
@@ -338,19 +338,21 @@ async def test_a_message_can_be_had_earlier(consumer: Consumer) -> None:
     assert {body: message.reconsume_times for body, message in again.items()} == {b"a": 1, b"b": 0}
 
 
-async def test_a_changed_message_has_a_new_handle(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b")
-    kept, lost = await consumer.pop(invisible_time=2000)
-    assert lost.handle.offset is not None
-    changed = ChangeInvisibleTimeAnswer.from_fields((await consumer.change(lost, 2000)).fields)
-    new = attrs.evolve(lost.handle, start_offset=lost.handle.offset, pop_time_ms=changed.pop_time)
-    assert (await consumer.ack(attrs.evolve(lost, handle=new))).code == ResponseCode.SUCCESS
+async def test_a_change_replaces_the_receipt_handle(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b")
+    unchanged, changed_message = await consumer.pop(invisible_time=2000)
+    assert changed_message.handle.offset is not None
+    changed = ChangeInvisibleTimeAnswer.from_fields((await consumer.change(changed_message, 2000)).fields)
+    new = attrs.evolve(
+        changed_message.handle, start_offset=changed_message.handle.offset, pop_time_ms=changed.pop_time
+    )
+    assert (await consumer.ack(attrs.evolve(changed_message, handle=new))).code == ResponseCode.SUCCESS
     (again,) = await consumer.pop_until(1)
-    assert again.body == kept.body, "the other one was acknowledged"
+    assert again.body == unchanged.body, "the other message was acknowledged"
     assert await consumer.pop(poll_time=3000) == []
 
 
-async def test_a_message_that_was_delayed_comes_again(consumer: Consumer) -> None:
+async def test_a_delayed_message_is_redelivered(consumer: Consumer) -> None:
     await consumer.send(b"a", queue_id=0, delay_level=1)
     (first,) = await consumer.pop_until(1, invisible_time=500)
     assert first.message.properties["DELAY"] == "1"
@@ -361,8 +363,8 @@ async def test_a_message_that_was_delayed_comes_again(consumer: Consumer) -> Non
 # In order
 
 
-async def test_a_queue_gives_nothing_more_until_all_is_acknowledged(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b", b"c")
+async def test_a_queue_is_blocked_until_all_popped_messages_are_acknowledged(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b", b"c")
     first, second = await consumer.pop(order=True, max_msg_nums=2)
     assert (first.body, second.body) == (b"a", b"b")
     assert first.handle.is_ordered
@@ -373,8 +375,8 @@ async def test_a_queue_gives_nothing_more_until_all_is_acknowledged(consumer: Co
     assert bodies(await consumer.pop(order=True)) == [b"c"]
 
 
-async def test_an_answer_in_order(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b")
+async def test_the_answer_to_an_ordered_pop(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b")
     answer = await consumer.ask(order=True, queue_id=0)
     fields = dict(answer.fields)
     fields.pop("popTime")
@@ -386,8 +388,8 @@ async def test_an_answer_in_order(consumer: Consumer) -> None:
     assert (answer.code, answer.fields["orderCountInfo"]) == (ResponseCode.POLLING_TIMEOUT, "")
 
 
-async def test_what_was_popped_in_order_comes_again_in_its_place(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b", b"c")
+async def test_unacknowledged_messages_are_popped_again_in_order(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b", b"c")
     first, _ = await consumer.pop(order=True, max_msg_nums=2, invisible_time=1000)
     await consumer.ack(first)
     again = await consumer.pop_until(2, order=True, max_msg_nums=32, invisible_time=1000)
@@ -399,16 +401,16 @@ async def test_what_was_popped_in_order_comes_again_in_its_place(consumer: Consu
     assert [each.message.reconsume_times for each in consumer.read(answer)] == [0, 0]
 
 
-async def test_an_attempt_may_ask_again(consumer: Consumer) -> None:
-    await sent(consumer, b"a")
+async def test_an_attempt_can_repeat_its_pop(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a")
     assert bodies(await consumer.pop(order=True, attempt_id="one")) == [b"a"]
     again = await consumer.pop(order=True, attempt_id="one")
     assert [(each.body, each.count) for each in again] == [(b"a", 0)]
     assert await consumer.pop(order=True, attempt_id="two") == []
 
 
-async def test_what_was_not_popped_in_order_cannot_be_acknowledged(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b")
+async def test_an_acknowledgement_of_a_message_that_was_not_popped_is_refused(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b")
     (first,) = await consumer.pop(order=True, max_msg_nums=1)
     other = attrs.evolve(first, handle=attrs.evolve(first.handle, offset=1))
     answer = await consumer.ack(other)
@@ -417,22 +419,28 @@ async def test_what_was_not_popped_in_order_cannot_be_acknowledged(consumer: Con
     assert (answer.remark or "").startswith(f"offset is illegal, key:{key}, old:0, commit:1, next:-1, ")
 
 
-async def test_the_time_of_what_was_popped_in_order_can_be_changed(consumer: Consumer) -> None:
-    await sent(consumer, b"a")
+async def test_the_invisible_time_of_an_ordered_pop_can_be_changed(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a")
     (popped,) = await consumer.pop(order=True)
     answer = await consumer.change(popped, 1000)
     changed = ChangeInvisibleTimeAnswer.from_fields(answer.fields)
-    assert (answer.remark, changed.pop_time, changed.revive_qid) == (NOT_SET, popped.handle.pop_time_ms, 999)
+    assert (answer.remark, changed.pop_time, changed.revive_qid) == (
+        UNSET_REMARK,
+        popped.handle.pop_time_ms,
+        999,
+    )
     assert 1000 <= changed.invisible_time < LONG
     (again,) = await consumer.pop_until(1, order=True)
     assert again.count == 1
     await consumer.ack(again)
     answer = await consumer.change(again, 1000)
-    assert (answer.code, answer.fields["popTime"]) == (ResponseCode.SUCCESS, "0"), "it is done with"
+    assert (answer.code, answer.fields["popTime"]) == (ResponseCode.SUCCESS, "0"), (
+        "it was acknowledged before"
+    )
 
 
-async def test_an_acknowledgement_wakes_who_waits_for_the_queue(consumer: Consumer) -> None:
-    await sent(consumer, b"a", b"b")
+async def test_an_acknowledgement_answers_a_held_pop(consumer: Consumer) -> None:
+    await send_and_wait(consumer, b"a", b"b")
     (first,) = await consumer.pop(order=True, max_msg_nums=1)
     answers = []
 
@@ -447,8 +455,8 @@ async def test_an_acknowledgement_wakes_who_waits_for_the_queue(consumer: Consum
 
 
 @pytest.mark.parametrize("order", [False, True])
-async def test_a_group_that_was_reset_pops_from_there(consumer: Consumer, order: bool) -> None:
-    await sent(consumer, b"a", b"b", b"c")
+async def test_the_next_pop_starts_at_the_reset_offset(consumer: Consumer, order: bool) -> None:
+    await send_and_wait(consumer, b"a", b"b", b"c")
     popped = await consumer.pop(order=order)
     assert bodies(popped) == [b"a", b"b", b"c"]
     reset = ResetOffsetRequest(
@@ -456,6 +464,6 @@ async def test_a_group_that_was_reset_pops_from_there(consumer: Consumer, order:
     )
     answer = await consumer.peer.ask(reset, code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     assert answer.code == ResponseCode.SUCCESS
-    # A real broker that has the queue locked says what is left by the offset before: nothing.
+    # While a real broker has the queue locked, it counts the remaining messages from the old offset.
     assert bodies(await consumer.pop_until(1, order=order)) == [b"b"]
     assert bodies(await consumer.pop(order=order)) == ([] if order else [b"c"])

@@ -1,4 +1,4 @@
-"""What brokers say to consumers, and to tools that ask about them, request by request."""
+"""Answers of brokers to the requests of consumers, and of tools about consumers."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ from tests.behaviours.peers import Peer, open_peers
 from tests.behaviours.reading import PATIENCE, until_readable
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-NOT_SET = "not set any response code"
-BRINGS_SUBSCRIPTION = 4
+UNSET_REMARK = "not set any response code"
+SUBSCRIPTION_FLAG = 4
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def is_4(cluster: ClusterUnderTest) -> bool:
 
 @pytest.fixture
 async def topic(client: Client, unique: str) -> str:
-    """A topic of two queues."""
+    """A topic with two queues."""
     await create_topic(client, unique, queues=2)
     return unique
 
@@ -97,7 +97,7 @@ async def join(peer: Peer, client_id: str, group: str, topic: str) -> None:
 
 
 async def send(client: Client, topic: str, *bodies: bytes, **changes: Any) -> list[str]:
-    """Send messages to queue 0, and return their offset message ids when they can be read."""
+    """Send messages to queue 0, and wait until they can be read. Returns their offset message ids."""
     info = await client.name_servers.cluster_info()
     (broker_name,) = info.broker_addr_table
     async with client.producer("senders") as producer:
@@ -112,14 +112,14 @@ async def send(client: Client, topic: str, *bodies: bytes, **changes: Any) -> li
 async def pull(peer: Peer, group: str, topic: str, offset: int = 0, **changes: Any) -> Command:
     values = {
         "consumer_group": group, "topic": topic, "queue_id": 0, "queue_offset": offset, "max_msg_nums": 32,
-        "sys_flag": BRINGS_SUBSCRIPTION, "commit_offset": 0, "suspend_timeout_millis": 0, "sub_version": 0,
+        "sys_flag": SUBSCRIPTION_FLAG, "commit_offset": 0, "suspend_timeout_millis": 0, "sub_version": 0,
         "subscription": "*", "expression_type": "TAG", **changes,
     }  # fmt: skip
     return await peer.ask(PullMessageRequest(**values))
 
 
 async def pull_until(peer: Peer, group: str, topic: str, offset: int = 0) -> ReceivedMessage:
-    """Return the message at an offset of queue 0 when it is there, also where the topic is new."""
+    """Wait for the message at an offset of queue 0, and for its topic."""
     with trio.fail_after(PATIENCE):
         while True:
             answer = await pull(peer, group, topic, offset)
@@ -129,7 +129,7 @@ async def pull_until(peer: Peer, group: str, topic: str, offset: int = 0) -> Rec
 
 
 async def commit(peer: Peer, group: str, topic: str, offset: int, queue_id: int = 0) -> Command:
-    # A group is known to a broker once it has pulled.
+    # The first pull creates the group on the broker.
     await pull(peer, group, topic)
     header = UpdateConsumerOffsetRequest(
         consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
@@ -146,7 +146,7 @@ def queues(peer: Peer, topic: str) -> list[MessageQueue]:
     return [MessageQueue(topic, peer.broker_name, queue_id) for queue_id in range(2)]
 
 
-def say(body: bytes, _: Command) -> bytes:
+def answer_with(body: bytes, _: Command) -> bytes:
     return body
 
 
@@ -157,29 +157,29 @@ def refusal(answer: Command) -> tuple[int, str | None]:
 # Locks
 
 
-async def test_queues_are_locked_for_one_client(peer: Peer, group: str, topic: str) -> None:
+async def test_a_queue_is_locked_by_one_client(peer: Peer, group: str, topic: str) -> None:
     first, second = queues(peer, topic)
 
-    async def lock(client_id: str, *wanted: MessageQueue) -> set[MessageQueue]:
-        answer = await peer.ask(LockBatchMqRequest(), QueueLock.of(group, client_id, wanted).encode())
+    async def lock(client_id: str, *locked: MessageQueue) -> set[MessageQueue]:
+        answer = await peer.ask(LockBatchMqRequest(), QueueLock.of(group, client_id, locked).encode())
         assert refusal(answer) == (ResponseCode.SUCCESS, None)
         return set(LockedQueues.decode(answer.body).queues)
 
-    async def unlock(client_id: str, *held: MessageQueue) -> None:
-        answer = await peer.ask(UnlockBatchMqRequest(), QueueLock.of(group, client_id, held).encode())
+    async def unlock(client_id: str, *unlocked: MessageQueue) -> None:
+        answer = await peer.ask(UnlockBatchMqRequest(), QueueLock.of(group, client_id, unlocked).encode())
         assert refusal(answer) == (ResponseCode.SUCCESS, None)
 
     assert await lock("one@x", first) == {first}
     assert await lock("one@x", first) == {first}
     assert await lock("two@x", first, second) == {second}
     await unlock("two@x", first)
-    assert await lock("two@x", first) == set(), "only who has locked it unlocks it"
+    assert await lock("two@x", first) == set(), "only the client with the lock unlocks it"
     await unlock("one@x", first)
     assert await lock("two@x", first) == {first}
 
 
-async def test_locks_outlive_connections(client: Client, peer: Peer, group: str, topic: str) -> None:
-    """Who comes back at once finds its queues as it left them."""
+async def test_a_lock_outlives_the_connection(client: Client, peer: Peer, group: str, topic: str) -> None:
+    """A client that reconnects at once has its locks still."""
     first, _ = queues(peer, topic)
     async with open_peers(client) as connect:
         leaving = connect()
@@ -190,10 +190,10 @@ async def test_locks_outlive_connections(client: Client, peer: Peer, group: str,
     assert LockedQueues.decode((await peer.ask(LockBatchMqRequest(), body)).body).queues == ()
 
 
-# What failed
+# Retries
 
 
-async def give_back(peer: Peer, group: str, message_id: str, **changes: Any) -> Command:
+async def send_back(peer: Peer, group: str, message_id: str, **changes: Any) -> Command:
     values = {
         "offset": OffsetMessageId.parse(message_id).commit_log_offset,
         "group": group,
@@ -205,16 +205,18 @@ async def give_back(peer: Peer, group: str, message_id: str, **changes: Any) -> 
     return await peer.ask(ConsumerSendMsgBackRequest(**values))
 
 
-async def test_a_failed_message_comes_again(client: Client, peer: Peer, group: str, topic: str) -> None:
+async def test_a_message_sent_back_is_delivered_again(
+    client: Client, peer: Peer, group: str, topic: str
+) -> None:
     (message_id,) = await send(client, topic, b"failed", tags="A", keys="k")
     await join(peer, "one@x", group, topic)
-    assert refusal(await give_back(peer, group, message_id)) == (ResponseCode.SUCCESS, None)
+    assert refusal(await send_back(peer, group, message_id)) == (ResponseCode.SUCCESS, None)
     again = await pull_until(peer, group, f"%RETRY%{group}")
     assert (again.body, again.reconsume_times, again.tags) == (b"failed", 1, "A")
     assert again.properties["RETRY_TOPIC"] == topic
     assert again.properties["ORIGIN_MESSAGE_ID"] == message_id
     assert (again.properties["DELAY"], again.properties["WAIT"]) == ("1", "false")
-    await give_back(peer, group, again.offset_message_id)
+    await send_back(peer, group, again.offset_message_id)
     third = await pull_until(peer, group, f"%RETRY%{group}", 1)
     assert third.reconsume_times == 2
     assert third.properties["RETRY_TOPIC"] == topic
@@ -222,36 +224,36 @@ async def test_a_failed_message_comes_again(client: Client, peer: Peer, group: s
 
 
 @pytest.mark.parametrize("changes", [{"delay_level": -1}, {"max_reconsume_times": 0}])
-async def test_a_message_that_is_given_up(
+async def test_a_message_becomes_a_dead_letter(
     client: Client, peer: Peer, group: str, topic: str, changes: dict[str, int]
 ) -> None:
     (message_id,) = await send(client, topic, b"failed")
     await join(peer, "one@x", group, topic)
-    assert (await give_back(peer, group, message_id, **changes)).code == ResponseCode.SUCCESS
+    assert (await send_back(peer, group, message_id, **changes)).code == ResponseCode.SUCCESS
     dead = await pull_until(peer, group, f"%DLQ%{group}")
     assert (dead.body, dead.reconsume_times, dead.properties["DELAY"]) == (b"failed", 1, "0")
     assert dead.properties["RETRY_TOPIC"] == topic
 
 
-async def test_what_cannot_be_given_back(
+async def test_an_invalid_send_back_is_refused(
     client: Client, peer: Peer, group: str, topic: str, is_4: bool
 ) -> None:
     (message_id,) = await send(client, topic, b"a")
     await join(peer, "one@x", group, topic)
-    assert refusal(await give_back(peer, group, message_id, offset=2**40)) == (
+    assert refusal(await send_back(peer, group, message_id, offset=2**40)) == (
         ResponseCode.SYSTEM_ERROR,
         f"look message by offset failed, {2**40}",
     )
-    if not is_4:  # where there is a group of any name
-        code, remark = refusal(await give_back(peer, "a b", message_id))
+    if not is_4:  # brokers of 4.x create a group of any name
+        code, remark = refusal(await send_back(peer, "a b", message_id))
         assert code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert (remark or "").startswith("subscription group not exist, a b")
 
 
-# Questions for messages
+# Queries for messages
 
 
-async def test_messages_are_found_by_key_and_by_id(
+async def test_queries_find_messages_by_key_and_by_id(
     client: Client, peer: Peer, topic: str, unique: str, is_4: bool
 ) -> None:
     ids = await send(client, topic, b"a", b"b", keys=["k1", "k2"])
@@ -263,7 +265,7 @@ async def test_messages_are_found_by_key_and_by_id(
         )
         with trio.fail_after(PATIENCE):
             while (answer := await peer.ask(header)).code == ResponseCode.QUERY_NOT_FOUND:
-                await trio.sleep(0.05)  # real brokers index a moment later
+                await trio.sleep(0.05)  # real brokers index messages with a delay
         assert answer.code == ResponseCode.SUCCESS
         return [message.body for message in decode_messages(answer.body, peer.broker_name)]
 
@@ -279,22 +281,22 @@ async def test_messages_are_found_by_key_and_by_id(
     )
 
 
-# What tools ask of consumers
+# Requests that the broker forwards to consumers
 
 
-async def test_tools_ask_consumers_how_they_are(
+async def test_running_info_comes_from_the_consumer(
     connect: Callable[[], Peer], peer: Peer, group: str, topic: str
 ) -> None:
     member = connect()
     member.bodies[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda request: request.fields["clientId"].encode()
     await join(member, "one@x", group, topic)
-    question = GetConsumerRunningInfoRequest(consumer_group=group, client_id="one@x", jstack_enable=True)
-    answer = await peer.ask(question)
+    request = GetConsumerRunningInfoRequest(consumer_group=group, client_id="one@x", jstack_enable=True)
+    answer = await peer.ask(request)
     assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"one@x")
     (asked,) = member.asked(RequestCode.GET_CONSUMER_RUNNING_INFO)
-    assert asked.fields.items() >= question.to_fields().items()
+    assert asked.fields.items() >= request.to_fields().items()
     member.bodies.clear()
-    assert (await peer.ask(question)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert (await peer.ask(request)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     gone = GetConsumerRunningInfoRequest(consumer_group=group, client_id="two@x")
     assert refusal(await peer.ask(gone)) == (
         ResponseCode.SYSTEM_ERROR,
@@ -302,17 +304,17 @@ async def test_tools_ask_consumers_how_they_are(
     )
 
 
-async def test_tools_hand_consumers_messages(
+async def test_consume_directly_sends_the_message_to_the_consumer(
     client: Client, connect: Callable[[], Peer], peer: Peer, group: str, topic: str, is_4: bool
 ) -> None:
     (message_id,) = await send(client, topic, b"hello")
     member = connect()
     member.bodies[RequestCode.CONSUME_MESSAGE_DIRECTLY] = lambda request: b"done"
     await join(member, "one@x", group, topic)
-    question = ConsumeMessageDirectlyRequest(
+    request = ConsumeMessageDirectlyRequest(
         consumer_group=group, client_id="one@x", msg_id=message_id, topic=topic
     )
-    answer = await peer.ask(question)
+    answer = await peer.ask(request)
     assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"done")
     (asked,) = member.asked(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     (message,) = decode_messages(asked.body, peer.broker_name)
@@ -323,20 +325,20 @@ async def test_tools_hand_consumers_messages(
         assert (header.topic_sys_flag, header.group_sys_flag) == (0, 0)
 
 
-async def test_tools_ask_all_members_how_far_they_are(
+async def test_status_collects_the_offsets_of_all_members(
     connect: Callable[[], Peer], peer: Peer, group: str, topic: str
 ) -> None:
     members = {"one@x": connect(), "two@x": connect()}
     tables = {"one@x": {queues(peer, topic)[0]: 5}, "two@x": {queues(peer, topic)[1]: 7}}
     for client_id, member in members.items():
         table = ConsumerOffsets(tables[client_id])
-        member.bodies[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = partial(say, table.encode())
+        member.bodies[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = partial(answer_with, table.encode())
         await join(member, client_id, group, topic)
 
     async def ask(client_id: str) -> ConsumerOffsets:
         header = GetConsumerStatusRequest(topic=topic, group=group, client_addr=client_id)
         answer = await peer.ask(header, code=RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
-        assert refusal(answer) == (ResponseCode.SUCCESS, NOT_SET)
+        assert refusal(answer) == (ResponseCode.SUCCESS, UNSET_REMARK)
         return ConsumerOffsets.decode(answer.body)
 
     assert await ask("") == ConsumerOffsets({}, tables)
@@ -344,17 +346,17 @@ async def test_tools_ask_all_members_how_far_they_are(
     assert await ask("three@x") == ConsumerOffsets({}, {})
 
 
-async def test_members_and_subscriptions_can_be_seen(
+async def test_consumer_connections_list_members_and_subscriptions(
     cluster: ClusterUnderTest, connect: Callable[[], Peer], peer: Peer, group: str, topic: str
 ) -> None:
-    question = GetConsumerConnectionListRequest(consumer_group=group)
-    assert refusal(await peer.ask(question)) == (
+    request = GetConsumerConnectionListRequest(consumer_group=group)
+    assert refusal(await peer.ask(request)) == (
         ResponseCode.CONSUMER_NOT_ONLINE,
         f"the consumer group[{group}] not online",
     )
     for client_id in ("one@x", "two@x"):
         await join(connect(), client_id, group, topic)
-    answer = await peer.ask(question)
+    answer = await peer.ask(request)
     body = ConsumerConnection.decode(answer.body)
     assert {each.client_id for each in body.connection_set} == {"one@x", "two@x"}
     assert {each.language for each in body.connection_set} == {"PYTHON"}
@@ -367,10 +369,12 @@ async def test_members_and_subscriptions_can_be_seen(
     )
 
 
-# How far groups are
+# Progress of groups
 
 
-async def test_how_far_a_group_is(client: Client, peer: Peer, group: str, topic: str, is_4: bool) -> None:
+async def test_consume_stats_contain_the_offsets_of_a_group(
+    client: Client, peer: Peer, group: str, topic: str, is_4: bool
+) -> None:
     await send(client, topic, b"a", b"b", b"c")
     assert (await commit(peer, group, topic, 2)).code == ResponseCode.SUCCESS
     first, second = queues(peer, topic)
@@ -382,18 +386,20 @@ async def test_how_far_a_group_is(client: Client, peer: Peer, group: str, topic:
     assert (table[second].broker_offset, table[second].last_timestamp) == (0, 0)
     if not is_4:
         assert table[first].pull_offset == 3
-    answer = await peer.ask(GetConsumeStatsRequest(consumer_group="nobody-at-all"))
+    answer = await peer.ask(GetConsumeStatsRequest(consumer_group="unknown-group"))
     assert (answer.code, ConsumeStats.decode(answer.body).offset_table) == (ResponseCode.SUCCESS, {})
 
 
-async def test_how_far_behind_a_group_is_in_time(client: Client, peer: Peer, group: str, topic: str) -> None:
+async def test_a_time_span_contains_the_delay_of_the_group(
+    client: Client, peer: Peer, group: str, topic: str
+) -> None:
     await send(client, topic, b"a", b"b")
     messages = [await pull_until(peer, group, topic, offset) for offset in range(2)]
     times = [message.store_time_ms for message in messages]
-    question = QueryConsumeTimeSpanRequest(topic=topic, group=group)
+    request = QueryConsumeTimeSpanRequest(topic=topic, group=group)
 
     async def spans() -> list[QueueTimeSpan]:
-        answer = await peer.ask(question)
+        answer = await peer.ask(request)
         assert refusal(answer) == (ResponseCode.SUCCESS, None)
         found = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
         return sorted(found, key=lambda span: span.message_queue.queue_id)
@@ -413,7 +419,9 @@ async def test_how_far_behind_a_group_is_in_time(client: Client, peer: Peer, gro
     )
 
 
-async def test_who_consumes_a_topic(client: Client, peer: Peer, group: str, topic: str) -> None:
+async def test_groups_of_a_topic_are_those_with_members_or_offsets(
+    client: Client, peer: Peer, group: str, topic: str
+) -> None:
     await send(client, topic, b"a")
     await commit(peer, f"{group}-committed", topic, 1)
     await join(peer, "one@x", group, topic)
@@ -421,7 +429,7 @@ async def test_who_consumes_a_topic(client: Client, peer: Peer, group: str, topi
     assert set(GroupList.decode(answer.body).group_list) >= {group, f"{group}-committed"}
 
 
-# Going on from elsewhere
+# Offset resets
 
 
 def reset_request(topic: str, group: str, timestamp: int, **changes: Any) -> ResetOffsetRequest:
@@ -429,11 +437,11 @@ def reset_request(topic: str, group: str, timestamp: int, **changes: Any) -> Res
     return ResetOffsetRequest(**values)
 
 
-async def test_offsets_are_reset_by_the_broker(
+async def test_the_broker_resets_offsets(
     client: Client, peer: Peer, group: str, topic: str, is_4: bool
 ) -> None:
     if is_4:
-        pytest.skip("brokers of 4.x tell the members to do it")
+        pytest.skip("brokers of 4.x notify the members")
     await send(client, topic, b"a", b"b", b"c")
     await commit(peer, group, topic, 3)
     first, second = queues(peer, topic)
@@ -464,9 +472,9 @@ async def test_offsets_are_reset_by_the_broker(
         ResponseCode.TOPIC_NOT_EXIST,
         "Topic nope does not exist",
     )
-    assert refusal(await peer.ask(reset_request(topic, "nobody-at-all", -1), code=code)) == (
+    assert refusal(await peer.ask(reset_request(topic, "unknown-group", -1), code=code)) == (
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        "Group nobody-at-all does not exist",
+        "Group unknown-group does not exist",
     )
 
 
@@ -476,25 +484,25 @@ async def commit_only(peer: Peer, group: str, topic: str, offset: int) -> Comman
 
 
 @pytest.fixture
-async def telling(cluster: ClusterUnderTest, client: Client) -> AsyncIterator[Client]:
-    """A client of a broker that tells members to go on from elsewhere: those of 4.x do."""
+async def notified_client(cluster: ClusterUnderTest, client: Client) -> AsyncIterator[Client]:
+    """A client of a broker that notifies the members of a reset, as brokers of 4.x do."""
     if cluster.name == "embedded":
         async with (
             EmbeddedBroker(use_server_side_reset_offset=False) as broker,
-            Client(broker.name_server_address) as telling,
+            Client(broker.name_server_address) as notified_client,
         ):
-            yield telling
+            yield notified_client
     elif cluster.name.startswith("4."):
         yield client
     else:
-        pytest.skip("brokers of 5.x do it themselves")
+        pytest.skip("brokers of 5.x reset offsets themselves")
 
 
-async def test_members_are_told_to_go_on_from_elsewhere(telling: Client, unique: str, group: str) -> None:
-    await create_topic(telling, unique, queues=2)
-    await send(telling, unique, b"a", b"b", b"c")
+async def test_members_are_notified_of_a_reset(notified_client: Client, unique: str, group: str) -> None:
+    await create_topic(notified_client, unique, queues=2)
+    await send(notified_client, unique, b"a", b"b", b"c")
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    async with open_peers(telling) as connect:
+    async with open_peers(notified_client) as connect:
         peer, members = connect(), [connect(), connect()]
         first, second = queues(peer, unique)
         for queue_id in range(2):
@@ -509,24 +517,31 @@ async def test_members_are_told_to_go_on_from_elsewhere(telling: Client, unique:
         for number, member in enumerate(members):
             await join(member, f"{number}@x", group, unique)
         answer = await peer.ask(reset_request(unique, group, 0), code=code)
-        assert refusal(answer) == (ResponseCode.SUCCESS, NOT_SET)
+        assert refusal(answer) == (ResponseCode.SUCCESS, UNSET_REMARK)
         assert ResetOffsets.decode(answer.body).offset_table == {first: 0, second: 0}
         for member in members:
             asked = await member.until_asked(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
             assert asked.is_oneway
-            told = ResetOffsetRequest.from_fields(asked.fields)
-            assert (told.topic, told.group, told.timestamp, told.is_force) == (unique, group, 0, False)
+            notice = ResetOffsetRequest.from_fields(asked.fields)
+            assert (notice.topic, notice.group, notice.timestamp, notice.is_force) == (
+                unique,
+                group,
+                0,
+                False,
+            )
             assert ResetOffsets.decode(asked.body).offset_table == {first: 0, second: 0}
         assert await committed(peer, group, unique) == 3
         await commit_only(peer, group, unique, 1)
         answer = await peer.ask(reset_request(unique, group, -1, is_force=False), code=code)
-        assert ResetOffsets.decode(answer.body).offset_table[first] == 1, "not forward, unless by force"
+        assert ResetOffsets.decode(answer.body).offset_table[first] == 1, (
+            "a reset without force does not skip messages"
+        )
         answer = await peer.ask(reset_request(unique, group, -1), code=code)
         assert ResetOffsets.decode(answer.body).offset_table[first] == 3
-        code_of_unknown, remark = refusal(await peer.ask(reset_request(unique, "nobody", 0), code=code))
+        code_of_unknown, remark = refusal(await peer.ask(reset_request(unique, "unknown", 0), code=code))
         assert (code_of_unknown, remark) == (
             ResponseCode.SYSTEM_ERROR,
-            "THe consumer group <nobody> not exist",
+            "THe consumer group <unknown> not exist",
         )
 
 

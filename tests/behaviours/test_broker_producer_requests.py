@@ -1,4 +1,4 @@
-"""What brokers say to producers, word for word: requests that tests write themselves."""
+"""Answers of brokers to the requests of producers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.protocol.encoding import encode_batch
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 COMMIT, ROLLBACK = 8, 12
-MARKS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+COMMON_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 TOO_FAR = (
     "timer message illegal, the delay time should not be bigger than the max delay 259200000ms; or if set "
     "del msg, the delay time should be bigger than the current time"
@@ -115,8 +115,8 @@ async def end(peer: Peer, half: Command, outcome: int, group: str, **changes: in
     )
 
 
-async def look_at(peer: Peer, topic: str, offset: int) -> ReceivedMessage:
-    """Return the message at an offset of queue 0, when consumers can see it."""
+async def pull_until(peer: Peer, topic: str, offset: int) -> ReceivedMessage:
+    """Wait for the message at an offset of queue 0."""
     request = PullMessageRequest(
         consumer_group="TOOLS_CONSUMER",
         topic=topic,
@@ -137,20 +137,20 @@ async def look_at(peer: Peer, topic: str, offset: int) -> ReceivedMessage:
             await trio.sleep(0.02)
 
 
-async def test_a_half_message_and_what_a_commit_makes_of_it(
+async def test_a_commit_delivers_the_half_message(
     client: Client, peer: Peer, topic: str, unique: str, is_4: bool
 ) -> None:
     answer = await send_half(peer, topic, unique, queue_id=2)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
-    assert {name: answer.fields[name] for name in MARKS} == MARKS
+    assert {name: answer.fields[name] for name in COMMON_FIELDS} == COMMON_FIELDS
     sent = SendMessageAnswer.from_fields(answer.fields)
     assert sent.queue_id == 2
-    half = await look_at(peer, HALF_TOPIC, sent.queue_offset)
+    half = await pull_until(peer, HALF_TOPIC, sent.queue_offset)
     expected = {"UNIQ_KEY": half.message_id, "TRAN_MSG": "true", "PGROUP": unique, "TAGS": "A"}
     expected["CLUSTER"] = "DefaultCluster"
     real = {"REAL_TOPIC": topic, "REAL_QID": "2"}
     if not is_4:
-        expected |= MARKS | {"__transactionId__": half.message_id}
+        expected |= COMMON_FIELDS | {"__transactionId__": half.message_id}
         assert sent.transaction_id == half.message_id
     assert half.properties == expected | real
     assert (half.flag, half.system_flag, half.prepared_transaction_offset) == (7, 0, 0)
@@ -163,15 +163,17 @@ async def test_a_half_message_and_what_a_commit_makes_of_it(
     assert (message.born_time_ms, message.born_host) == (half.born_time_ms, half.born_host)
 
 
-async def test_ends_that_do_not_fit(client: Client, peer: Peer, topic: str, unique: str) -> None:
+async def test_an_end_that_does_not_match_the_half_message_is_refused(
+    client: Client, peer: Peer, topic: str, unique: str
+) -> None:
     half = await send_half(peer, topic, unique)
     for outcome in (COMMIT, ROLLBACK):
-        wrong = [
+        answers = [
             await end(peer, half, outcome, "another"),
             await end(peer, half, outcome, unique, tran_state_table_offset=2**40),
             await end(peer, half, outcome, unique, commit_log_offset=2**40),
         ]
-        assert [refusal(answer) for answer in wrong] == [
+        assert [refusal(answer) for answer in answers] == [
             (ResponseCode.SYSTEM_ERROR, "The producer group wrong"),
             (ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"),
             (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
@@ -179,7 +181,7 @@ async def test_ends_that_do_not_fit(client: Client, peer: Peer, topic: str, uniq
     answer = await end(peer, half, 5, unique)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "commitOrRollback field wrong" in (answer.remark or "")
-    # Nothing of all that has ended it, and a broker does not look whether something has.
+    # The half message is still open. A broker does not check whether a half message has ended.
     outcomes = [await end(peer, half, outcome, unique) for outcome in (COMMIT, ROLLBACK, COMMIT)]
     assert [refusal(answer) for answer in outcomes] == [
         (ResponseCode.SUCCESS, None),
@@ -189,7 +191,7 @@ async def test_ends_that_do_not_fit(client: Client, peer: Peer, topic: str, uniq
     assert [message.body for message in await read_all(client, topic, count=2)] == [b"half", b"half"]
 
 
-async def test_a_check_names_a_new_place_of_the_half_message(
+async def test_a_check_contains_the_offset_of_a_copy_of_the_half_message(
     client: Client, peer: Peer, topic: str, unique: str, is_4: bool
 ) -> None:
     await join(peer, f"{unique}@1", unique)
@@ -211,7 +213,7 @@ async def test_a_check_names_a_new_place_of_the_half_message(
         ("TRANSACTION_CHECK_TIMES", "1"),
         ("WAIT", "false"),
     }
-    copy = await look_at(peer, HALF_TOPIC, check.tran_state_table_offset)
+    copy = await pull_until(peer, HALF_TOPIC, check.tran_state_table_offset)
     assert copy.properties == {name: value for name, value in message.properties.items() if name != "WAIT"}
     assert (copy.commit_log_offset, copy.flag) == (check.commit_log_offset, 0)
     end_fields = EndTransactionRequest(
@@ -231,7 +233,9 @@ async def test_a_check_names_a_new_place_of_the_half_message(
 # Timed messages
 
 
-async def test_a_timed_message_and_its_handle(client: Client, peer: Peer, topic: str, is_4: bool) -> None:
+async def test_a_timed_message_is_delivered_at_its_time_and_can_be_recalled(
+    client: Client, peer: Peer, topic: str, is_4: bool
+) -> None:
     due_ms = now_ms() + 1500
     slot_ms = (due_ms - 1) // 1000 * 1000
     properties = {"UNIQ_KEY": new_id(), "TIMER_DELIVER_MS": str(due_ms)}
@@ -240,7 +244,7 @@ async def test_a_timed_message_and_its_handle(client: Client, peer: Peer, topic:
     (message,) = await read_all(client, topic, count=1)
     if is_4:
         assert "recallHandle" not in answer.fields
-        assert message.store_time_ms < due_ms, "4.x does not know of it"
+        assert message.store_time_ms < due_ms, "4.x does not support delivery times"
         return
     handle = RecallHandle(topic, peer.broker_name, str(slot_ms + 1), properties["UNIQ_KEY"])
     assert answer.fields["recallHandle"] == handle.encode()
@@ -249,7 +253,7 @@ async def test_a_timed_message_and_its_handle(client: Client, peer: Peer, topic:
     times = {name: message.properties[name] for name in ("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS")}
     assert message.properties == {
         **properties,
-        **MARKS,
+        **COMMON_FIELDS,
         **times,
         "CLUSTER": "DefaultCluster",
         "REAL_TOPIC": topic,
@@ -258,22 +262,22 @@ async def test_a_timed_message_and_its_handle(client: Client, peer: Peer, topic:
     }
 
 
-async def test_times_that_are_none(client: Client, peer: Peer, topic: str, is_4: bool) -> None:
-    for wish in ({"TIMER_DELAY_SEC": "259201"}, {"TIMER_DELAY_MS": "soon"}):
-        answer = await send(peer, topic, wish)
+async def test_invalid_delivery_times_are_refused(client: Client, peer: Peer, topic: str, is_4: bool) -> None:
+    for timer in ({"TIMER_DELAY_SEC": "259201"}, {"TIMER_DELAY_MS": "soon"}):
+        answer = await send(peer, topic, timer)
         if is_4:
             assert answer.code == ResponseCode.SUCCESS
         else:
             assert refusal(answer) == (ResponseCode.MESSAGE_ILLEGAL, TOO_FAR)
-            assert answer.fields == MARKS
-    for wish in ({"TIMER_DELAY_SEC": "-1"}, {"TIMER_DELIVER_MS": "5"}):
-        answer = await send(peer, topic, wish)
+            assert answer.fields == COMMON_FIELDS
+    for timer in ({"TIMER_DELAY_SEC": "-1"}, {"TIMER_DELIVER_MS": "5"}):
+        answer = await send(peer, topic, timer)
         assert answer.code == ResponseCode.SUCCESS
         assert "recallHandle" not in answer.fields
     assert len(await read_all(client, topic, count=4 if is_4 else 2)) == (4 if is_4 else 2)
 
 
-async def test_recalls(peer: Peer, topic: str, is_4: bool) -> None:
+async def test_recalls_are_validated(peer: Peer, topic: str, is_4: bool) -> None:
     def handle(due_ms: int, *, topic: str = topic, broker: str = peer.broker_name) -> str:
         return RecallHandle(topic, broker, str(due_ms), "7F00").encode()
 
@@ -316,7 +320,7 @@ async def reply(peer: Peer, client_id: str | None, body: bytes = b"reply", **hea
     return await send(peer, REPLIES, properties, body, code=RequestCode.SEND_REPLY_MESSAGE_V2, **header)
 
 
-async def test_a_reply_is_pushed_and_kept(peer: Peer, unique: str, is_4: bool) -> None:
+async def test_a_reply_is_forwarded_and_stored(peer: Peer, unique: str, is_4: bool) -> None:
     client_id = f"{unique}@1"
     await join(peer, client_id, unique)
     peer.bodies[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = lambda _: b""
@@ -337,15 +341,19 @@ async def test_a_reply_is_pushed_and_kept(peer: Peer, unique: str, is_4: bool) -
     properties = decode_properties(push.fields["properties"])
     assert abs(int(properties.pop("PUSH_REPLY_TIME")) - now_ms()) < 60_000
     assert abs(int(push.fields["storeTimestamp"]) - now_ms()) < 60_000
-    kept = await look_at(peer, REPLIES, int(answer.fields["queueOffset"]))
-    assert kept.properties == properties
+    stored_reply = await pull_until(peer, REPLIES, int(answer.fields["queueOffset"]))
+    assert stored_reply.properties == properties
     assert properties.items() >= {("CORRELATION_ID", "7"), ("MSG_TYPE", "reply"), ("TTL", "3000")}
     assert ("MSG_REGION" in properties) is not is_4
-    assert (kept.offset_message_id, kept.flag, kept.system_flag) == (answer.fields["msgId"], 4, 0)
-    assert push.fields["bornHost"] == kept.born_host
+    assert (stored_reply.offset_message_id, stored_reply.flag, stored_reply.system_flag) == (
+        answer.fields["msgId"],
+        4,
+        0,
+    )
+    assert push.fields["bornHost"] == stored_reply.born_host
 
 
-async def test_replies_that_reach_nobody(peer: Peer, unique: str) -> None:
+async def test_replies_without_a_connected_requester_are_refused_and_stored(peer: Peer, unique: str) -> None:
     await join(peer, f"{unique}@1", unique)
     answers = [
         await reply(peer, None),
@@ -358,10 +366,12 @@ async def test_replies_that_reach_nobody(peer: Peer, unique: str) -> None:
         (ResponseCode.SYSTEM_ERROR, f"push reply message to {unique}@1fail."),
     ]
     for answer in answers:
-        assert answer.fields.keys() == {*MARKS, "msgId", "queueId", "queueOffset"}, "they are kept"
+        assert answer.fields.keys() == {*COMMON_FIELDS, "msgId", "queueId", "queueOffset"}, "they are stored"
 
 
-async def test_who_leaves_one_group_is_not_found_until_it_joins_another(peer: Peer, unique: str) -> None:
+async def test_a_client_that_leaves_a_group_is_not_found_until_it_joins_another(
+    peer: Peer, unique: str
+) -> None:
     client_id = f"{unique}@1"
     peer.bodies[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = lambda _: b""
     await join(peer, client_id, f"{unique}-a", f"{unique}-b")
@@ -388,7 +398,9 @@ TOO_LARGE = (
 )
 
 
-async def test_the_messages_of_a_batch(client: Client, peer: Peer, topic: str, is_4: bool) -> None:
+async def test_the_messages_of_a_batch_are_stored_individually(
+    client: Client, peer: Peer, topic: str, is_4: bool
+) -> None:
     outer = {"UNIQ_KEY": "U1,U2,U3", "WAIT": "false", "z": "of the batch"}
     answer = await send(peer, topic, outer, BATCH, batch=True, code=RequestCode.SEND_BATCH_MESSAGE)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
@@ -398,13 +410,13 @@ async def test_the_messages_of_a_batch(client: Client, peer: Peer, topic: str, i
     assert answer.fields.get("transactionId") == (None if is_4 else "U1,U2,U3")
     assert [(message.body, message.flag) for message in messages] == [(b"b1", 0), (b"b2", 9), (b"b3", 0)]
     properties = [dict(message.properties) for message in messages]
-    if is_4:  # each gets what the batch has
+    if is_4:  # each message gets the properties of the batch
         assert [own["z"] for own in properties] == ["of the batch"] * 3
     else:
         assert properties == [{"UNIQ_KEY": "U1", "TAGS": "A"}, {"UNIQ_KEY": "U2", "TAGS": "B", "x": "y"}, {}]
 
 
-async def test_batches_that_are_refused(client: Client, peer: Peer, topic: str, is_4: bool) -> None:
+async def test_invalid_batches_are_refused(client: Client, peer: Peer, topic: str, is_4: bool) -> None:
     limit = 4 * 1024 * 1024
     overhead = len(encode_batch([BatchedMessage(0, b"", b"")]))
     largest = encode_batch([BatchedMessage(0, b"x" * (limit - overhead), b"")])
@@ -429,26 +441,26 @@ async def test_batches_that_are_refused(client: Client, peer: Peer, topic: str, 
     assert len(stored.body) == limit - overhead
 
 
-# The rest
+# Other messages
 
 
-async def test_a_priority_chooses_the_queue(peer: Peer, topic: str, is_4: bool) -> None:
+async def test_a_priority_selects_the_queue(peer: Peer, topic: str, is_4: bool) -> None:
     properties = [
         {"_SYS_MSG_PRIORITY_": "2"},
         {"_SYS_MSG_PRIORITY_": "9"},
         {"_SYS_MSG_PRIORITY_": "none"},
         {"_SYS_MSG_PRIORITY_": "2", "__SHARDINGKEY": "k"},
     ]
-    answers = [await send(peer, topic, wish, queue_id=1) for wish in properties]
+    answers = [await send(peer, topic, each, queue_id=1) for each in properties]
     queue_ids = [answer.fields["queueId"] for answer in answers]
     assert queue_ids == (["1"] * 4 if is_4 else ["2", "3", "1", "1"])
 
 
-async def test_what_says_that_it_is_half_without_the_property_is_never_seen(
+async def test_a_message_with_only_the_system_flag_of_a_half_message_is_never_delivered(
     client: Client, peer: Peer, topic: str
 ) -> None:
     for flag in (4, 12):
-        answer = await send(peer, topic, {}, b"never seen", sys_flag=flag)
+        answer = await send(peer, topic, {}, b"never delivered", sys_flag=flag)
         assert (answer.code, answer.fields["queueOffset"]) == (ResponseCode.SUCCESS, "0")
-    assert (await send(peer, topic, {}, b"seen", sys_flag=8)).fields["queueOffset"] == "0"
-    assert [message.body for message in await read_all(client, topic, count=1)] == [b"seen"]
+    assert (await send(peer, topic, {}, b"delivered", sys_flag=8)).fields["queueOffset"] == "0"
+    assert [message.body for message in await read_all(client, topic, count=1)] == [b"delivered"]

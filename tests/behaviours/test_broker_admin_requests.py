@@ -1,4 +1,4 @@
-"""What brokers and name servers say to operators' tools, request by request."""
+"""Answers of brokers and name servers to the requests of administration tools."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from rocketmq_py.protocol.headers import (
 )
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.peers import Peer, open_peer
-from tests.behaviours.test_broker_consuming import commit, join, send
+from tests.behaviours.test_broker_consumer_requests import commit, join, send
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def is_4(cluster: ClusterUnderTest) -> bool:
 
 @pytest.fixture
 async def topic(client: Client, unique: str) -> str:
-    """A topic of two queues."""
+    """A topic with two queues."""
     await create_topic(client, unique, queues=2)
     return unique
 
@@ -81,7 +81,7 @@ async def ask_name_server(client: Client, header: Request) -> Command:
     return await client.name_servers.request(header.code, header.to_fields())
 
 
-async def of_embedded(header: Request) -> Command:
+async def ask_embedded_broker(header: Request) -> Command:
     async with (
         EmbeddedBroker() as broker,
         Client(broker.name_server_address) as client,
@@ -93,23 +93,25 @@ async def of_embedded(header: Request) -> Command:
 # The broker
 
 
-async def test_how_a_broker_is_doing(client: Client, peer: Peer, topic: str, is_4: bool) -> None:
+async def test_runtime_info_contains_the_figures_of_the_broker(
+    client: Client, peer: Peer, topic: str, is_4: bool
+) -> None:
     await send(client, topic, b"one", b"two")
     answer = await peer.ask(GetBrokerRuntimeInfoRequest())
     figures = KeyValueTable.decode(answer.body).table
     assert figures["brokerVersionDesc"] == ("V4_9_7" if is_4 else "V5_5_0")
-    # A real broker looks at its counters now and then, and tells no rate before it has done so twice.
+    # A real broker samples its counters at an interval, and has no rates before the second sample.
     assert all(float(rate) >= 0 for rate in figures["putTps"].split())
     assert int(figures["msgPutTotalTodayNow"]) >= 2
     assert int(figures["commitLogMaxOffset"]) > int(figures["commitLogMinOffset"])
     assert figures["runtime"].startswith("[ 0 days, ")
     if not is_4:
         assert 0 < int(figures["earliestMessageTimeStamp"]) <= client.now_ms()
-        embedded = KeyValueTable.decode((await of_embedded(GetBrokerRuntimeInfoRequest())).body).table
-        assert set(embedded) <= set(figures), "names of the embedded broker are those of a real one"
+        embedded = KeyValueTable.decode((await ask_embedded_broker(GetBrokerRuntimeInfoRequest())).body).table
+        assert set(embedded) <= set(figures), "the embedded broker uses names of real brokers only"
 
 
-async def test_how_a_broker_is_set_up(client: Client, peer: Peer, is_4: bool) -> None:
+async def test_the_settings_of_a_broker_can_be_read(client: Client, peer: Peer, is_4: bool) -> None:
     answer = await peer.ask(GetBrokerConfigRequest())
     settings = read_properties(answer.body)
     assert settings["brokerName"] == peer.broker_name
@@ -119,14 +121,14 @@ async def test_how_a_broker_is_set_up(client: Client, peer: Peer, is_4: bool) ->
     assert settings["maxMessageSize"] == str(4 * 1024 * 1024)
     assert "counter" in answer.fields["version"]
     if not is_4:
-        embedded = read_properties((await of_embedded(GetBrokerConfigRequest())).body)
-        assert set(embedded) <= set(settings), "names of the embedded broker are those of a real one"
+        embedded = read_properties((await ask_embedded_broker(GetBrokerConfigRequest())).body)
+        assert set(embedded) <= set(settings), "the embedded broker uses names of real brokers only"
 
 
 # Topics and groups
 
 
-async def test_all_topics_of_a_broker(peer: Peer, topic: str, is_4: bool) -> None:
+async def test_all_topics_can_be_listed(peer: Peer, topic: str, is_4: bool) -> None:
     header = GetAllTopicConfigRequest(topic_seq=0, data_version="", max_topic_num=2000)
     answer = await peer.ask(header)
     table = TopicConfigTable.decode(answer.body)
@@ -139,7 +141,9 @@ async def test_all_topics_of_a_broker(peer: Peer, topic: str, is_4: bool) -> Non
     assert table.data_version.counter > 0
 
 
-async def test_a_group_is_created_changed_and_deleted(peer: Peer, topic: str, group: str, is_4: bool) -> None:
+async def test_a_group_can_be_created_changed_and_deleted(
+    peer: Peer, topic: str, group: str, is_4: bool
+) -> None:
     async def known() -> SubscriptionGroupConfig | None:
         answer = await peer.ask(GetAllSubscriptionGroupRequest(group_seq=0, max_group_num=2000))
         return SubscriptionGroupTable.decode(answer.body).subscription_group_table.get(group)
@@ -163,7 +167,7 @@ async def test_a_group_is_created_changed_and_deleted(peer: Peer, topic: str, gr
     header = DeleteSubscriptionGroupRequest(group=group)
     assert (await peer.ask(header)).code == ResponseCode.SUCCESS
     found = await known()
-    # 5.5.0 knows it again at once where groups are created automatically, and nothing of its settings.
+    # With automatic creation, 5.5.0 creates the group again at once, with default settings.
     assert found is None or (found.retry_max_times, found.consume_enable) == (16, True)
     assert await committed() == before == 7
     header = DeleteSubscriptionGroupRequest(group=group, clean_offset=True)
@@ -172,7 +176,9 @@ async def test_a_group_is_created_changed_and_deleted(peer: Peer, topic: str, gr
         assert await committed() <= 0
 
 
-async def test_who_produces(client: Client, peer: Peer, topic: str, group: str, is_4: bool) -> None:
+async def test_members_of_a_producer_group_can_be_listed(
+    client: Client, peer: Peer, topic: str, group: str, is_4: bool
+) -> None:
     answer = await peer.ask(GetProducerConnectionListRequest(producer_group=group))
     assert (answer.code, answer.remark) == (
         ResponseCode.SYSTEM_ERROR,
@@ -191,7 +197,9 @@ async def test_who_produces(client: Client, peer: Peer, topic: str, group: str, 
     assert 0 <= client.now_ms() - info.last_update_timestamp < 60_000
 
 
-async def test_what_a_group_consumes(client: Client, peer: Peer, topic: str, group: str, is_4: bool) -> None:
+async def test_topics_and_subscription_of_a_group_can_be_queried(
+    client: Client, peer: Peer, topic: str, group: str, is_4: bool
+) -> None:
     async def topics() -> tuple[str, ...]:
         answer = await peer.ask(QueryTopicsByConsumerRequest(group=group))
         return TopicList.decode(answer.body).topic_list
@@ -216,7 +224,7 @@ async def test_what_a_group_consumes(client: Client, peer: Peer, topic: str, gro
 
 
 @pytest.mark.parametrize("names_topic", [True, False])
-async def test_a_group_gets_the_offsets_of_another(
+async def test_offsets_can_be_cloned_to_another_group(
     client: Client, peer: Peer, topic: str, group: str, names_topic: bool
 ) -> None:
     other = f"{group}-2"
@@ -233,16 +241,16 @@ async def test_a_group_gets_the_offsets_of_another(
         src_group=group, dest_group=other, topic=topic if names_topic else None, offline=True
     )
     assert (await peer.ask(header)).code == ResponseCode.SUCCESS
-    # Java's brokers answer a request for all topics likewise, and do nothing: they look at no other topic.
+    # Java's brokers answer a request without a topic with success, but copy nothing.
     assert (await committed(other, 0)).fields.get("offset", "0") == ("2" if names_topic else "0")
-    header = CloneGroupOffsetRequest(src_group="nobody", dest_group=other, topic=topic, offline=True)
+    header = CloneGroupOffsetRequest(src_group="unknown", dest_group=other, topic=topic, offline=True)
     assert (await peer.ask(header)).code == ResponseCode.SUCCESS
 
 
 # The name server
 
 
-async def test_values_are_kept(client: Client, unique: str) -> None:
+async def test_kv_configs_are_stored(client: Client, unique: str) -> None:
     answer = await ask_name_server(client, GetKvListRequest(kv_namespace=unique))
     assert (answer.code, answer.remark) == (
         ResponseCode.QUERY_NOT_FOUND,
@@ -266,12 +274,14 @@ async def test_values_are_kept(client: Client, unique: str) -> None:
     assert KeyValueTable.decode(answer.body).table == {}
 
 
-async def test_producers_are_kept_away_from_a_broker(client: Client, peer: Peer, topic: str) -> None:
+async def test_the_write_permission_of_a_broker_can_be_removed_and_added(
+    client: Client, peer: Peer, topic: str
+) -> None:
     async def perm() -> int:
         (queues,) = (await client.name_servers.route(topic)).queue_datas
         return queues.perm
 
-    answer = await ask_name_server(client, WipeWritePermissionRequest(broker="nobody"))
+    answer = await ask_name_server(client, WipeWritePermissionRequest(broker="unknown"))
     assert WipeWritePermissionAnswer.from_fields(answer.fields).wipe_topic_count == 0
     assert await perm() == 6
     answer = await ask_name_server(client, WipeWritePermissionRequest(broker=peer.broker_name))
@@ -285,7 +295,7 @@ async def test_producers_are_kept_away_from_a_broker(client: Client, peer: Peer,
     assert await perm() == 6
 
 
-async def test_system_topics_of_a_broker(peer: Peer) -> None:
+async def test_system_topics_can_be_listed(peer: Peer) -> None:
     answer = await peer.send(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, {})
     topics = TopicList.decode(answer.body).topic_list
     assert {"TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", peer.broker_name} <= set(topics)

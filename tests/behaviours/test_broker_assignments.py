@@ -1,4 +1,4 @@
-"""How brokers share queues out for consumers that leave it to them; those of 4.x do not."""
+"""Assignment of queues by the broker. Brokers of 4.x do not support it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Assignments = tuple[MessageQueueAssignment, ...] | None
 
 @attrs.define(eq=False)
 class Group:
-    """A group on a topic of four queues."""
+    """A consumer group of a topic with four queues."""
 
     connect: Callable[[], Peer]
     topic: str
@@ -68,13 +68,13 @@ class Group:
 @pytest.fixture
 async def group(cluster: ClusterUnderTest, client: Client, unique: str) -> AsyncIterator[Group]:
     if cluster.name.startswith("4."):
-        pytest.skip("brokers of 4.x share no queues out")
+        pytest.skip("brokers of 4.x do not assign queues")
     await create_topic(client, unique, queues=4)
     async with open_peers(client) as connect:
         yield Group(connect, unique, f"group-{unique}")
 
 
-async def test_queues_are_shared_out(group: Group) -> None:
+async def test_queues_are_assigned_to_the_members(group: Group) -> None:
     await group.join("b", "a", "c")
     assert [await group.queues(each) for each in "abc"] == [[0, 1], [2], [3]]
     assert [await group.queues(each, strategy_name="AVG_BY_CIRCLE") for each in "abc"] == [[0, 3], [1], [2]]
@@ -84,7 +84,7 @@ async def test_queues_are_shared_out(group: Group) -> None:
     assert only.message_queue.queue == MessageQueue(group.topic, group.peers["b"].broker_name, 2)
 
 
-async def test_nothing_is_said_where_nothing_is_known(group: Group) -> None:
+async def test_a_query_that_cannot_be_answered_has_no_assignments(group: Group) -> None:
     await group.join("a")
     assert await group.queues("a", topic="nope") is None
     assert await group.queues("a", consumer_group="nope") is None
@@ -92,12 +92,12 @@ async def test_nothing_is_said_where_nothing_is_known(group: Group) -> None:
     assert await group.queues("") is None
 
 
-async def test_who_broadcasts_gets_all(group: Group) -> None:
+async def test_a_broadcasting_member_is_assigned_all_queues(group: Group) -> None:
     await group.join("a", "b")
     assert await group.queues("a", message_model="BROADCASTING") == [0, 1, 2, 3]
 
 
-async def test_a_group_can_be_told_to_pop(group: Group) -> None:
+async def test_set_message_request_mode_switches_a_group_to_pop(group: Group) -> None:
     await group.join("a", "b")
     answer = await group.set_mode()
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
@@ -110,7 +110,7 @@ async def test_a_group_can_be_told_to_pop(group: Group) -> None:
     assert await group.queues("a") == [0, 1]
 
 
-async def test_popping_members_may_share_queues(group: Group) -> None:
+async def test_pop_share_queue_num_shares_queues_among_members(group: Group) -> None:
     await group.join(*"abcd")
     await group.set_mode(pop_share_queue_num=1)
     assert [await group.queues(each) for each in "abcd"] == [[0, 1], [1, 2], [2, 3], [0, 3]]
@@ -122,7 +122,7 @@ async def test_popping_members_may_share_queues(group: Group) -> None:
     assert [await group.queues(each) for each in "abcdef"] == [[0], [1], [2], [3], [0], [1]]
 
 
-async def test_some_settings_are_refused(group: Group) -> None:
+async def test_set_message_request_mode_refuses_invalid_settings(group: Group) -> None:
     await group.join("a")
 
     async def refused(**changes: Any) -> tuple[int, str | None]:
