@@ -11,6 +11,7 @@ import trio
 
 from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
 from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.dispatch import RequestHandler
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.broker.sends.transactions import TransactionProcessor
@@ -33,7 +34,7 @@ from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.testing import cluster
-from rocketmq_py.testing.faults import Handle, Strike
+from rocketmq_py.testing.faults import FaultAction
 from tests.simulation.plan import Plan
 
 Defect = Callable[[], AbstractContextManager[Any]]
@@ -179,14 +180,14 @@ def gap_in_a_reading() -> AbstractContextManager[Any]:
 def request_of_a_dead_connection() -> AbstractContextManager[Any]:
     """A delayed heartbeat is handled after its connection has ended: a member that nobody is."""
 
-    def late(seconds: float, nursery: trio.Nursery) -> Strike:
-        async def wait(connection: Connection, request: Command, handle: Handle) -> None:
+    def delay(seconds: float, nursery: trio.Nursery) -> FaultAction:
+        async def handle_later(connection: Connection, request: Command, handler: RequestHandler) -> None:
             await trio.sleep(seconds)
-            handle(connection, request)
+            handler(connection, request)
 
-        return lambda *request: nursery.start_soon(wait, *request)
+        return lambda *request: nursery.start_soon(handle_later, *request)
 
-    return mock.patch.object(cluster, "late", late)
+    return mock.patch.object(cluster, "delay", delay)
 
 
 def transaction_at_a_lost_place() -> AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""A thread that runs trio for a cluster under test, and how calls of other threads reach it."""
+"""The thread that runs trio for a test cluster, and calls into it from other threads."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rocketmq_py.testing.clock import AdvancingClock
 Result = TypeVar("Result")
 
 
-class KitThread:
-    """Runs trio on a clock that can be put forward, until it is closed.
+class TrioThread:
+    """A thread that runs trio, on a clock that can be advanced, until it is closed.
 
     Attributes:
-        clock: its clock; change it in the thread only.
-        nursery: lives as long as the thread.
+        clock: the clock. Change it in the thread only.
+        nursery: a nursery that is open as long as the thread runs.
     """
 
     nursery: trio.Nursery
@@ -39,16 +39,16 @@ class KitThread:
         self._is_running.wait()
 
     def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
-        """Return what an async function returns in the thread, or raise what it raises.
+        """Call an async function in the thread. Returns its result or raises its error.
 
-        Raises ClosedError when the thread has ended, or ends meanwhile.
+        Raises ClosedError if the thread has ended, or ends before the function returns.
         """
         future: Future[Result] = Future()
 
-        async def work() -> None:
+        async def run_function() -> None:
             try:
                 result = await function()
-            except Exception as error:  # noqa: BLE001 - the caller's
+            except Exception as error:  # noqa: BLE001 - it is raised in the calling thread
                 future.set_exception(error)
             except BaseException:
                 future.set_exception(ClosedError("the broker is closed"))
@@ -63,13 +63,13 @@ class KitThread:
                 raise ClosedError("the broker is closed")
             self._calls.add(future)
         try:
-            self._token.run_sync_soon(self._start, work)
+            self._token.run_sync_soon(self._start_task, run_function)
         except trio.RunFinishedError:
             raise ClosedError("the broker is closed") from None
         return future.result()
 
     def call_sync(self, function: Callable[[], Result]) -> Result:
-        """Return what a plain function returns in the thread, or raise what it raises."""
+        """Call a synchronous function in the thread. Returns its result or raises its error."""
 
         async def in_thread() -> Result:
             return function()
@@ -77,7 +77,7 @@ class KitThread:
         return self.call(in_thread)
 
     def close(self) -> None:
-        """End what runs in the thread, and the thread."""
+        """Cancel all tasks of the thread, and end it."""
         with self._lock:
             if self._has_ended:
                 return
@@ -85,9 +85,9 @@ class KitThread:
             self._token.run_sync_soon(self._cancel)
         self._thread.join()
 
-    def _start(self, work: Callable[[], Awaitable[None]]) -> None:
-        if not self.nursery.cancel_scope.cancel_called:  # else the end of the thread answers it
-            self.nursery.start_soon(work)
+    def _start_task(self, function: Callable[[], Awaitable[None]]) -> None:
+        if not self.nursery.cancel_scope.cancel_called:  # otherwise the end of the thread fails the call
+            self.nursery.start_soon(function)
 
     def _cancel(self) -> None:
         self.nursery.cancel_scope.cancel()

@@ -1,6 +1,6 @@
-"""The server's end of a connection whose network has faults."""
+"""The server's end of a connection with network faults."""
 
-# ruff: noqa: D102 - its methods are those of its base
+# ruff: noqa: D102 - the base class documents the methods
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 import trio
 
-from rocketmq_py.testing.faults import Faults
+from rocketmq_py.testing.faults import ActiveFaults
 
 
 class FaultySocket(trio.socket.SocketType):
-    """Stands before another socket, and lets its bytes through as the faults have it.
+    """Wraps a socket, and applies network faults to its bytes.
 
-    It has no descriptor, so that nothing goes round it.
+    It has no file descriptor, so that no bytes bypass it.
 
     Args:
         inner: the socket.
-        faults: what goes wrong.
+        faults: the active faults.
         server: the names of the server.
-        peer: returns the names of the client, as far as they are known.
+        peer: returns the names of the client that are known so far.
     """
 
     def __init__(
         self,
         inner: trio.socket.SocketType,
-        faults: Faults,
+        faults: ActiveFaults,
         server: Collection[str],
         peer: Callable[[], Collection[str]],
     ) -> None:
@@ -54,7 +54,7 @@ class FaultySocket(trio.socket.SocketType):
         return self._inner.did_shutdown_SHUT_WR
 
     def fileno(self) -> int:
-        return -1 if self._inner.fileno() == -1 else -2  # trio takes -1 for a closed one
+        return -1 if self._inner.fileno() == -1 else -2  # -1 means closed to trio
 
     def detach(self) -> int:
         return self._inner.detach()
@@ -75,13 +75,13 @@ class FaultySocket(trio.socket.SocketType):
         await self._inner.wait_writable()
 
     async def recv(self, size: int, flags: int = 0) -> bytes:
-        data = await self._inner.recv(self._piece(size), flags)
-        await self._faults.let_through(self._server, self._peer, len(data))
+        data = await self._inner.recv(self._limit(size), flags)
+        await self._faults.delay_bytes(self._server, self._peer, len(data))
         return data
 
     async def send(self, data: Any, flags: int = 0) -> int:
-        size = self._piece(len(data))
-        await self._faults.let_through(self._server, self._peer, size)
+        size = self._limit(len(data))
+        await self._faults.delay_bytes(self._server, self._peer, size)
         return await self._inner.send(data[:size], flags)
 
     def shutdown(self, how: int) -> None:
@@ -90,6 +90,6 @@ class FaultySocket(trio.socket.SocketType):
     def close(self) -> None:
         self._inner.close()
 
-    def _piece(self, size: int) -> int:
-        sizes = [fault.size for fault in self._faults.of_network(self._server, self._peer()) if fault.size]
-        return min([size, *sizes])
+    def _limit(self, size: int) -> int:
+        faults = self._faults.network_faults(self._server, self._peer())
+        return min([size, *[fault.max_size for fault in faults if fault.max_size]])
