@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
@@ -35,16 +36,6 @@ class _Heartbeat:
 
     answered: trio.Event = attrs.field(factory=trio.Event)
     error: RocketMQError | None = None
-
-
-@contextmanager
-def _failures_logged() -> Iterator[None]:
-    try:
-        yield
-    except BrokerError as error:
-        logger.warning("heartbeat refused: %s", error)
-    except RocketMQError as error:
-        logger.info("no heartbeat: %s", error)
 
 
 class Heartbeats:
@@ -83,6 +74,7 @@ class Heartbeats:
         self._unit_mode = unit_mode
         self._interval = interval
         self._timeout = timeout
+        self._retry_logs = RetryLogs(logger, "heartbeat", "broker")
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._wanted = trio.Event()
@@ -203,7 +195,7 @@ class Heartbeats:
         ``ChannelEventListener`` of ``MQClientInstance``, since 5.0.
         """
         if connection.address in self._heard_at and (self._producers or self._consumers):
-            with _failures_logged():
+            with self._failures_logged(connection.address):
                 await self._send_on(connection, self._timeout)
 
     async def run(self) -> None:
@@ -225,9 +217,19 @@ class Heartbeats:
 
     async def _send_to(self, address: str) -> None:
         deadline = trio.current_time() + self._timeout
-        with _failures_logged():
+        with self._failures_logged(address):
             connection = await self._connections.get_before(address, deadline)
             await self._send_on(connection, max(deadline - trio.current_time(), 0.0))
+
+    @contextmanager
+    def _failures_logged(self, address: str) -> Iterator[None]:
+        try:
+            yield
+        except RocketMQError as error:
+            groups = ",".join(sorted({*self._producers, *self._consumers}))
+            self._retry_logs.failed(address, error, groups=groups, retry_in=self._interval)
+        else:
+            self._retry_logs.succeeded(address)
 
     def _body(self) -> bytes:
         return Heartbeat(

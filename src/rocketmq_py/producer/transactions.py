@@ -16,6 +16,7 @@ from rocketmq_py.arguments import check_number
 from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.producer.config import ProducerConfig
@@ -222,14 +223,17 @@ class TransactionProducer(Producer):
 
     async def _find_brokers(self) -> None:
         """Look for the routes of the topics, so that their brokers are sent heartbeats."""
+        # Until then, brokers cannot ask this producer for the outcome of a transaction.
+        logs = RetryLogs(logger, "route lookup", "topic", group=self.config.group)
         missing = list(self.transaction_config.topics)
         while missing:
             for topic in tuple(missing):
                 try:
                     await self.client.routes.get(topic, for_sending=True)
                 except RocketMQError as error:
-                    logger.info("the brokers of topic %s do not hear of this producer yet: %s", topic, error)
+                    logs.failed(topic, error, retry_in=self.client.config.route_refresh_interval)
                 else:
+                    logs.succeeded(topic)
                     missing.remove(topic)
             await trio.sleep(self.client.config.route_refresh_interval)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import trio
 
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
 from rocketmq_py.producer import Producer
@@ -91,6 +92,7 @@ class Delivery:
         self._read_to = store.next_offset or 0
         self._changed = trio.Event()
         self._failing: set[str] = set()
+        self._retry_logs = RetryLogs(logger, "delivery", "topic", group=config.group)
         self._has_progressed = False
 
     async def run(self) -> None:
@@ -152,14 +154,8 @@ class Delivery:
                 refused.append(stored)
                 continue
             aside.append(stored)
-            if topic not in self._failing:
-                self._failing.add(topic)
-                logger.warning(
-                    "messages for topic %s wait: %s; trying again every %g s",
-                    topic,
-                    error,
-                    self._config.retry_interval,
-                )
+            self._failing.add(topic)
+            self._retry_logs.failed(topic, error, retry_in=self._config.retry_interval)
         if aside or refused:
             await trio.to_thread.run_sync(self._store.hold, aside + refused)
             # A topic may have been sent to again meanwhile; these were too late for that.
@@ -224,14 +220,16 @@ class Delivery:
             for topic in sorted(self._failing):
                 if await self._deliver_held(topic):
                     self._failing.discard(topic)
-                    logger.info("messages for topic %s are delivered again", topic)
+                    self._retry_logs.succeeded(topic)
 
     async def _deliver_held(self, topic: str) -> bool:
         """Deliver what was put aside for a topic. Return whether it can be sent to."""
         after, count = b"", 1  # the first one tells whether more are worth while
         while held := self._store.held(topic, after, count):
             after, count = held[-1].key, self._batch_size
-            if not all(_is_refused(error) for _, error in await self._send(held)):
+            waiting = [error for _, error in await self._send(held) if not _is_refused(error)]
+            if waiting:
+                self._retry_logs.failed(topic, waiting[0], retry_in=self._config.retry_interval)
                 return False
         return True
 

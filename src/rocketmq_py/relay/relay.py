@@ -13,6 +13,7 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
+from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
 from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
@@ -100,6 +101,9 @@ class Relay(Member):
         self._queues: dict[MessageQueue, _Queue] = {}
         self._changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
         self._awaited: set[MessageQueue] = set()  # gained; those that are not in _queues are to be acquired
+        group = self.config.group
+        self._commit_log = RetryLog(logger, "offset commit", group=group, topic=self.config.topic)
+        self._acquire_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
         self._is_run = False
@@ -212,7 +216,9 @@ class Relay(Member):
         except NotAssignedError:
             pass  # it has just been lost; its new owner commits
         except RocketMQError as error:
-            logger.warning("offsets not committed: %s", error)
+            self._commit_log.failed(error, queues=len(offsets))
+        else:
+            self._commit_log.succeeded()
 
     # Which queues it has
 
@@ -229,7 +235,9 @@ class Relay(Member):
             except NotAssignedError:
                 pass  # its listener hears of it before the consumer has it
             except RocketMQError as error:
-                logger.warning("buffer queue %s cannot be read yet: %s", queue, error)
+                self._acquire_logs.failed(queue, error)
+            else:
+                self._acquire_logs.succeeded(queue)
 
     async def _acquire(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
         assert self._store is not None

@@ -295,10 +295,10 @@ async def test_a_full_disk_is_said_once_and_made_up_for(
     assert OffsetFile(path).read() == {QUEUE: 5}
     await offsets.write()
     assert OffsetFile(path).read() == {QUEUE: 7}
-    what = f"group g: writing offsets to {path}"
+    where = f"group=g path={path}"
     assert [record.message for record in caplog.records] == [
-        f"{what}: [Errno 28] No space left on device; trying again every 5 s",
-        f"{what}: works again",
+        f"local offset write failed, retrying: {where} retry_in=5 error=[Errno 28] No space left on device",
+        f"local offset write succeeded again: {where} failures=2 seconds=0",
     ]
 
 

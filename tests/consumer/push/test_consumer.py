@@ -597,11 +597,38 @@ async def test_a_topic_that_comes_into_being_is_consumed(
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(100)
-        assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-            f"group g: topic 'T' does not exist (asked {address}); waiting until it does"
-        ]
+        lines = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+        error = f"error=topic 'T' does not exist (asked {address})"
+        assert lines[0] == f"route lookup failed, retrying: group=g topic=T {error}"
+        assert [line.partition("seconds=")[2].partition(" ")[0] for line in lines] == ["", "31", "91"]
         await fill("T", 5)
         await kept.until(5)
+
+
+async def test_a_name_server_that_is_down_is_logged_at_growing_intervals_and_when_it_is_back(
+    caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
+) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py")
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    await listener.aclose()
+    async with PushConsumer(f"127.0.0.1:{port}", group="billing") as consumer, trio.open_nursery() as nursery:
+        consumer.subscribe("Payments")
+        consumer.subscribe("Orders")
+        nursery.start_soon(consumer.run, print)
+        await trio.sleep(600)
+        lines = [record.message for record in caplog.records]
+        where = f"group=billing topics=Payments,Orders name_servers=127.0.0.1:{port}"
+        assert lines[0].startswith(f"route lookup failed, retrying: {where} error=no name server answered")
+        assert all(line.startswith(f"route lookup failed, retrying: {where} ") for line in lines)
+        assert {record.levelname for record in caplog.records} == {"WARNING"}
+        assert 4 <= len(lines) <= 5, "after 0, 30, 90, 210 and 450 seconds"
+        caplog.clear()
+        async with EmbeddedBroker(namesrv_port=port, topics=["Payments", "Orders"]):
+            await trio.sleep(60)
+            (line,) = [record.message for record in caplog.records if "succeeded again" in record.message]
+            nursery.cancel_scope.cancel()
+    assert line.startswith("route lookup succeeded again: group=billing failures=")
 
 
 async def test_pause_and_resume(

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ResetOffsets
@@ -169,7 +169,7 @@ class LocalOffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}
         self._writes = 0
-        self._failure_log = FailureLog()
+        self._retry_log = RetryLog(logger, "local offset write", group=group, path=path)
 
     async def open(self) -> None:
         """Read the file.
@@ -229,17 +229,16 @@ class LocalOffsetStore:
         wrap = self._namespace.wrap_topic
         table = {attrs.evolve(queue, topic=wrap(queue.topic)): offset for queue, offset in offsets.items()}
         self._writes += 1
-        what = f"group {self._group}: writing offsets to {self._file.path}"
         try:
             # Abandoned, it may still come to its end: the next one then waits for it.
             await trio.to_thread.run_sync(
                 partial(self._file.write, table, self._writes), abandon_on_cancel=True
             )
         except OSError as error:
-            self._failure_log.failed(what, error, self._interval)
+            self._retry_log.failed(error, retry_in=self._interval)
         else:
             self._written = offsets
-            self._failure_log.succeeded(what)
+            self._retry_log.succeeded()
 
     async def confirm(
         self, queues: Iterable[MessageQueue] | None = None

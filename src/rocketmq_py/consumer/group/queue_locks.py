@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
@@ -151,6 +152,7 @@ class QueueLocks:
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
+        self._retry_logs = RetryLogs(logger, "queue lock", "broker", group=group)
         self._locks: dict[MessageQueue, Lock] = {}
         self._wanted = trio.Event()
 
@@ -201,16 +203,14 @@ class QueueLocks:
         try:
             locked = await self._client.brokers.lock(self._group, self._client.client_id, broker_name, queues)
         except RocketMQError as error:
-            logger.warning(
-                "group %s: %d queues of %s not locked: %s; trying again in %g s",
-                self._group, len(queues), broker_name, error, FAILED_SECONDS,
-            )  # fmt: skip
+            self._retry_logs.failed(broker_name, error, queues=len(queues), retry_in=FAILED_SECONDS)
             for lock in locks:
                 lock.ask_at = trio.current_time() + FAILED_SECONDS
             return
         finally:
             for lock in locks:
                 lock.answered()
+        self._retry_logs.succeeded(broker_name)
         for lock in locks:
             if lock.queue in locked:
                 lock.got(asked_at)

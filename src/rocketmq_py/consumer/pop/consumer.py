@@ -14,6 +14,7 @@ import trio
 from rocketmq_py.arguments import check_integer, check_timeout, optional
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
@@ -98,6 +99,7 @@ class PopConsumer(GroupConsumer):
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
+        self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=self._group)
         self._stopping = trio.Event()
         self._left = trio.Event()
 
@@ -304,7 +306,9 @@ class PopConsumer(GroupConsumer):
                 counts.failed += 1
                 counts.sent_back += 1
         except RocketMQError as error:
-            logger.warning("group %s: messages are not done with: %s", self.config.group, error)
+            self._acknowledge_logs.failed(broker_name, error)
+        else:
+            self._acknowledge_logs.succeeded(broker_name)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers how many messages of each queue the group has not come to.

@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, tell
 from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
-from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.offset_store import OffsetStore
 from rocketmq_py.consumer.group.queue_locks import Lock, QueueLocks
 from rocketmq_py.consumer.group.statistics import QueueStatistics
@@ -83,7 +83,7 @@ class AssignedQueues:
         self._nursery: trio.Nursery
         self._deliver: Callable[[ProcessQueue], None]
         self._loops: LoopTable[PullLoop] = LoopTable()
-        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._retry_logs = RetryLogs(logger, "pull", "broker", group=config.group)
         # How much of each queue was done with at the last look, and when that had become more.
         self._progress: WeakKeyDictionary[PullLoop, tuple[int, float]] = WeakKeyDictionary()
         self._locks = QueueLocks(client, config.group)
@@ -309,7 +309,7 @@ class AssignedQueues:
             may_commit=partial(self._offsets.has_entry, queue),
             deliver=self._deliver,
             invalidate_route=partial(client.routes.invalidate, queue.topic),
-            failure_log=self._failure_logs[queue.broker_name],
+            retry_log=self._retry_logs.of(queue.broker_name),
             lock=lock,
             counts=self._statistics.of(queue.topic),
             on_set_back=partial(self._offsets.forget, queue),

@@ -73,11 +73,7 @@ class Redelivery:
             return
         try:
             await self._send_back(message, delay_level)
-        except RocketMQError as error:
-            logger.warning(
-                "%s not sent back: %s; it is handled again here in %g s",
-                describe(buffer, message), error, RETRY_HERE_SECONDS,
-            )  # fmt: skip
+        except RocketMQError:  # logged by SendBack
             again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
             self._later.append((trio.current_time() + RETRY_HERE_SECONDS, buffer, again))
             self._more_later.unpark_all()
