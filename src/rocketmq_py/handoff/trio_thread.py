@@ -51,7 +51,8 @@ class TrioThread(trio.abc.Instrument):
         self.is_left_behind: bool = False
         self.open: dict[Opened, None] = {}
         self._inbox: deque[Callable[[], object]] = deque()
-        self._is_woken = False  # a wake-up is on its way
+        self._drained = 0  # how often the wake-ups were drained
+        self._woken_after = -1  # a wake-up was written after this drain
         self._wakeup_fd = WakeupFd()
         self._before_wait: list[Callable[[], object]] = []
         self._nursery: trio.Nursery
@@ -112,14 +113,13 @@ class TrioThread(trio.abc.Instrument):
         """
         if not self.is_usable:
             raise self.ended_error()
-        try:
-            self._inbox.append(function)
-            if not self._is_woken:
-                self._is_woken = True
-                self._wakeup_fd.wake()
-        except BaseException:  # a signal handler has raised: other threads may rely on this wake-up
+        self._inbox.append(function)
+        drained = self._drained
+        if self._woken_after != drained:
             self._wakeup_fd.wake()
-            raise
+            # Only now: code that runs between two bytecodes here must not rely on a wake-up to come. If the
+            # thread has drained this one meanwhile, the number is old, and the next function wakes it again.
+            self._woken_after = drained
         self._check_taken(function)
 
     def _check_taken(self, function: Callable[[], object]) -> None:
@@ -228,7 +228,7 @@ class TrioThread(trio.abc.Instrument):
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             self._wakeup_fd.drain()
-            self._is_woken = False  # functions that are posted from here on wake it again
+            self._drained += 1  # functions that are posted from here on wake it again
             with WriteTogether():
                 for _ in range(len(inbox)):
                     try:
