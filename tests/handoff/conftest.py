@@ -1,4 +1,4 @@
-"""Programs that call the library from unusual places. A program that hangs reports the stacks of its threads."""
+"""Programs that call the library from unusual places. One that hangs prints the stacks of its threads."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ COLLECTED = """
         if call == "thread":
             if where.name == "rocketmq-py":
                 return  # it would wait for itself
-            sending = threading.Thread(target=lambda: results.append(producer.send(Message("T", b"finalizer"))))
+            send = lambda: results.append(producer.send(Message("T", b"finalizer")))
+            sending = threading.Thread(target=send)
             sending.start()
             sending.join()
             return

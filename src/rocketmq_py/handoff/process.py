@@ -31,12 +31,12 @@ def trio_thread() -> TrioThread:
         if os.getpid() in _ending:
             raise ClosedError(PROCESS_ENDING)
         # Without a lock: a signal handler may be here while the thread that it has interrupted is, too.
+        log_records.start()
         fresh = TrioThread()
         fresh.start()
         if thread is not None:
             _forget(thread)
         if _threads.setdefault(_CURRENT, fresh) is fresh:
-            log_records.defer_from(fresh)
             _close_at_end_of_worker()
             return fresh
         fresh.stop()  # another thread was faster

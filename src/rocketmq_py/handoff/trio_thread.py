@@ -28,6 +28,13 @@ PROCESS_ENDING = "the process is ending: rocketmq_py has closed everything and o
 
 Result = TypeVar("Result")
 
+_here = threading.local()
+
+
+def in_trio_thread() -> bool:
+    """Return whether the caller runs in a TrioThread."""
+    return hasattr(_here, "is_trio_thread")
+
 
 class Opened(Protocol):
     """An object that is open in the trio thread."""
@@ -209,6 +216,7 @@ class TrioThread(trio.abc.Instrument):
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
+        _here.is_trio_thread = True
         try:
             trio.run(self._main, instruments=[self])
         except BaseException as error:
