@@ -1,8 +1,9 @@
 """Log records of the trio thread, which reach the user's handlers from a thread of their own.
 
 A handler may block, or wait for the very thread that logs: one that ships records with a producer holds its
-lock while it sends. A thread that sends may also hold the lock of the logging module itself, for example while
-``dictConfig`` makes such a handler. Programs on trio are not affected, only the trio thread of the other APIs.
+lock while it sends. A thread that sends may also hold the lock of the logging module itself, for example
+while ``dictConfig`` makes such a handler. Programs on trio are not affected, only the trio thread of the
+other APIs.
 """
 
 from __future__ import annotations
