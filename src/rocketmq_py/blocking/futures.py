@@ -210,6 +210,7 @@ class FutureCompleter:
         self._batches: SimpleQueue[list[ThreadFuture[Any]] | threading.Event] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rocketmq-py callbacks", daemon=True)
         self._thread.start()
+        thread.at_end.append(self.flush)
 
     def add(self, future: ThreadFuture[Any]) -> None:
         """Complete a future soon (in the trio thread)."""
@@ -223,8 +224,8 @@ class FutureCompleter:
 
     def flush(self) -> None:
         """Wait for the callbacks of all futures that have an outcome, within FLUSH_SECONDS."""
-        if threading.current_thread() is self._thread or not self._thread.is_alive():
-            return  # in a callback, or in a forked child
+        if threading.current_thread() is self._thread or not self._trio_thread.is_usable:
+            return  # in a callback, in a forked child, or at the end of the process
         completed = threading.Event()
         self._batches.put(completed)
         completed.wait(FLUSH_SECONDS)

@@ -12,9 +12,10 @@ thread never waits for a caller. Two queues are the whole interface::
            │                                       append results to outboxes
            └───────────── one wake ───────────     before it waits for I/O: wake each loop and thread
 
-Going in: :meth:`TrioThread.post` appends to a deque and writes to an eventfd unless a wake-up is already on
-its way. Both are single C calls, so a signal handler, a finalizer or a logging handler may call the library
-between any two bytecodes of another call. There is no lock.
+Going in: :meth:`TrioThread.post` appends to a deque and writes to an eventfd unless a wake-up has been
+written since the last one was drained. A signal handler, a finalizer or a logging handler may call the
+library between any two bytecodes of another call. No call relies on a step that an interrupted one has yet
+to take. There is no lock.
 
 Coming back: a thread waits for a lock that only its own call releases (:class:`ThreadCall`). An asyncio loop
 has an outbox and is woken once for everything in it (:class:`LoopLink`). Futures of pipelined sends are

@@ -1,7 +1,9 @@
 """Log records of the trio thread, which reach the user's handlers from a thread of their own.
 
 A handler may block, or wait for the very thread that logs: one that ships records with a producer holds its
-lock while it sends. Programs on trio are not affected: only the trio thread of the other APIs is.
+lock while it sends. A thread that sends may also hold the lock of the logging module itself, for example
+while ``dictConfig`` makes such a handler. Programs on trio are not affected, only the trio thread of the
+other APIs.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import logging
 import os
 import threading
 import traceback
+from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
-from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.handoff.trio_thread import in_trio_thread
 
 LOGGERS: Final = tuple(
     f"rocketmq_py{suffix}"
@@ -31,25 +34,26 @@ class LogRecords(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._source: TrioThread | None = None
         self._thread: threading.Thread | None = None
         self._records: SimpleQueue[logging.LogRecord | threading.Event] = SimpleQueue()
 
-    def defer_from(self, source: TrioThread) -> None:
-        """Hand over the records of a trio thread to the thread that calls handlers, from now on."""
-        self._source = source
+    def start(self) -> None:
+        """Hand over the records of trio threads to the thread that calls handlers, from now on."""
         if self._thread is not None:
             return
-        self._thread = threading.Thread(
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            logger.addFilter(self)
+            logger.isEnabledFor = partial(_is_enabled_for, logger)  # type: ignore[method-assign]
+        thread = threading.Thread(
             target=self._call_handlers, args=(self._records,), name="rocketmq-py logging", daemon=True
         )
-        self._thread.start()
-        for name in LOGGERS:
-            logging.getLogger(name).addFilter(self)
+        thread.start()
+        self._thread = thread
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return False, and queue the record, in the trio thread."""
-        if self._source is None or not self._source.is_current:
+        """Return False, and queue the record, in a trio thread."""
+        if not in_trio_thread():
             return True
         self._records.put(record)
         return False
@@ -75,8 +79,13 @@ class LogRecords(logging.Filter):
 
     def forget(self) -> None:
         """Start anew in a forked child, which does not have the thread."""
-        self._source = self._thread = None
+        self._thread = None
         self._records = SimpleQueue()
+
+
+def _is_enabled_for(logger: logging.Logger, level: int) -> bool:
+    """Do the same as ``Logger.isEnabledFor``, but without the lock of the logging module."""
+    return not logger.disabled and logger.manager.disable < level >= logger.getEffectiveLevel()
 
 
 log_records: Final = LogRecords()

@@ -6,12 +6,14 @@ import atexit
 import os
 import sys
 
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.handoff.log_records import log_records
-from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.handoff.trio_thread import PROCESS_ENDING, TrioThread
 
 _threads: dict[str, TrioThread] = {}
 _CURRENT = "current"
+_ending: set[int] = set()
+"""This process, when it ends."""
 _left_behind: list[TrioThread] = []
 """Threads of parent processes, kept from the garbage collector: finalizers must not touch their sockets."""
 
@@ -19,20 +21,22 @@ _left_behind: list[TrioThread] = []
 def trio_thread() -> TrioThread:
     """Return the trio thread of this process, and start it if there is none.
 
-    Raises ConfigurationError where gevent has replaced threads.
+    Raises ConfigurationError where gevent has replaced threads, and ClosedError when the process ends.
     """
     while True:
         thread = _threads.get(_CURRENT)
         if thread is not None and thread.is_usable:
             return thread
         _check_not_patched()
+        if os.getpid() in _ending:
+            raise ClosedError(PROCESS_ENDING)
         # Without a lock: a signal handler may be here while the thread that it has interrupted is, too.
+        log_records.start()
         fresh = TrioThread()
         fresh.start()
         if thread is not None:
             _forget(thread)
         if _threads.setdefault(_CURRENT, fresh) is fresh:
-            log_records.defer_from(fresh)
             _close_at_end_of_worker()
             return fresh
         fresh.stop()  # another thread was faster
@@ -70,6 +74,7 @@ def _leave_behind() -> None:
 
 
 def _close_all() -> None:
+    _ending.add(os.getpid())
     thread = _threads.get(_CURRENT)
     if thread is not None:
         thread.close_all()

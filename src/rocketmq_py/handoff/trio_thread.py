@@ -24,7 +24,16 @@ EXIT_SECONDS = 15.0
 EXIT_MARGIN = 2.0
 """Seconds in addition to that for closing without grace. A longer wait would mean that the thread hangs."""
 
+PROCESS_ENDING = "the process is ending: rocketmq_py has closed everything and opens nothing any more"
+
 Result = TypeVar("Result")
+
+_here = threading.local()
+
+
+def in_trio_thread() -> bool:
+    """Return whether the caller runs in a TrioThread."""
+    return hasattr(_here, "is_trio_thread")
 
 
 class Opened(Protocol):
@@ -43,15 +52,20 @@ class TrioThread(trio.abc.Instrument):
     Attributes:
         is_usable: False after the thread has ended, and in a forked child.
         is_left_behind: whether this process is a child that was forked while the thread ran.
+        is_process_ending: whether the thread ends because the process does.
         open: what is open in the thread.
+        at_end: functions that the end of the process calls when everything is closed.
     """
 
     def __init__(self) -> None:
         self.is_usable: bool = True
         self.is_left_behind: bool = False
+        self.is_process_ending: bool = False
         self.open: dict[Opened, None] = {}
+        self.at_end: deque[Callable[[], object]] = deque()
         self._inbox: deque[Callable[[], object]] = deque()
-        self._is_woken = False  # a wake-up is on its way
+        self._drained = 0  # how often the wake-ups were drained
+        self._woken_after = -1  # a wake-up was written after this drain
         self._wakeup_fd = WakeupFd()
         self._before_wait: list[Callable[[], object]] = []
         self._nursery: trio.Nursery
@@ -67,10 +81,12 @@ class TrioThread(trio.abc.Instrument):
         self._thread.start()
         self._is_running.wait()
 
-    def stop(self) -> None:
-        """End the thread without closing anything, and wait for its end."""
-        self.post(lambda: self._nursery.cancel_scope.cancel())
-        self._thread.join()
+    def stop(self, timeout: float | None = None) -> None:
+        """End the thread without closing anything, and wait for its end, for at most ``timeout`` seconds."""
+        with suppress(ClosedError):  # it has failed
+            self.post(lambda: self._nursery.cancel_scope.cancel())
+        self._thread.join(timeout)
+        self.is_usable = False
 
     def join(self) -> None:
         """Wait for the end of the thread."""
@@ -85,6 +101,8 @@ class TrioThread(trio.abc.Instrument):
         """Return the error of calls that this thread can no longer serve."""
         if self.is_left_behind:
             return ClosedError("this was opened in the parent process; open it again here")
+        if self.is_process_ending:
+            return ClosedError(PROCESS_ENDING)
         error = ClosedError("the background thread of rocketmq_py has ended; open a new object")
         error.__cause__ = self._failure
         return error
@@ -112,14 +130,13 @@ class TrioThread(trio.abc.Instrument):
         """
         if not self.is_usable:
             raise self.ended_error()
-        try:
-            self._inbox.append(function)
-            if not self._is_woken:
-                self._is_woken = True
-                self._wakeup_fd.wake()
-        except BaseException:  # a signal handler has raised: other threads may rely on this wake-up
+        self._inbox.append(function)
+        drained = self._drained
+        if self._woken_after != drained:
             self._wakeup_fd.wake()
-            raise
+            # Only now: code that runs between two bytecodes here must not rely on a wake-up to come. If the
+            # thread has drained this one meanwhile, the number is old, and the next function wakes it again.
+            self._woken_after = drained
         self._check_taken(function)
 
     def _check_taken(self, function: Callable[[], object]) -> None:
@@ -199,6 +216,7 @@ class TrioThread(trio.abc.Instrument):
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
+        _here.is_trio_thread = True
         try:
             trio.run(self._main, instruments=[self])
         except BaseException as error:
@@ -228,7 +246,7 @@ class TrioThread(trio.abc.Instrument):
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             self._wakeup_fd.drain()
-            self._is_woken = False  # functions that are posted from here on wake it again
+            self._drained += 1  # functions that are posted from here on wake it again
             with WriteTogether():
                 for _ in range(len(inbox)):
                     try:
@@ -239,13 +257,20 @@ class TrioThread(trio.abc.Instrument):
     # The end of the process, and forks
 
     def close_all(self) -> None:
-        """Close everything that is open, within EXIT_SECONDS."""
-        if not (self.open and self.is_usable):
-            return
-        try:
-            self.call(self._close_all, timeout=EXIT_SECONDS + EXIT_MARGIN)
-        except (TimeoutError, ClosedError) as error:
-            logger.error("could not close everything before the process ended: %s", error)
+        """Close everything that is open, within EXIT_SECONDS, and end the thread.
+
+        Finalizers still run when the interpreter has stopped all threads but the main one. A call that waits
+        for this thread then would never return, so calls raise ClosedError from here on.
+        """
+        if self.open and self.is_usable:
+            try:
+                self.call(self._close_all, timeout=EXIT_SECONDS + EXIT_MARGIN)
+            except (TimeoutError, ClosedError) as error:
+                logger.error("could not close everything before the process ended: %s", error)
+        for function in self.at_end:
+            function()
+        self.is_process_ending = True
+        self.stop(EXIT_MARGIN)
 
     async def _close_all(self) -> None:
         deadline = trio.current_time() + EXIT_SECONDS
