@@ -255,6 +255,10 @@ def test_a_thread_that_fails_lets_nobody_wait(caplog: pytest.LogCaptureFixture) 
         with pytest.raises(ClosedError, match="has ended"):
             future.result()
     thread.join()
+    with pytest.raises(ClosedError, match="has ended") as caught:
+        thread.call(trio.lowlevel.checkpoint)
+    assert "a defect" in str(getattr(caught.value.__cause__, "exceptions", None))
+    thread.join()
     log_records.flush()
     assert "a defect" in caplog.text
     assert not thread.is_usable

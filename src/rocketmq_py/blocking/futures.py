@@ -131,7 +131,8 @@ class ThreadFuture(Future[Result]):
                 left = SIGNAL_CHECK_SECONDS if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError
-                woken.acquire(timeout=min(left, SIGNAL_CHECK_SECONDS))
+                if not woken.acquire(timeout=min(left, SIGNAL_CHECK_SECONDS)) and self._outcome is None:
+                    self._thread.check_usable()
         if self._outcome is _CANCELLED:
             raise CancelledError
         return self._outcome

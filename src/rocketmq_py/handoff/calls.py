@@ -140,8 +140,15 @@ class ThreadCall(Call[Result]):
             left = SIGNAL_CHECK_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._done.acquire(timeout=min(left, SIGNAL_CHECK_SECONDS))
+            if not self._done.acquire(timeout=min(left, SIGNAL_CHECK_SECONDS)):
+                self._check_thread()
         return True
+
+    def _check_thread(self) -> None:
+        """End the call if the trio thread has ended, or this process is a fork without it."""
+        if not (self._thread.is_usable or self.has_ended):
+            self._error = self._thread.ended_error()
+            self.has_ended = True
 
     def ended(self) -> None:
         """Wake up the waiting thread."""

@@ -112,7 +112,11 @@ class LoopLink:
             raise error.with_traceback(None) from error.__cause__
 
     def _woken(self, wakeup_fd: WakeupFd) -> None:
-        wakeup_fd.drain()
+        try:
+            wakeup_fd.drain()
+        except BaseException:  # a signal handler has raised
+            self.loop.call_soon(self._take_outbox)
+            raise
         self._take_outbox()
 
     def _take_outbox(self) -> None:
@@ -127,8 +131,8 @@ class LoopLink:
                     logger.exception("a function of an event loop's outbox failed")
         finally:  # a signal handler may have raised
             if outbox and not self._is_woken:
-                self._is_woken = True
                 self.loop.call_soon(self._take_outbox)
+                self._is_woken = True
 
     def release(self) -> None:
         """Stop using the loop's descriptors, on the loop: another link has replaced this one.

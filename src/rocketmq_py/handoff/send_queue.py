@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import trio
 
 from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
+from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message
 from rocketmq_py.producer.pending import FailureLog, Outstanding
@@ -151,7 +152,7 @@ class SendQueue(Generic[Sent]):
                 continue
             try:
                 coroutine = self._send(one)
-            except Exception as error:  # noqa: BLE001  # a selector may raise anything
+            except BaseException as error:  # noqa: BLE001  # a selector may raise anything
                 one.resolve(error)
                 continue
             if coroutine is not None:
@@ -166,11 +167,11 @@ class SendQueue(Generic[Sent]):
                 self._scope.cancel()
             try:
                 await coroutine
-            except Exception as error:  # noqa: BLE001  # as where nothing has to be awaited
-                one.resolve(error)
-            except trio.Cancelled:
-                one.resolve(_closed_before_sending())
-                raise
+            except BaseException as error:  # noqa: BLE001  # as where nothing has to be awaited
+                cancelled, other = split_cancelled(error)
+                one.resolve(other or _closed_before_sending())
+                if cancelled is not None:
+                    raise cancelled from None
             self._is_awaiting = False
             self._take()
 
