@@ -25,11 +25,9 @@ from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
 from rocketmq_py.consumer.read.raw import Span
-from rocketmq_py.spark.connections import producer_for
 from rocketmq_py.spark.options import ConnectionOptions, Role
-from rocketmq_py.spark.rows import MessageBuilder
+from rocketmq_py.spark.sink import row_writer
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.sink_task import RowWriter
 from rocketmq_py.spark.source_task import read_spans
 from rocketmq_py.spark.stamps import TaskIdentity
 
@@ -196,10 +194,11 @@ class Bench:
 
     def write_task(self) -> int:
         """Do what one task of the sink does."""
-        options = {"nameServer": self.cluster.name_servers, "topic": self.target}
+        options = SinkOptions.parse(
+            {"nameServer": self.cluster.name_servers, "topic": self.target}, Role.BATCH_SINK
+        )
         task = TaskIdentity(self._name, next(self._numbers), 0)
-        builder = MessageBuilder({"body": 0, "keys": 1}, self.target, task)
-        writer = RowWriter(producer_for(SinkOptions.parse(options, Role.BATCH_SINK)), builder, task, 60.0)
+        writer = row_writer({"body": 0, "keys": 1}, options, task)
         batch = ready_batch(min(PORTION, self.sent_count), self.size).select(["body", "keys"])
         sizes = [min(PORTION, self.sent_count - first) for first in range(0, self.sent_count, PORTION)]
         rows = writer.write([batch.slice(0, size) for size in sizes]).rows

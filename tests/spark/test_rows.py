@@ -38,10 +38,9 @@ def build(
     first_row: int = 0,
     **types: pa.DataType,
 ) -> RowMessages:
-    arrays = [pa.array(values, type=types.get(name, TYPES[name])) for name, values in columns.items()]
-    batch = pa.record_batch(arrays, names=list(columns))
-    builder = MessageBuilder({name: index for index, name in enumerate(columns)}, topic, task)
-    return builder.build(batch, first_row)
+    arrays = {name: pa.array(values, type=types.get(name, TYPES[name])) for name, values in columns.items()}
+    rows = range(first_row, first_row + len(columns["body"]))
+    return MessageBuilder(topic, task).build(arrays, rows)
 
 
 def build_one(columns: dict[str, Any], **options: Any) -> Message:
@@ -53,7 +52,7 @@ def build_one(columns: dict[str, Any], **options: Any) -> Message:
 
 def test_messages_of_bodies_and_a_topic() -> None:
     rows = build({"body": [b"one", b"two"]}, topic="T")
-    assert rows == RowMessages(0, [Message("T", b"one"), Message("T", b"two")], None)
+    assert rows == RowMessages(range(2), [Message("T", b"one"), Message("T", b"two")], None)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary()])
@@ -96,10 +95,10 @@ def test_null_maps_give_no_properties() -> None:
     assert [message.properties for message in rows.messages] == [{"a": "1"}, {}, {"b": "2"}]
 
 
-def test_sliced_batch() -> None:
+def test_sliced_columns() -> None:
     maps = pa.array([[("a", "1")], [("b", "2")], [("c", "3")]], type=TYPES["properties"])
-    batch = pa.record_batch([pa.array([b"1", b"2", b"3"]), maps], names=["body", "properties"]).slice(1)
-    rows = MessageBuilder({"body": 0, "properties": 1}, "T", None).build(batch, 0)
+    columns = {"body": pa.array([b"1", b"2", b"3"]).slice(1), "properties": maps.slice(1)}
+    rows = MessageBuilder("T", None).build(columns, [1, 2])
     assert [message.properties for message in rows.messages] == [{"b": "2"}, {"c": "3"}]
 
 
@@ -120,7 +119,9 @@ def test_queue_fields_in_another_order_and_case() -> None:
 
 
 def test_unknown_delay_level_is_rejected() -> None:
-    with pytest.raises(RowError, match=r"^row 0: delayLevel '3s' is none of .*: use deliverAt$"):
+    with pytest.raises(
+        RowError, match=r"^row 0 \(topic 'T'\): delayLevel '3s' is none of .*: use deliverAt$"
+    ):
         build_one({"delayLevel": "3s"}, delayLevel=pa.string())
 
 
@@ -164,21 +165,21 @@ def test_stamp_replaces_the_stamp_of_the_message_read() -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"body": [b"x", None]}, "row 11: its body is null"),
-        ({"body": [b"x", b""]}, "row 11: the body is empty; brokers refuse such a message"),
-        ({"body": [b"x", b"y"], "keys": ["k", "l\x01"]}, r"row 11 (keys 'l\x01'): keys "),
-        ({"body": [b"x", b"y"], "properties": [None, [("a", "")]]}, "row 11: property 'a': neither"),
-        ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "row 11: property 'a' is null"),
-        ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "row 11: delayLevel is 19; 0 to 18 are allowed"),
-        ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "row 11: deliverAt is -1; it must be"),
-        ({"body": [b"x", b"y"], "queue": [None, ("a", -1)]}, "row 11: its queue id is -1, which is out of"),
-        ({"body": [b"x", b"y"], "rowId": ["r0", "r\x02"]}, r"row 11 (rowId 'r\x02'): property 'SPARK_ROW'"),
+        ({"body": [b"x", None]}, "): its body is null"),
+        ({"body": [b"x", b""]}, "): the body is empty; brokers refuse such a message"),
+        ({"body": [b"x", b"y"], "keys": ["k", "l\x01"]}, r", keys 'l\x01'): keys "),
+        ({"body": [b"x", b"y"], "properties": [None, [("a", "")]]}, "): property 'a': neither"),
+        ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "): property 'a' is null"),
+        ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "): delayLevel is 19; 0 to 18 are allowed"),
+        ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "): deliverAt is -1; it must be"),
+        ({"body": [b"x", b"y"], "queue": [None, ("a", -1)]}, "): its queue id is -1, which is out of"),
+        ({"body": [b"x", b"y"], "rowId": ["r0", "r\x02"]}, r", rowId 'r\x02'): property 'SPARK_ROW'"),
     ],
 )
 def test_error_names_the_invalid_row(columns: dict[str, list[Any]], reason: str) -> None:
     with pytest.raises(RowError) as caught:
         build(columns, topic="T", task=TASK, first_row=10, deliverAt=pa.int64())
-    assert str(caught.value).startswith(reason)
+    assert str(caught.value).startswith(f"row 11 (topic 'T'{reason}")
     assert caught.value.row == 11
 
 

@@ -137,7 +137,7 @@ def test_invalid_or_refused_row_fails_its_task(
     rows = spark.range(0, 10, 1, 1).selectExpr(
         "if(id = 7, null, cast(id as string)) body", "concat('k', id) keys"
     )
-    with pytest.raises(Exception, match=r"row 7 \(keys 'k7'\): its body is null; no row was sent"):
+    with pytest.raises(Exception, match=r"row 7 \(topic .*, keys .k7.\): its body is null; no row was sent"):
         write(rows, broker_address, topic=topic)
     rows = spark.range(0, 10, 1, 1).selectExpr("repeat('x', 100 + 100 * cast(id as int)) body")
     with pytest.raises(

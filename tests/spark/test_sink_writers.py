@@ -15,47 +15,53 @@ import pyspark
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
+from rocketmq_py.errors import ConfigurationError, RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch
 from rocketmq_py.spark import connections
+from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.rows import Destination
 from rocketmq_py.spark.sink import BatchSink, StreamSink, TaskCommitMessage, batch_sink
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.sink_task import SendOutcome, WriteSummary
+from rocketmq_py.spark.sink_task import WriteSummary
 from rocketmq_py.spark.stamps import STAMP, Stamp
 
 COLUMN_INDEXES = {"body": 0}
 SCHEMA = StructType([StructField("body", BinaryType())])
 OPTIONS = SinkOptions(connection=ConnectionOptions(name_server="ns:9876"), topic="T")
 JOB_OPTIONS = attrs.evolve(OPTIONS, job_id="job")
-RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 0)
 
 
 @attrs.define
 class FakeBroker:
-    """A fake of the producer and its broker. It acknowledges messages once ``may_answer`` is set."""
+    """A fake of the sender and its broker. It acknowledges batches once ``may_answer`` is set."""
 
-    stored: list[Message] = attrs.field(factory=list)
+    stored: list[BatchedMessage] = attrs.field(factory=list)
     was_called: threading.Event = attrs.field(factory=threading.Event)
     may_answer: threading.Event = attrs.field(factory=threading.Event)
 
-    def send_all(
-        self, messages: Sequence[Message], *, queues: Sequence[Destination] | None = None
-    ) -> Sequence[SendOutcome]:
+    def send_batches(self, batches: Sequence[PreparedBatch]) -> Sequence[RocketMQError | None]:
         self.was_called.set()
         self.may_answer.wait()
-        self.stored += messages
-        return [RESULT for _ in messages]
+        for batch in batches:
+            self.stored += decode_batch(batch.body)
+        return [None] * len(batches)
+
+    def new_unique_ids(self, count: int) -> Sequence[str]:
+        return [f"{number:032X}" for number in range(count)]
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        return [MessageQueue(topic, "a", 0)]
 
     def stamps(self) -> list[str]:
-        return [message.properties[STAMP] for message in self.stored]
+        return [decode_properties(message.properties.decode())[STAMP] for message in self.stored]
 
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
     broker = FakeBroker()
-    monkeypatch.setattr(connections, "producer_for", lambda _: broker)
+    monkeypatch.setattr(connections, "sender_for", lambda _: broker)
     return broker
 
 

@@ -1,4 +1,4 @@
-"""Vectorised access to a byte buffer: numbers as numpy arrays, slices as Arrow arrays."""
+"""Vectorised access to byte buffers: numbers as numpy arrays, slices as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Buffer: TypeAlias = NDArray[np.uint8]
 Indexes: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
 
 
 def numbers_at(buffer: Buffer, indexes: Indexes, kind: str) -> NDArray[Any]:
@@ -46,8 +48,31 @@ def slices(buffer: Any, starts: Indexes, ends: Indexes, kind: pa.DataType) -> pa
     return with_gaps.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32)))
 
 
+def binary_array(offsets: Indexes, data: Any) -> pa.BinaryArray:
+    """Return a binary array over a buffer. ``offsets`` has the start of each element, and the last end."""
+    bounds = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)])
+
+
 def binary_content(array: pa.Array) -> tuple[Indexes, Buffer]:
-    """Return the offsets and the bytes of an unsliced binary or string array."""
+    """Return the offsets of the elements of a binary or string array, and the buffer that they refer to.
+
+    The buffer ends with the last element. It may begin before the first one, if the array is a slice.
+    """
     _, bounds, data = array.buffers()
-    offsets = np.frombuffer(bounds, np.int32, len(array) + 1).astype(np.int64)
+    if bounds is None or not bounds.size:  # Arrow may leave out the buffers of an empty array
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    offsets = np.frombuffer(bounds, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     return offsets, np.frombuffer(data, np.uint8, int(offsets[-1])) if data else np.empty(0, np.uint8)
+
+
+def byte_lengths(array: pa.Array) -> Indexes:
+    """Return the length in bytes of each element of a binary or string array, 0 for a null."""
+    lengths: Indexes = pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64)
+    return lengths
+
+
+def valid_mask(array: pa.Array) -> Mask:
+    """Return whether each element of an array is not null."""
+    mask: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 
 from rocketmq_py.blocking import BatchingProducer, Client
+from rocketmq_py.spark.batch_sender import BatchSender
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.sink_options import SinkOptions
 
@@ -113,6 +114,11 @@ def producer_for(options: SinkOptions) -> BatchingProducer:
     """Return this process's batching producer for a sink. It uses the sink's client of this process."""
     # Options that do not configure the producer are left out of the key.
     return _producers.get(attrs.evolve(options, topic=None, stamp=True, job_id=None, retry_timeout=1.0))
+
+
+def sender_for(options: SinkOptions) -> BatchSender:
+    """Return a sender of a sink's rows, on this process's producer for it."""
+    return BatchSender(producer_for(options))
 
 
 def close_all() -> None:

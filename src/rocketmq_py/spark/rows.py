@@ -1,9 +1,8 @@
-"""Rows to messages: builds the messages of an Arrow batch, column by column."""
+"""Rows to messages, for rows that a batch cannot carry and for invalid rows, whose mistakes it reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import Any, TypeAlias
 
@@ -20,7 +19,7 @@ from rocketmq_py.spark.stamps import STAMP, TaskIdentity
 Texts: TypeAlias = Iterable[str | None]
 Destination: TypeAlias = MessageQueue | SelectByHash | None
 
-_RESERVED_PROPERTIES = names.SYSTEM_PROPERTIES | {STAMP}
+RESERVED_PROPERTIES = names.SYSTEM_PROPERTIES | {STAMP}
 _MAX_QUEUE_ID = 2**31 - 1
 _SPARK_NAMES = {
     "delay_level": "delayLevel",
@@ -55,53 +54,50 @@ class RowError(InvalidMessageError):
 
 @attrs.frozen
 class RowMessages:
-    """The messages of an Arrow batch.
+    """The messages of some rows.
 
     Attributes:
-        first_row: the number of the first row in its partition.
+        rows: the numbers of the rows in their partition.
         messages: one per row, in order.
         destinations: the queue or queue selector of each message, None to let the producer choose. None if
             that holds for all messages.
     """
 
-    first_row: int
+    rows: Sequence[int]
     messages: Sequence[Message]
     destinations: Sequence[Destination] | None
 
 
 @attrs.frozen
 class MessageBuilder:
-    """Builds the messages of Arrow batches.
+    """Builds the messages of rows.
 
     Args:
-        column_indexes: the index of each of the sink's columns in the batches.
         topic: the topic of all rows, or None to take it from the column.
         task: the task for the stamps, or None to send messages without stamps.
     """
 
-    column_indexes: Mapping[str, int]
     topic: str | None
     task: TaskIdentity | None
 
-    def build(self, batch: pa.RecordBatch, first_row: int) -> RowMessages:
-        """Return the messages of a batch.
+    def build(self, columns: Mapping[str, pa.Array], rows: Sequence[int]) -> RowMessages:
+        """Return the messages of rows.
 
         Args:
-            batch: the rows.
-            first_row: the number of its first row in the partition.
+            columns: the sink's columns, by name.
+            rows: the row numbers.
 
         Raises RowError for the first row that cannot be sent.
         """
-        columns = {name: batch.column(index) for name, index in self.column_indexes.items()}
-        count = batch.num_rows
-        bodies = _bodies(columns["body"])
-        topics: Texts = repeat(self.topic, count) if self.topic is not None else _texts(columns["topic"])
-        tags = _texts(columns.get("tags"), count)
-        keys = _texts(columns.get("keys"), count)
-        properties = self._properties(columns, first_row, count)
-        options = _message_options(columns, count)
+        count = len(rows)
         messages: list[Message] = []
         try:
+            bodies = _bodies(columns["body"])
+            topics: Texts = repeat(self.topic, count) if self.topic is not None else _texts(columns["topic"])
+            tags = _texts(columns.get("tags"), count)
+            keys = _texts(columns.get("keys"), count)
+            properties = self._properties(columns, rows)
+            options = _message_options(columns, count)
             for topic, body, tag, key, properties_of_row, options_of_row in zip(
                 topics, bodies, tags, keys, properties, options, strict=True
             ):
@@ -111,13 +107,15 @@ class MessageBuilder:
                     Message(topic, body, tag or "", key or "", properties_of_row, **options_of_row)
                 )
         except InvalidMessageError as error:
-            raise _row_error(columns, first_row, len(messages), str(error)) from None
-        return RowMessages(first_row, messages, _destinations(columns, messages, first_row))
+            raise self._row_error(columns, rows, len(messages), str(error)) from None
+        except UnicodeDecodeError:
+            name, index = _find_invalid_text(columns)
+            raise self._row_error(columns, rows, index, f"its {name} is not valid UTF-8") from None
+        return RowMessages(rows, messages, self._destinations(columns, messages, rows))
 
-    def _properties(
-        self, columns: Mapping[str, pa.Array], first_row: int, count: int
-    ) -> Iterable[dict[str, str]]:
-        stamps = self._stamps(columns.get("rowId"), first_row, count)
+    def _properties(self, columns: Mapping[str, pa.Array], rows: Sequence[int]) -> Iterable[dict[str, str]]:
+        count = len(rows)
+        stamps = self._stamps(columns.get("rowId"), rows)
         sharding_keys = columns.get("shardingKey")
         if "properties" not in columns and sharding_keys is None:
             return [{STAMP: stamp} for stamp in stamps] if stamps is not None else ({} for _ in range(count))
@@ -131,16 +129,43 @@ class MessageBuilder:
                     properties[names.SHARDING_KEY] = key
         return maps
 
-    def _stamps(self, row_ids: pa.Array | None, first_row: int, count: int) -> Iterable[str] | None:
+    def _stamps(self, row_ids: pa.Array | None, rows: Sequence[int]) -> Iterable[str] | None:
         if self.task is None:
             return None
         number_prefix, id_prefix = self.task.row_number_prefix, self.task.row_id_prefix
         if row_ids is None:
-            return [f"{number_prefix}{row}" for row in range(first_row, first_row + count)]
+            return [f"{number_prefix}{row}" for row in rows]
         return [
             f"{number_prefix}{row}" if row_id is None else f"{id_prefix}{row_id}"
-            for row, row_id in enumerate(row_ids.to_pylist(), first_row)
+            for row, row_id in zip(rows, row_ids.to_pylist(), strict=True)
         ]
+
+    def _destinations(
+        self, columns: Mapping[str, pa.Array], messages: Sequence[Message], rows: Sequence[int]
+    ) -> Sequence[Destination] | None:
+        if "shardingKey" in columns:
+            return [None if key is None else SelectByHash(key) for key in columns["shardingKey"].to_pylist()]
+        if "queue" not in columns:
+            return None
+        column = columns["queue"]
+        fields = [field.name.lower() for field in column.type]
+        brokers, queue_ids = (
+            pc.struct_field(column, fields.index(name)).to_pylist() for name in ("brokername", "queueid")
+        )
+        for index, queue_id in enumerate(queue_ids):
+            if queue_id is not None and not 0 <= queue_id <= _MAX_QUEUE_ID:  # brokers replace -1 by any queue
+                reason = f"its queue id is {queue_id}, which is out of range"
+                raise self._row_error(columns, rows, index, reason)
+        return [
+            None if broker is None or queue_id is None else MessageQueue(message.topic, broker, queue_id)
+            for message, broker, queue_id in zip(messages, brokers, queue_ids, strict=True)
+        ]
+
+    def _row_error(
+        self, columns: Mapping[str, pa.Array], rows: Sequence[int], index: int, reason: str
+    ) -> RowError:
+        description = describe_row(columns, rows[index], index, self.topic)
+        return RowError(rows[index], f"{description}: {with_spark_names(reason)}")
 
 
 def _bodies(column: pa.Array) -> Sequence[bytes | None]:
@@ -171,7 +196,7 @@ def _maps(column: pa.MapArray | None, count: int) -> list[dict[str, str]]:
         {
             key: value
             for key, value in zip(keys[start:end], items[start:end], strict=True)
-            if key not in _RESERVED_PROPERTIES
+            if key not in RESERVED_PROPERTIES
         }
         if is_valid
         else {}
@@ -202,40 +227,32 @@ def _milliseconds(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
-def _destinations(
-    columns: Mapping[str, pa.Array], messages: Sequence[Message], first_row: int
-) -> Sequence[Destination] | None:
-    if "shardingKey" in columns:
-        return [None if key is None else _select_by_hash(key) for key in columns["shardingKey"].to_pylist()]
-    if "queue" not in columns:
-        return None
-    column = columns["queue"]
-    fields = [field.name.lower() for field in column.type]
-    brokers, queue_ids = (
-        pc.struct_field(column, fields.index(name)).to_pylist() for name in ("brokername", "queueid")
-    )
-    for index, queue_id in enumerate(queue_ids):
-        if queue_id is not None and not 0 <= queue_id <= _MAX_QUEUE_ID:  # brokers replace -1 by any queue
-            raise _row_error(columns, first_row, index, f"its queue id is {queue_id}, which is out of range")
-    return [
-        None if broker is None or queue_id is None else MessageQueue(message.topic, broker, queue_id)
-        for message, broker, queue_id in zip(messages, brokers, queue_ids, strict=True)
-    ]
+def _find_invalid_text(columns: Mapping[str, pa.Array]) -> tuple[str, int]:
+    """Return the column and the index of the first text that is not valid UTF-8."""
+    for name, column in columns.items():
+        for index in range(len(column)) if name != "body" else ():
+            try:
+                column[index].as_py()
+            except UnicodeDecodeError:
+                return name, index
+    raise AssertionError("all texts are valid")
 
 
-@lru_cache(maxsize=16_384)
-def _select_by_hash(key: str) -> SelectByHash:
-    # Fast path: keys repeat, and the cache avoids hashing a key again.
-    return SelectByHash(key)
+def describe_row(columns: Mapping[str, pa.Array], row: int, index: int, topic: str | None) -> str:
+    """Return a row's number and the values by which a user can find it, for errors.
 
-
-def _row_error(columns: Mapping[str, pa.Array], first_row: int, index: int, reason: str) -> RowError:
-    row = first_row + index
-    return RowError(row, f"row {row}{_identity(columns, index)}: {with_spark_names(reason)}")
-
-
-def _identity(columns: Mapping[str, pa.Array], index: int) -> str:
-    """Return the columns by which a user can find a row, for an error."""
-    found = [(name, columns[name][index].as_py()) for name in ("topic", "keys", "rowId") if name in columns]
-    text = ", ".join(f"{name} {value!r}" for name, value in found if value is not None)
-    return f" ({text})" if text else ""
+    Args:
+        columns: the sink's columns, by name.
+        row: the row's number in its partition.
+        index: its index in the columns.
+        topic: the topic of all rows, or None to take it from the column.
+    """
+    values: dict[str, object] = {} if topic is None else {"topic": topic}
+    for name in ("topic", "keys", "rowId"):
+        if name in columns and name not in values:
+            try:
+                values[name] = columns[name][index].as_py()
+            except UnicodeDecodeError:
+                values[name] = "not valid UTF-8"
+    text = ", ".join(f"{name} {value!r}" for name, value in values.items() if value is not None)
+    return f"row {row} ({text})" if text else f"row {row}"

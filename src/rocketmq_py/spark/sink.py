@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.spark.batch_encoder import BatchEncoder
 from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.processes import WorkerPicklable, hides_tracebacks, log_to_stderr
 from rocketmq_py.spark.rows import MessageBuilder
@@ -19,7 +20,7 @@ from rocketmq_py.spark.schema import sink_column_indexes
 from rocketmq_py.spark.sink_options import SinkOptions
 from rocketmq_py.spark.sink_task import RowWriter, WriteSummary
 from rocketmq_py.spark.source_options import SOURCE_OPTIONS
-from rocketmq_py.spark.stamps import current_task
+from rocketmq_py.spark.stamps import TaskIdentity, current_task
 
 logger: Final = logging.getLogger("rocketmq_py.spark")
 
@@ -112,12 +113,26 @@ def _write(
     options: SinkOptions,
     job_id: str | None,
 ) -> TaskCommitMessage:
-    from rocketmq_py.spark.connections import producer_for
-
     task = current_task(job_id, is_stamped=options.stamp)
-    builder = MessageBuilder(column_indexes, options.topic, task if options.stamp else None)
-    writer = RowWriter(producer_for(options), builder, task, options.retry_timeout)
+    writer = row_writer(column_indexes, options, task)
     return TaskCommitMessage(task.partition, writer.write(batches))
+
+
+def row_writer(column_indexes: Mapping[str, int], options: SinkOptions, task: TaskIdentity) -> RowWriter:
+    """Return the writer of a task, on this process's producer."""
+    from rocketmq_py.spark.connections import sender_for
+
+    sender, stamped_task = sender_for(options), task if options.stamp else None
+    encoder = BatchEncoder(
+        options.topic,
+        stamped_task,
+        max_batch_bytes=options.max_batch_bytes,
+        compress_from=options.compress_from,
+        new_unique_ids=sender.new_unique_ids,
+        queues_of=sender.queues,
+    )
+    builder = MessageBuilder(options.topic, stamped_task)
+    return RowWriter(column_indexes, sender, encoder, builder, task, options.retry_timeout)
 
 
 def _log(level: int, text: str) -> None:

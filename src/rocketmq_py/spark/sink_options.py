@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -74,8 +75,8 @@ class SinkOptions:
         max_message_bytes: ``maxMessageBytes``: the maximum size of a body. Brokers refuse more than 4 MiB by
             default.
         compression: ``compression``: none, zlib, lz4 or zstd.
-        compress_over: ``compressOver``: bodies of more bytes are compressed, and sent in a request of their
-            own.
+        compress_over: ``compressOver``: bodies of at least this size are compressed, and sent in a request of
+            their own.
         stamp: ``stamp``: whether each message carries its row's stamp in the property SPARK_ROW.
         job_id: ``jobId``, batch only: the job's id in the stamps. Default: a random one. A failed job that is
             run again with the same id, on the same rows, writes the same stamps.
@@ -124,6 +125,11 @@ class SinkOptions:
         parsed.check()
         assert connection is not None
         return cls(connection=connection, **values)
+
+    @property
+    def compress_from(self) -> float:
+        """The size from which on a body is compressed, infinite without compression."""
+        return math.inf if self.compression == "none" else self.compress_over
 
     def producer_options(self) -> ProducerOptions:
         """Return the keyword arguments of a batching producer, except its group and batch size."""

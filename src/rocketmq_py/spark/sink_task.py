@@ -1,34 +1,68 @@
-"""A task of the sink: sends every row of a partition, and ends once all are acknowledged."""
+"""A task of the sink: encodes and sends every row of a partition, and ends once all are acknowledged."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Final, Protocol, TypeAlias
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
-from rocketmq_py.errors import NoQueueError, RocketMQError, TopicNotFoundError
+from rocketmq_py.errors import (
+    Delivery,
+    InvalidMessageError,
+    MessageRefusedError,
+    NoQueueError,
+    RocketMQError,
+    SendForbiddenError,
+    TopicNotFoundError,
+)
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.spark.rows import Destination, MessageBuilder, RowError, RowMessages, with_spark_names
+from rocketmq_py.spark.batch_encoder import BatchEncoder, PreparedBatch
+from rocketmq_py.spark.buffers import Indexes, byte_lengths
+from rocketmq_py.spark.rows import (
+    Destination,
+    MessageBuilder,
+    RowError,
+    RowMessages,
+    describe_row,
+    with_spark_names,
+)
 from rocketmq_py.spark.stamps import TaskIdentity
 
 SendOutcome: TypeAlias = SendResult | RocketMQError
 
+MAX_PIECE_ROWS = 8192
+MAX_PIECE_BYTES = 8 * 1024 * 1024
+"""Maximum rows, and size of their bodies, that are encoded at once. A larger row is encoded alone."""
 FIRST_RETRY_DELAY = 0.1
 """Seconds before rows are sent again. Each further delay is twice as long, up to MAX_RETRY_DELAY."""
 MAX_RETRY_DELAY = 5.0
 _MAX_NAMED_ROWS = 5
+_ERRORS_OF_ONE_ROW = (MessageRefusedError, InvalidMessageError, SendForbiddenError)
+"""Errors of a batch that a single one of its rows may have caused."""
 _topics_written: set[str] = set()
 """Topics that have stored a row of this process. If one is not found later, its broker is restarting."""
 
 
-class MessageSender(Protocol):
-    """The method of a blocking BatchingProducer that the sink uses."""
+class EarlierBatchFailedError(RocketMQError):
+    """The batch was not sent, because an earlier batch for the same queue failed and will be sent again."""
 
-    def send_all(
-        self, messages: Sequence[Message], *, queues: Sequence[Destination] | None = None
+    retriable = True
+
+
+class RowSender(Protocol):
+    """The methods of a BatchSender that send rows."""
+
+    def send_batches(self, batches: Sequence[PreparedBatch]) -> Sequence[RocketMQError | None]:
+        """Send batches, and return the error of each, or None for one that is acknowledged."""
+
+    def send_messages(
+        self, messages: Sequence[Message], destinations: Sequence[Destination] | None
     ) -> Sequence[SendOutcome]:
         """Send messages, and return the outcome of each."""
 
@@ -58,8 +92,8 @@ class WriteSummary:
         rows: rows, all acknowledged.
         body_bytes: the total size of their bodies.
         resent: rows that were sent again after retriable errors.
-        seconds: the time spent waiting for acknowledgements.
-        slowest: the longest wait for one Arrow batch, in seconds.
+        seconds: the time between sending rows and their acknowledgement.
+        slowest: the longest such time of rows that were sent together.
     """
 
     rows: int = 0
@@ -78,19 +112,53 @@ class WriteSummary:
         )
 
 
+@attrs.frozen(eq=False)
+class _Piece:
+    """Rows that are sent together.
+
+    Attributes:
+        columns: the sink's columns, by name.
+        first_row: the number of the first row in its partition.
+        batches: the encoded rows.
+        messages: the other rows.
+    """
+
+    columns: Mapping[str, pa.Array]
+    first_row: int
+    batches: Sequence[PreparedBatch]
+    messages: RowMessages
+
+    @property
+    def end_row(self) -> int:
+        """The number of the row after the last one."""
+        return self.first_row + len(self.columns["body"])
+
+    def topics(self) -> set[str]:
+        """Return the topics of all rows."""
+        return {batch.topic for batch in self.batches} | {each.topic for each in self.messages.messages}
+
+
+_Unit: TypeAlias = PreparedBatch | int
+"""A part of a piece that is sent by itself: a batch, or the index of a message."""
+
+
 @attrs.frozen
 class RowWriter:
-    """Sends the rows of one task.
+    """Writes the rows of one task. While some rows are sent, the next ones are encoded.
 
     Args:
-        sender: sends messages.
-        builder: builds messages from rows.
+        column_indexes: the index of each of the sink's columns in the Arrow batches.
+        sender: sends batches and messages.
+        encoder: encodes rows as batches.
+        builder: builds messages from the rows that the encoder leaves over.
         task: the task, for errors.
         retry_timeout: seconds during which rows are sent again after retriable errors.
         now, sleep: the clock. Replaced in tests.
     """
 
-    sender: MessageSender
+    column_indexes: Mapping[str, int]
+    sender: RowSender
+    encoder: BatchEncoder
     builder: MessageBuilder
     task: TaskIdentity
     retry_timeout: float
@@ -100,58 +168,107 @@ class RowWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> WriteSummary:
         """Send all rows, and return once all are acknowledged.
 
-        Raises WriteError if a row cannot be sent. Other rows of its Arrow batch may be stored, but no row of
-        later batches.
+        Raises WriteError if a row cannot be sent. Rows of the same piece may be stored, but no later row.
         """
         summary = WriteSummary()
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            try:
-                rows = self.builder.build(batch, summary.rows)
-            except RowError as error:
-                outcome = (
-                    f"rows 0 to {summary.rows - 1} are stored, and no other was sent"
-                    if summary.rows
-                    else "no row was sent"
-                )
-                text = f"{self._description}: {error}; {outcome}"
-                raise WriteError(text, summary.rows, [error.row]) from None
-            summary += self._send(rows)
+        with ThreadPoolExecutor(1, thread_name_prefix="rocketmq-sink") as executor:
+            sending: Future[WriteSummary] | None = None
+            for columns, rows in self._pieces(batches):
+                try:
+                    piece: _Piece | RowError = self._encode(columns, rows)
+                except RowError as error:
+                    piece = error
+                if sending is not None:
+                    summary += sending.result()
+                if isinstance(piece, RowError):
+                    raise self._invalid_row(piece, summary.rows)
+                sending = executor.submit(self._send, piece)
+            if sending is not None:
+                summary += sending.result()
         return summary
 
-    def _send(self, rows: RowMessages) -> WriteSummary:
+    # Encoding
+
+    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, pa.Array], Indexes]]:
+        """Divide Arrow batches into pieces of bounded size. Yield the columns and row numbers of each."""
+        first_row = 0
+        for batch in batches:
+            columns = {name: batch.column(index) for name, index in self.column_indexes.items()}
+            for start, end in pairwise(_piece_bounds(columns["body"])):
+                piece = {name: column.slice(start, end - start) for name, column in columns.items()}
+                yield piece, np.arange(first_row + start, first_row + end)
+            first_row += batch.num_rows
+
+    def _encode(self, columns: Mapping[str, pa.Array], rows: Indexes) -> _Piece:
+        encoded = self.encoder.encode(columns, rows)
+        left_over = encoded.left_over
+        messages = RowMessages((), (), None)
+        if len(left_over):
+            indexes = pa.array(left_over)
+            rest = {name: column.take(indexes) for name, column in columns.items()}
+            messages = self.builder.build(rest, rows[left_over].tolist())
+        return _Piece(columns, int(rows[0]), encoded.batches, messages)
+
+    def _invalid_row(self, error: RowError, acknowledged: int) -> WriteError:
+        outcome = "no row was sent"
+        if acknowledged:
+            outcome = f"rows 0 to {acknowledged - 1} are stored, and no other was sent"
+        return WriteError(f"{self._description}: {error}; {outcome}", acknowledged, [error.row])
+
+    # Sending, in the executor's thread
+
+    def _send(self, piece: _Piece) -> WriteSummary:
         began = self.now()
         deadline = began + self.retry_timeout
         delay = FIRST_RETRY_DELAY
-        remaining: Sequence[int] = range(len(rows.messages))
+        units: Sequence[_Unit] = [*piece.batches, *range(len(piece.messages.messages))]
         resent = 0
-        while failed := self._attempt(rows, remaining):
-            if self.now() >= deadline or not all(
-                _is_retriable(error, rows.messages[index]) for index, error in failed
-            ):
-                raise self._write_error(rows, failed)
+        while failed := self._attempt(piece, units):
+            if self.now() >= deadline or not all(_is_retriable(piece, *each) for each in failed):
+                raise self._write_error(piece, failed)
             self.sleep(delay)
             delay = min(2 * delay, MAX_RETRY_DELAY)
-            remaining = [index for index, _ in failed]
-            resent += len(remaining)
-        _topics_written.update({message.topic for message in rows.messages})
-        body_bytes = sum([len(message.body) for message in rows.messages])
+            units = [unit for unit, _ in failed]
+            resent += sum(
+                [
+                    len(_rows_of(piece, unit))
+                    for unit, error in failed
+                    if not isinstance(error, EarlierBatchFailedError)
+                ]
+            )
+        _topics_written.update(piece.topics())
         seconds = self.now() - began
-        return WriteSummary(len(rows.messages), body_bytes, resent, seconds, seconds)
+        body_bytes = int(byte_lengths(piece.columns["body"]).sum())
+        return WriteSummary(piece.end_row - piece.first_row, body_bytes, resent, seconds, seconds)
 
-    def _attempt(self, rows: RowMessages, indexes: Sequence[int]) -> Sequence[tuple[int, RocketMQError]]:
-        """Send some of the rows, and return the indexes and errors of those that failed."""
-        messages, destinations = rows.messages, rows.destinations
-        if len(indexes) < len(messages):
-            messages = [messages[index] for index in indexes]
-            destinations = destinations and [destinations[index] for index in indexes]
-        outcomes = self.sender.send_all(messages, queues=destinations)
-        return [
-            (index, outcome)
-            for index, outcome in zip(indexes, outcomes, strict=True)
-            if isinstance(outcome, RocketMQError)
-        ]
+    def _attempt(self, piece: _Piece, units: Sequence[_Unit]) -> list[tuple[_Unit, RocketMQError]]:
+        """Send units, and return those that failed, with their errors.
+
+        A batch that was refused because of one of its rows is split until that row is found.
+        """
+        failed: list[tuple[_Unit, RocketMQError]] = []
+        batches = [unit for unit in units if isinstance(unit, PreparedBatch)]
+        while batches:
+            halves: list[PreparedBatch] = []
+            for batch, error in zip(batches, self.sender.send_batches(batches), strict=True):
+                if error is not None and len(batch.rows) > 1 and _is_due_to_one_row(error):
+                    halves += batch.split()
+                elif error is not None:
+                    failed.append((batch, error))
+            batches = halves
+        indexes = [unit for unit in units if not isinstance(unit, PreparedBatch)]
+        if indexes:
+            messages, destinations = piece.messages.messages, piece.messages.destinations
+            outcomes = self.sender.send_messages(
+                [messages[index] for index in indexes],
+                destinations and [destinations[index] for index in indexes],
+            )
+            for index, outcome in zip(indexes, outcomes, strict=True):
+                if isinstance(outcome, RocketMQError):
+                    failed.append((index, outcome))
+        return failed
+
+    # Errors
 
     @property
     def _description(self) -> str:
@@ -160,33 +277,56 @@ class RowWriter:
             f"partition {task.partition} of batch {task.batch_id} of {task.query_id}, attempt {task.attempt}"
         )
 
-    def _write_error(self, rows: RowMessages, failed: Sequence[tuple[int, RocketMQError]]) -> WriteError:
+    def _write_error(self, piece: _Piece, failed: Sequence[tuple[_Unit, RocketMQError]]) -> WriteError:
+        errors = sorted(
+            [(row, error) for unit, error in failed for row in _rows_of(piece, unit)],
+            key=lambda row_and_error: row_and_error[0],
+        )
         reasons = [
-            f"row {rows.first_row + index}{_identity(rows.messages[index])}: {with_spark_names(str(error))} "
-            f"({error.delivery.value})"
-            for index, error in failed[:_MAX_NAMED_ROWS]
+            f"{describe_row(piece.columns, row, row - piece.first_row, self.builder.topic)}: "
+            f"{with_spark_names(str(error))} ({error.delivery.value})"
+            for row, error in errors[:_MAX_NAMED_ROWS]
         ]
-        if len(failed) > _MAX_NAMED_ROWS:
-            reasons.append(f"and {len(failed) - _MAX_NAMED_ROWS} more")
-        count = rows.first_row + len(rows.messages)
-        stored = count - len(failed)
+        if len(errors) > _MAX_NAMED_ROWS:
+            reasons.append(f"and {len(errors) - _MAX_NAMED_ROWS} more")
+        count = piece.end_row
+        stored = count - len(errors)
         outcome = (
             f"the other rows from 0 to {count - 1} are stored" if stored else "no row is known to be stored"
         )
         text = (
-            f"{self._description}: {len(failed)} of {count} rows were not acknowledged; "
+            f"{self._description}: {len(errors)} of {count} rows were not acknowledged; "
             f"{'; '.join(reasons)}; {outcome}, and no later row was sent"
         )
-        return WriteError(text, stored, [rows.first_row + index for index, _ in failed])
+        return WriteError(text, stored, [row for row, _ in errors])
 
 
-def _is_retriable(error: RocketMQError, message: Message) -> bool:
-    """Return whether sending the same row again may succeed."""
+def _piece_bounds(bodies: pa.Array) -> list[int]:
+    """Return the bounds of pieces with at most MAX_PIECE_ROWS rows and MAX_PIECE_BYTES of bodies."""
+    ends = np.cumsum(byte_lengths(bodies))
+    bounds = [0]
+    while bounds[-1] < len(bodies):
+        start = bounds[-1]
+        sent = int(ends[start - 1]) if start else 0
+        end = int(np.searchsorted(ends, sent + MAX_PIECE_BYTES, side="right"))
+        bounds.append(min(max(end, start + 1), start + MAX_PIECE_ROWS, len(bodies)))
+    return bounds
+
+
+def _rows_of(piece: _Piece, unit: _Unit) -> Sequence[int]:
+    if isinstance(unit, PreparedBatch):
+        rows: list[int] = unit.rows.tolist()
+        return rows
+    return [piece.messages.rows[unit]]
+
+
+def _is_due_to_one_row(error: RocketMQError) -> bool:
+    return isinstance(error, _ERRORS_OF_ONE_ROW) and error.delivery is not Delivery.UNKNOWN
+
+
+def _is_retriable(piece: _Piece, unit: _Unit, error: RocketMQError) -> bool:
+    """Return whether sending the same rows again may succeed."""
     if isinstance(error, NoQueueError | TopicNotFoundError):
-        return message.topic in _topics_written
+        topic = unit.topic if isinstance(unit, PreparedBatch) else piece.messages.messages[unit].topic
+        return topic in _topics_written
     return error.retriable
-
-
-def _identity(message: Message) -> str:
-    keys = f", keys {message.keys!r}" if message.keys else ""
-    return f" (topic {message.topic!r}{keys})"
