@@ -62,7 +62,7 @@ def test_workloads_with_spark_are_measured(
     java_or_skip()
     few = ["--count", "1000", "--size", "10", "--rounds", "1", "--cold", "--backlog", "500", "--queues", "40"]
     results = spark.run(real_cluster("5.5.0"), spark.parse(few))
-    assert len(results.figures) == 18
+    assert len(results.figures) == 19
     assert all(figure.rate > 0 for (figure,) in results.figures.values())
     assert [reading.rows for reading in results.readings] == [500, 500, 40, 40]
     for batch, stream in zip(results.readings[::2], results.readings[1::2], strict=True):

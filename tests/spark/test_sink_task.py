@@ -92,7 +92,11 @@ class FakeSender:
         self.time += seconds
 
     def writer(
-        self, columns: Sequence[str], topic: str | None = "T", max_batch_bytes: int = 65536
+        self,
+        columns: Sequence[str],
+        topic: str | None = "T",
+        max_batch_bytes: int = 65536,
+        pieces_in_flight: int = 1,
     ) -> RowWriter:
         encoder = BatchEncoder(
             topic,
@@ -109,6 +113,7 @@ class FakeSender:
             builder=MessageBuilder(topic, TASK),
             task=TASK,
             retry_timeout=60.0,
+            pieces_in_flight=pieces_in_flight,
             now=lambda: self.time,
             sleep=self.sleep,
         )
@@ -118,9 +123,10 @@ class FakeSender:
         *batches: Sequence[bytes | None],
         topic: str | None = "T",
         max_batch_bytes: int = 65536,
+        pieces_in_flight: int = 1,
         **columns: Sequence[str | None],
     ) -> WriteSummary:
-        writer = self.writer(["body", *columns], topic, max_batch_bytes)
+        writer = self.writer(["body", *columns], topic, max_batch_bytes, pieces_in_flight)
         return writer.write([batch_of(bodies, **columns) for bodies in batches])
 
 
@@ -188,6 +194,32 @@ def test_next_rows_are_encoded_but_not_sent_before_the_acknowledgement() -> None
         finally:
             may_answer.set()
         assert task.result().rows == 2
+
+
+@attrs.define
+class SimultaneousSender(FakeSender):
+    """Answers once two sends are in flight. A third one would break the barrier."""
+
+    both: threading.Barrier = attrs.field(factory=lambda: threading.Barrier(2, timeout=60))
+
+    def send_batches(self, batches: Sequence[PreparedBatch]) -> Sequence[RocketMQError | None]:
+        errors = super().send_batches(batches)
+        self.both.wait()
+        return errors
+
+
+def test_two_pieces_may_be_in_flight() -> None:
+    sender = SimultaneousSender()
+    assert sender.write([b"a"], [b"b"], [b"c"], [b"d"], pieces_in_flight=2).rows == 4
+    assert sorted(body for sent in sender.sent for body in sent) == [b"a", b"b", b"c", b"d"]
+
+
+def test_error_counts_the_acknowledged_rows_of_all_pieces_in_flight() -> None:
+    sender = SimultaneousSender({b"a": [REFUSED]})
+    with pytest.raises(WriteError, match="1 of 3 rows were not acknowledged; row 0 ") as caught:
+        sender.write([b"a"], [b"b", b"c"], [b"never sent"], pieces_in_flight=2)
+    assert (caught.value.acknowledged, caught.value.rows) == (2, (0,))
+    assert sorted(body for sent in sender.sent for body in sent) == [b"a", b"b", b"c"]
 
 
 # --- retries

@@ -18,7 +18,7 @@ from rocketmq_py.spark.processes import WorkerPicklable, hides_tracebacks, log_t
 from rocketmq_py.spark.rows import MessageBuilder
 from rocketmq_py.spark.schema import sink_column_indexes
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.sink_task import RowWriter, WriteSummary
+from rocketmq_py.spark.sink_task import PIECES_IN_FLIGHT, RowWriter, WriteSummary
 from rocketmq_py.spark.source_options import SOURCE_OPTIONS
 from rocketmq_py.spark.stamps import TaskIdentity, current_task
 
@@ -132,7 +132,16 @@ def row_writer(column_indexes: Mapping[str, int], options: SinkOptions, task: Ta
         queues_of=sender.queues,
     )
     builder = MessageBuilder(options.topic, stamped_task)
-    return RowWriter(column_indexes, sender, encoder, builder, task, options.retry_timeout)
+    is_ordered = not column_indexes.keys().isdisjoint(("shardingKey", "queue"))
+    return RowWriter(
+        column_indexes,
+        sender,
+        encoder,
+        builder,
+        task,
+        options.retry_timeout,
+        pieces_in_flight=1 if is_ordered else PIECES_IN_FLIGHT,
+    )
 
 
 def _log(level: int, text: str) -> None:

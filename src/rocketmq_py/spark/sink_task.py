@@ -1,8 +1,12 @@
-"""A task of the sink: encodes and sends every row of a partition, and ends once all are acknowledged."""
+"""A task of the sink: encodes and sends every row of a partition, and ends once all are acknowledged.
+
+Rows are sent in pieces. :class:`RowWriter` encodes the next piece while others are in flight.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
@@ -38,7 +42,9 @@ SendOutcome: TypeAlias = SendResult | RocketMQError
 
 MAX_PIECE_ROWS = 8192
 MAX_PIECE_BYTES = 8 * 1024 * 1024
-"""Maximum rows, and size of their bodies, that are encoded at once. A larger row is encoded alone."""
+"""Maximum rows of a piece, and maximum size of their bodies. A larger row is a piece by itself."""
+PIECES_IN_FLIGHT = 2
+"""One piece is written while the broker acknowledges the rest of the other."""
 FIRST_RETRY_DELAY = 0.1
 """Seconds before rows are sent again. Each further delay is twice as long, up to MAX_RETRY_DELAY."""
 MAX_RETRY_DELAY = 5.0
@@ -143,8 +149,24 @@ _Unit: TypeAlias = PreparedBatch | int
 
 
 @attrs.frozen
+class _Report:
+    """The outcome of pieces. Reports can be added.
+
+    Attributes:
+        summary: the counts of the acknowledged rows.
+        failed: the numbers of the other rows, and why each one failed.
+    """
+
+    summary: WriteSummary = WriteSummary()
+    failed: Mapping[int, str] = attrs.field(factory=dict)
+
+    def __add__(self, other: _Report) -> _Report:
+        return _Report(self.summary + other.summary, {**self.failed, **other.failed})
+
+
+@attrs.frozen
 class RowWriter:
-    """Writes the rows of one task. While some rows are sent, the next ones are encoded.
+    """Writes the rows of one task.
 
     Args:
         column_indexes: the index of each of the sink's columns in the Arrow batches.
@@ -153,6 +175,7 @@ class RowWriter:
         builder: builds messages from the rows that the encoder leaves over.
         task: the task, for errors.
         retry_timeout: seconds during which rows are sent again after retriable errors.
+        pieces_in_flight: the maximum number of pieces in flight. 1 keeps the order of rows for each queue.
         now, sleep: the clock. Replaced in tests.
     """
 
@@ -162,34 +185,39 @@ class RowWriter:
     builder: MessageBuilder
     task: TaskIdentity
     retry_timeout: float
+    pieces_in_flight: int = PIECES_IN_FLIGHT
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WriteSummary:
         """Send all rows, and return once all are acknowledged.
 
-        Raises WriteError if a row cannot be sent. Rows of the same piece may be stored, but no later row.
+        Raises WriteError if a row cannot be sent. Other rows of the pieces in flight may be stored, but no
+        later row.
         """
-        summary = WriteSummary()
-        with ThreadPoolExecutor(1, thread_name_prefix="rocketmq-sink") as executor:
-            sending: Future[WriteSummary] | None = None
-            for columns, rows in self._pieces(batches):
+        report = _Report()
+        in_flight: deque[Future[_Report]] = deque()
+        with ThreadPoolExecutor(self.pieces_in_flight, thread_name_prefix="rocketmq-sink") as executor:
+            for columns, rows in self.pieces(batches):
                 try:
-                    piece: _Piece | RowError = self._encode(columns, rows)
+                    piece = self._encode(columns, rows)
                 except RowError as error:
-                    piece = error
-                if sending is not None:
-                    summary += sending.result()
-                if isinstance(piece, RowError):
-                    raise self._invalid_row(piece, summary.rows)
-                sending = executor.submit(self._send, piece)
-            if sending is not None:
-                summary += sending.result()
-        return summary
+                    report = _await_all_but(0, in_flight, report)
+                    if report.failed:
+                        raise self._write_error(report) from None
+                    raise self._invalid_row(error, report.summary.rows) from None
+                report = _await_all_but(self.pieces_in_flight - 1, in_flight, report)
+                if report.failed:
+                    break
+                in_flight.append(executor.submit(self._send, piece))
+            report = _await_all_but(0, in_flight, report)
+        if report.failed:
+            raise self._write_error(report)
+        return report.summary
 
     # Encoding
 
-    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, pa.Array], Indexes]]:
+    def pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, pa.Array], Indexes]]:
         """Divide Arrow batches into pieces of bounded size. Yield the columns and row numbers of each."""
         first_row = 0
         for batch in batches:
@@ -209,15 +237,9 @@ class RowWriter:
             messages = self.builder.build(rest, rows[left_over].tolist())
         return _Piece(columns, int(rows[0]), encoded.batches, messages)
 
-    def _invalid_row(self, error: RowError, acknowledged: int) -> WriteError:
-        outcome = "no row was sent"
-        if acknowledged:
-            outcome = f"rows 0 to {acknowledged - 1} are stored, and no other was sent"
-        return WriteError(f"{self._description}: {error}; {outcome}", acknowledged, [error.row])
+    # Sending, in a thread of the executor
 
-    # Sending, in the executor's thread
-
-    def _send(self, piece: _Piece) -> WriteSummary:
+    def _send(self, piece: _Piece) -> _Report:
         began = self.now()
         deadline = began + self.retry_timeout
         delay = FIRST_RETRY_DELAY
@@ -225,7 +247,7 @@ class RowWriter:
         resent = 0
         while failed := self._attempt(piece, units):
             if self.now() >= deadline or not all(_is_retriable(piece, *each) for each in failed):
-                raise self._write_error(piece, failed)
+                break
             self.sleep(delay)
             delay = min(2 * delay, MAX_RETRY_DELAY)
             units = [unit for unit, _ in failed]
@@ -236,10 +258,25 @@ class RowWriter:
                     if not isinstance(error, EarlierBatchFailedError)
                 ]
             )
-        _topics_written.update(piece.topics())
-        seconds = self.now() - began
-        body_bytes = int(byte_lengths(piece.columns["body"]).sum())
-        return WriteSummary(piece.end_row - piece.first_row, body_bytes, resent, seconds, seconds)
+        else:
+            _topics_written.update(piece.topics())
+        return self._report(piece, failed, resent, self.now() - began)
+
+    def _report(
+        self, piece: _Piece, failed: Sequence[tuple[_Unit, RocketMQError]], resent: int, seconds: float
+    ) -> _Report:
+        columns, first_row = piece.columns, piece.first_row
+        reasons = {
+            row: f"{describe_row(columns, row, row - first_row, self.builder.topic)}: "
+            f"{with_spark_names(str(error))} ({error.delivery.value})"
+            for unit, error in failed
+            for row in _rows_of(piece, unit)
+        }
+        body_sizes = byte_lengths(columns["body"])
+        body_sizes[[row - first_row for row in reasons]] = 0
+        acknowledged = len(body_sizes) - len(reasons)
+        summary = WriteSummary(acknowledged, int(body_sizes.sum()), resent, seconds, seconds)
+        return _Report(summary, reasons)
 
     def _attempt(self, piece: _Piece, units: Sequence[_Unit]) -> list[tuple[_Unit, RocketMQError]]:
         """Send units, and return those that failed, with their errors.
@@ -277,28 +314,35 @@ class RowWriter:
             f"partition {task.partition} of batch {task.batch_id} of {task.query_id}, attempt {task.attempt}"
         )
 
-    def _write_error(self, piece: _Piece, failed: Sequence[tuple[_Unit, RocketMQError]]) -> WriteError:
-        errors = sorted(
-            [(row, error) for unit, error in failed for row in _rows_of(piece, unit)],
-            key=lambda row_and_error: row_and_error[0],
-        )
-        reasons = [
-            f"{describe_row(piece.columns, row, row - piece.first_row, self.builder.topic)}: "
-            f"{with_spark_names(str(error))} ({error.delivery.value})"
-            for row, error in errors[:_MAX_NAMED_ROWS]
-        ]
-        if len(errors) > _MAX_NAMED_ROWS:
-            reasons.append(f"and {len(errors) - _MAX_NAMED_ROWS} more")
-        count = piece.end_row
-        stored = count - len(errors)
-        outcome = (
-            f"the other rows from 0 to {count - 1} are stored" if stored else "no row is known to be stored"
-        )
+    def _invalid_row(self, error: RowError, acknowledged: int) -> WriteError:
+        """Return the error of a row that was found before it was sent. All earlier rows are acknowledged."""
+        outcome = "no row was sent"
+        if acknowledged:
+            outcome = f"rows 0 to {acknowledged - 1} are stored, and no other was sent"
+        return WriteError(f"{self._description}: {error}; {outcome}", acknowledged, [error.row])
+
+    def _write_error(self, report: _Report) -> WriteError:
+        """Return the error of rows that were sent, or not sent after an earlier row of their queue failed."""
+        rows, stored = sorted(report.failed), report.summary.rows
+        count = stored + len(rows)
+        reasons = [report.failed[row] for row in rows[:_MAX_NAMED_ROWS]]
+        if len(rows) > _MAX_NAMED_ROWS:
+            reasons.append(f"and {len(rows) - _MAX_NAMED_ROWS} more")
+        outcome = "no row is known to be stored"
+        if stored:
+            outcome = f"the other rows from 0 to {count - 1} are stored"
         text = (
-            f"{self._description}: {len(errors)} of {count} rows were not acknowledged; "
-            f"{'; '.join(reasons)}; {outcome}, and no later row was sent"
+            f"{self._description}: {len(rows)} of {count} rows were not acknowledged; {'; '.join(reasons)}; "
+            f"{outcome}, and no later row was sent"
         )
-        return WriteError(text, stored, [row for row, _ in errors])
+        return WriteError(text, stored, rows)
+
+
+def _await_all_but(count: int, in_flight: deque[Future[_Report]], report: _Report) -> _Report:
+    """Wait until ``count`` pieces are in flight, and return the report with those of the others added."""
+    while len(in_flight) > count:
+        report += in_flight.popleft().result()
+    return report
 
 
 def _piece_bounds(bodies: pa.Array) -> list[int]:
