@@ -75,7 +75,7 @@ WITHOUT_LONG = $(WITHOUT_SPARK) $(LONG:%=--ignore=%)
 unit: .venv/installed
 	EXAMPLES=10 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_door and not long" tests
 
-COVERED = tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
+COVERED = tests/test_wrong_arguments.py tests/test_callback_arguments.py tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
 UNCOVERED = $(WITHOUT_LONG) $(COVERED:%=--ignore=%)
 
 uncovered: .venv/installed

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from integration.clusters.plugin import StartCluster
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message
 from rocketmq_py.spark import STAMP
+from tests.behaviours.over_ipv6 import HOST
 from tests.spark.conftest import broker_address, new_topic, topic
 from tests.spark.session import ROOT, java_or_skip
 
@@ -62,6 +64,10 @@ def test_spark_connect(broker_address: str, topic: str) -> None:
         pytest.importorskip(name, reason="pyspark[connect] is not installed")
     result = round_trip("connect", broker_address, topic)
     assert result["session"] == "pyspark.sql.connect.session"
+
+
+def test_brokers_on_ipv6_addresses(real_cluster: StartCluster, real_name: str, topic: str) -> None:
+    round_trip("local[2]", real_cluster(real_name, HOST).name_servers, topic)
 
 
 def test_example_stores_each_message_once_in_a_table(

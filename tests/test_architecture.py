@@ -17,15 +17,29 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "late", "names", "properties", "message", "credentials"}
+BOTTOM = {
+    "address",
+    "codes",
+    "errors",
+    "arguments",
+    "callables",
+    "late",
+    "names",
+    "properties",
+    "message",
+    "credentials",
+}
 ALLOWED = {
     "codes": set[str](),
     "late": set[str](),
     "errors": {"codes", "message"},  # message for a type only
-    "names": {"errors"},
+    "address": {"errors"},
+    "arguments": {"errors"},
+    "callables": {"arguments", "errors"},
+    "names": {"arguments", "errors"},
     "properties": set[str](),
-    "message": {"errors", "late", "names", "properties"},
-    "credentials": {"errors"},
+    "message": {"address", "arguments", "errors", "late", "names", "properties"},
+    "credentials": {"arguments", "errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
     "client": BOTTOM | {"protocol", "remoting"},
@@ -35,17 +49,17 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
-    "crossing": BOTTOM | {"remoting", "client", "producer", "consumer"},
+    "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "aio": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
     | {"aio", "blocking", "broker", "testing"},  # for their names only: loaded when one asks
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
-    "relay": BOTTOM | {"protocol", "client", "producer", "consumer"},
+    "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
@@ -183,7 +197,7 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
     loaded = loaded_by(f"from rocketmq_py.cli import main; main({arguments}, standalone_mode=False)")
     assert loaded.isdisjoint({"trio", "rich", "msgspec", "pyarrow", "numpy", "pyspark", "rocketmq_py.client"})
     commands = {name for name in loaded if name.startswith("rocketmq_py.cli.")}
-    assert arguments != ["--help"] or commands == {"rocketmq_py.cli.group"}
+    assert arguments != ["--help"] or commands == {"rocketmq_py.cli.console", "rocketmq_py.cli.group"}
 
 
 @pytest.mark.long

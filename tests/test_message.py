@@ -197,7 +197,7 @@ def test_names_of_topics_and_groups() -> None:
     assert not is_system_topic("T")
     with pytest.raises(ConfigurationError, match="at most 120"):
         check_group("g" * 121)
-    with pytest.raises(ConfigurationError, match="group is a text, not int"):
+    with pytest.raises(ConfigurationError, match="group must be a str, not int"):
         check_group(5)  # type: ignore[arg-type]  # that is the test
 
 

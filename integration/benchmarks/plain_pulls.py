@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 import attrs
 
+from rocketmq_py.address import split_address
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.protocol.headers import PullMessageRequest
 from rocketmq_py.protocol.pull_request import PullForm
-from rocketmq_py.remoting.address import split_address
 
 AT_ONCE = 32
 """Messages that a pull asks for: as many as a broker gives at the most, unless it is set up otherwise."""

@@ -12,10 +12,10 @@ import socket
 import time
 from collections.abc import Sequence
 
+from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.send_request import SendForm, batch_properties
-from rocketmq_py.remoting.address import split_address
 
 MAX_IN_FLIGHT = 32
 READ_SIZE = 256 * 1024

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from rocketmq_py.arguments import check_integer, check_text
 from rocketmq_py.errors import ConfigurationError
 
 DEFAULT_TOPIC = "TBW102"
@@ -45,33 +46,23 @@ NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOP
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
 
-def check_topic(topic: str) -> str:
-    """Return ``topic`` if a broker would take it as a name, else raise ConfigurationError."""
-    _check_type("topic", topic)
+def check_topic(topic: str, name: str = "topic") -> str:
+    """Return ``topic`` if a broker accepts it as the name of a topic, else raise ConfigurationError."""
+    check_text(topic, name)
     longest = (
         MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else MAX_TOPIC_LENGTH
     )
     return _check("topic", topic, longest)
 
 
-def check_group(group: str) -> str:
-    """Return ``group`` if a broker would take it as a name, else raise ConfigurationError."""
-    _check_type("group", group)
-    return _check("group", group, MAX_GROUP_LENGTH)
+def check_group(group: str, name: str = "group") -> str:
+    """Return ``group`` if a broker accepts it as the name of a group, else raise ConfigurationError."""
+    return _check("group", check_text(group, name), MAX_GROUP_LENGTH)
 
 
 def check_count(number: int, name: str, lowest: int = 1) -> int:
     """Return a number of queues or tries. Raises ConfigurationError unless ``lowest`` to MAX_QUEUES."""
-    if not isinstance(number, int):
-        raise ConfigurationError(f"{name} is {number!r}, of type {type(number).__name__}; expected int")
-    if not lowest <= number <= MAX_QUEUES:
-        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to {MAX_QUEUES}")
-    return number
-
-
-def _check_type(kind: str, name: object) -> None:
-    if not isinstance(name, str):
-        raise ConfigurationError(f"{kind} is a text, not {type(name).__name__}")
+    return check_integer(number, name, lowest=lowest, highest=MAX_QUEUES)
 
 
 @lru_cache(maxsize=4096)  # a producer asks for every message

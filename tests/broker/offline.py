@@ -10,6 +10,7 @@ from typing import cast
 import attrs
 import trio
 
+from rocketmq_py.address import pack_address
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.core import Broker
 from rocketmq_py.broker.dispatch import Dispatch
@@ -20,7 +21,6 @@ from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import pack_address
 
 BROKER_ADDRESS = "127.0.0.1:10911"
 START_MS = 1_700_000_000_000

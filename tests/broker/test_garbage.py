@@ -10,6 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import encode_request
@@ -28,7 +29,6 @@ from rocketmq_py.protocol.headers import (
     SendMessageRequestV2,
 )
 from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import OfflineBroker, OfflineClient
 
 MAY_BE_SILENT = (

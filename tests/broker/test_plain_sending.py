@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -18,7 +19,6 @@ from rocketmq_py.protocol.command import Command, encode_request
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.plain_send import PlainSend
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import Answer, OfflineBroker
 
 CODE = int(RequestCode.SEND_MESSAGE_V2)

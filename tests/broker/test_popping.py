@@ -160,7 +160,7 @@ async def test_a_topic_of_priorities_is_popped_from_its_last_queue_on(client: Of
 
 async def test_a_group_may_pass_priorities_over(client: OfflineClient) -> None:
     create(client, "p", attributes="+message.type=PRIORITY")
-    group = {"groupName": "readers", "attributes": {"priority.factor": "0"}}
+    group = {"groupName": "readers", "attributes": {"+priority.factor": "0"}}
     client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(group).encode())
     orders = set()
     for _ in range(20):

@@ -161,7 +161,7 @@ async def test_the_broker_chooses_a_queue_when_asked(client: OfflineClient) -> N
     assert chosen == {"0", "1", "2", "3"}
 
 
-# Of 5.5: the queue is chosen by the message's priority.
+# Of 5.4.0: the queue is chosen by the message's priority.
 @pytest.mark.parametrize(
     ("properties", "queue_id", "is_kept"),
     [

@@ -57,6 +57,7 @@ async def test_the_help_loads_nothing_but_the_command_line() -> None:
     )
     loaded = ended.stderr.decode().split()
     assert {name for name in loaded if name.startswith(("rocketmq_py.", "trio"))} - {
+        "rocketmq_py.arguments",
         "rocketmq_py.errors",
         "rocketmq_py.codes",
         "rocketmq_py.names",
@@ -160,7 +161,7 @@ ROOMS = (
     "blocking",
     "broker",
     "consumer",
-    "crossing",
+    "handoff",
     "producer",
     "relay",
     "spark",

@@ -154,9 +154,9 @@ async def test_an_exception_never_commits(
     assert sent.result.message_id in caplog.text
 
 
-@pytest.mark.parametrize("wrong", [COMMIT, "rollback", None])
+@pytest.mark.parametrize("wrong", [COMMIT, "commit", None])
 def test_commit_is_refused_for_errors(wrong: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"on_error is .*; TransactionState.UNKNOWN and ROLLBACK"):
+    with pytest.raises(ConfigurationError, match=r"on_error (is .* ROLLBACK are allowed|must be a)"):
         producer_of("127.0.0.1:1", on_error=wrong)
 
 

@@ -146,6 +146,13 @@ def test_password_in_the_address_is_not_shown() -> None:
     assert "hush" not in text
 
 
+@pytest.mark.parametrize("address", ["::1:9876", "[::1]:9876", "::1:9876;[2001:db8::1]:9876"])
+def test_ipv6_address_is_accepted_with_and_without_brackets(address: str) -> None:
+    connection = parse({"nameServer": address}).pop_connection()
+    assert connection is not None
+    assert connection.name_server == address
+
+
 def test_address_defaults_to_the_drivers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "env:9876")
     connection = parse({}).pop_connection()

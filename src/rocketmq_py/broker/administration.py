@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 import trio
 
-from rocketmq_py.broker.attributes import change_attributes
+from rocketmq_py.address import announced_address
+from rocketmq_py.broker.attributes import GROUP_ATTRIBUTES, change_attributes, change_topic_attributes
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups, Member, ProducerGroups
@@ -112,7 +113,7 @@ class Administration:
             header.topic_filter_type,
             header.topic_sys_flag or 0,
             header.order,
-            change_attributes(old.attributes if old else None, header.attributes or ""),
+            change_topic_attributes(old.attributes if old else None, header.attributes or ""),
         )
         self._topics.put(topic)
         connection.respond(request, ResponseCode.SUCCESS, remark=NOT_SET)
@@ -146,7 +147,10 @@ class Administration:
             if fault is not None:
                 raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
             _check_queues(f"retry topic of group[{group.group_name}]", group.retry_queue_nums)
-            self._subscription_groups.put(group)
+            known = self._subscription_groups.get(group.group_name)
+            old = known.attributes if known else None
+            attributes = change_attributes(GROUP_ATTRIBUTES, old, group.attributes)
+            self._subscription_groups.put(msgspec.structs.replace(group, attributes=attributes))
         connection.respond(request, ResponseCode.SUCCESS)
 
     # Locks
@@ -218,7 +222,7 @@ class Administration:
                 stats.append(msgspec.Raw(ConsumeStats(table, rate).encode()))
             found.append({group.group_name: stats})
         body = {
-            "brokerAddr": self._address,
+            "brokerAddr": announced_address(self._address),
             "consumeStatsList": found,
             "totalDiff": lag,
             "totalInflightDiff": in_flight,
@@ -279,7 +283,7 @@ class Administration:
                 [
                     ProducerInfo(
                         client_id=member.client_id,
-                        remote_ip=of_member.address,
+                        remote_ip=f"/{of_member.address}",
                         language=language_name(member.language),
                         version=member.version,
                         last_update_timestamp=round(ahead_ms + member.heard_at * 1000),

@@ -1,4 +1,7 @@
-"""The attributes of topics that brokers of 5.x know, and how they are changed (Java: ``AttributeUtil``)."""
+"""The attributes of topics and groups that brokers of 5.x know, and changes of them.
+
+Java: ``TopicAttributes``, ``SubscriptionGroupAttributes``, ``AttributeUtil``.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,15 @@ class Attribute:
     changeable: bool
 
 
-ATTRIBUTES: Mapping[str, Attribute] = {
+def _any(_: str) -> str | None:
+    return None
+
+
+def _boolean(value: str) -> str | None:
+    return None if value.lower() in ("true", "false") else "boolean attribute format is wrong."
+
+
+TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "queue.type": Attribute(_one_of("BatchCQ", "SimpleCQ"), changeable=False),
     "cleanup.policy": Attribute(_one_of("DELETE", "COMPACTION"), changeable=False),
     "message.type": Attribute(
@@ -53,32 +64,60 @@ ATTRIBUTES: Mapping[str, Attribute] = {
     "reserve.time": Attribute(_between(-1, _LONGEST), changeable=True),
     "lite.topic.expiration": Attribute(_between(-1, 43_200), changeable=True),
 }
-"""Java: ``TopicAttributes``. They are kept and told; this broker treats all topics alike."""
+"""Java: ``TopicAttributes``. This broker stores and returns them; it treats all topics alike."""
+
+GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
+    "priority.factor": Attribute(_between(0, 100), changeable=True),
+    "lite.bind.topic": Attribute(_any, changeable=True),
+    "lite.sub.model": Attribute(_one_of("Shared", "Exclusive"), changeable=True),
+    "lite.sub.reset.offset.exclusive": Attribute(_boolean, changeable=True),
+    "lite.sub.reset.offset.unsubscribe": Attribute(_boolean, changeable=True),
+    "lite.sub.client.quota": Attribute(_between(-1, _LONGEST), changeable=True),
+    "lite.sub.client.max.event.cnt": Attribute(_between(10, _LONGEST), changeable=True),
+    "lite.sub.wildcard": Attribute(_any, changeable=True),
+}
+"""Java: ``SubscriptionGroupAttributes``. This broker stores and returns them; it treats all groups alike."""
 
 
-def change_attributes(old: Mapping[str, str] | None, text: str) -> dict[str, str]:
+def change_topic_attributes(old: Mapping[str, str] | None, text: str) -> dict[str, str]:
     """Return a topic's attributes after changes such as ``+message.type=FIFO,-reserve.time``.
 
     Args:
-        old: those that it has; None if the topic is new.
+        old: the topic's attributes; None if the topic is new.
         text: the changes.
 
-    Raises Refusal, in the words of brokers of 5.5.0, for a change that they refuse.
+    Raises Refusal, with the remark of brokers of 5.5.0, for a change that they refuse.
     """
     changes = _parsed(text)
     if changes.get("+message.type") == "MIXED":
         raise Refusal(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+    return change_attributes(TOPIC_ATTRIBUTES, old, changes)
+
+
+def change_attributes(
+    known: Mapping[str, Attribute], old: Mapping[str, str] | None, changes: Mapping[str, str]
+) -> dict[str, str]:
+    """Return attributes after changes: ``+name`` sets an attribute, ``-name`` removes one.
+
+    Args:
+        known: TOPIC_ATTRIBUTES or GROUP_ATTRIBUTES.
+        old: the present attributes; None for a new topic or group.
+        changes: the new values by name with its sign.
+
+    Raises Refusal, with the remark of brokers of 5.5.0, for a change that they refuse.
+    """
     changed = dict(old or {})
     for key, value in changes.items():
         sign, name = key[:1], key[1:]
         if not name or "+" in name or "-" in name:
             raise _wrong("kv string format wrong.")
-        if sign == "-":
-            if old is None:
-                raise _wrong(f"only add attribute is supported while creating topic. key: {name}")
-            if name not in old:
-                raise _wrong(f"attempt to delete a nonexistent key: {name}")
-        attribute = ATTRIBUTES.get(name)
+        if sign != "+" and old is None:
+            raise _wrong(f"only add attribute is supported while creating topic. key: {name}")
+        if sign not in ("+", "-"):
+            raise _wrong(f"wrong format key: {name}")
+        if sign == "-" and name not in changed:
+            raise _wrong(f"attempt to delete a nonexistent key: {name}")
+        attribute = known.get(name)
         if attribute is None:
             raise _wrong(f"unsupported key: {name}")
         if old is not None and not attribute.changeable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rocketmq_py.address import announced_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import ConsumerGroups
@@ -80,7 +81,10 @@ class Consumption:
 
     def _topics_of_group(self, connection: Connection, request: Command) -> None:
         header = QueryTopicsByConsumerRequest.from_fields(request.fields)
-        body = TopicList(topic_list=tuple(self._offsets.topics_of(header.group)), broker_addr=self._address)
+        body = TopicList(
+            topic_list=tuple(self._offsets.topics_of(header.group)),
+            broker_addr=announced_address(self._address),
+        )
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
 
     def _subscription(self, connection: Connection, request: Command) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 import trio
 
+from rocketmq_py.address import pack_address, split_address
 from rocketmq_py.broker.accounts import Accounts
 from rocketmq_py.broker.administration import Administration
 from rocketmq_py.broker.admission import Admission
@@ -42,7 +43,6 @@ from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
 from rocketmq_py.remoting import Connection, SendHandler
-from rocketmq_py.remoting.address import pack_address, split_address
 
 REGISTER_SECONDS = 30.0
 """How often the broker tells the name server of its topics (registerNameServerPeriod)."""

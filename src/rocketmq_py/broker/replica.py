@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker.administration import Administration
 from rocketmq_py.broker.consumption import Consumption
 from rocketmq_py.broker.core import REGISTER_SECONDS, Broker
@@ -21,7 +22,6 @@ from rocketmq_py.broker.queries import Queries
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import split_address
 
 REPLICA_ID = 1
 """Its broker id."""

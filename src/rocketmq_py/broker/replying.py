@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.address import java_address
 from rocketmq_py.broker.admission import Admission, Send, read_long_form, read_short_form
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import RequestHandler, answer_with
@@ -122,8 +123,8 @@ class Replying:
             properties=names.encode_properties({**properties, names.PUSH_REPLY_TIME: str(now_ms)}),
             reconsume_times=send.reconsume_times,
             unit_mode=False,
-            born_host=connection.address,
-            store_host=self._address,
+            born_host=_without_brackets(connection.address),
+            store_host=_without_brackets(java_address(self._address)),
             store_timestamp=now_ms,
         )
 
@@ -143,6 +144,10 @@ class Replying:
                 fields["queueOffset"] = str(stored.queue_offset)
         code = ResponseCode.SUCCESS if fault is None else ResponseCode.SYSTEM_ERROR
         connection.respond(request, code, fields, remark=fault)
+
+
+def _without_brackets(address: str) -> str:
+    return address.replace("[", "").replace("]", "")
 
 
 def _push(

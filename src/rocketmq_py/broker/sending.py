@@ -249,7 +249,7 @@ def _is_half(draft: Draft) -> bool:
 
 
 def _queue_by_priority(properties: dict[str, str], topic: TopicConfig, queue_id: int) -> int:
-    """Return the queue of a message with a priority (5.5.0): the priority is the queue.
+    """Return the queue of a message with a priority (5.4.0): the priority is the queue.
 
     Messages that are something else beside that lose it. Java: ``TopicMessageType``.
     """

@@ -7,12 +7,12 @@ from typing import Any
 
 import attrs
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import MASTER_ID
-from rocketmq_py.remoting.address import split_address
 
 _MILLISECONDS = frozenset(
     {"transaction_time_out", "transaction_check_interval", "short_polling_time", "channel_expired_timeout"}

@@ -33,6 +33,10 @@ class SubscriptionGroupTable:
         """Tell whether the group is known, without making it so."""
         return group in self._groups
 
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group's settings; None if it is unknown. It is not created."""
+        return self._groups.get(group)
+
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group's settings; None if it is unknown and is not created, or its name is not allowed."""
         found = self._groups.get(group)

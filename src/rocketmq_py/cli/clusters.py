@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
+
+from rocketmq_py.cli.console import complain
 
 TEXTS = (
     "name_servers",
@@ -115,9 +116,7 @@ class Clusters:
             for name in SECRETS
         )
         if holds_secret and os.name == "posix" and self.path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            click.echo(
-                f"rocketmq-py: {self.path} holds a secret, and others may read it: chmod 600", err=True
-            )
+            complain(f"{self.path} holds a secret, and others may read it: chmod 600")
 
 
 def _check(path: Path, name: str, settings: object) -> None:

@@ -8,6 +8,7 @@ import attrs
 import click
 
 from rocketmq_py.cli.clusters import FLAGS, SECRETS, TEXTS, Clusters, ClustersError
+from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.options import checked, parse_property
 
 HIDDEN = "(not shown)"
@@ -40,10 +41,10 @@ def _save(clusters: Clusters) -> None:
 def list_clusters() -> None:
     """Print the names of all clusters; a star marks the one that is used."""
     clusters = _load()
-    click.echo(f"# {clusters.path}")
+    print_out(f"# {clusters.path}")
     for name, settings in sorted(clusters.by_name.items()):
         mark = "*" if name == clusters.current else " "
-        click.echo(f"{mark} {name}  {settings.get('name_servers', '')}".rstrip())
+        print_out(f"{mark} {name}  {settings.get('name_servers', '')}".rstrip())
 
 
 @config.command()
@@ -61,7 +62,7 @@ def show(name: str | None) -> None:
     for key, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else value
         shown = HIDDEN if key in SECRETS and not text.startswith("@") else text
-        click.echo(f"{key} = {shown}")
+        print_out(f"{key} = {shown}")
 
 
 @config.command("set")

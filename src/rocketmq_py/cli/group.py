@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from rocketmq_py.cli.console import complain, guard_terminals
+
 _SHOWS_HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What click from 8.2 on raises for a command line with nothing on it; before, it showed the help itself."""
 _CANNOT_WRITE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
@@ -24,13 +26,14 @@ class OneLineErrors(click.Group):
         run: Any = super().main
         if not options.get("standalone_mode", True):
             return run(*args, **options)
+        guard_terminals()
         try:
             code = run(*args, **{**options, "standalone_mode": False})
         except click.ClickException as error:
             if isinstance(error, _SHOWS_HELP):
                 error.show()
             else:
-                _complain(error.format_message())
+                complain(" ".join(error.format_message().split()))
             sys.exit(error.exit_code)
         except OSError as error:
             if error.errno not in _CANNOT_WRITE:
@@ -38,7 +41,7 @@ class OneLineErrors(click.Group):
             # What is left in the buffer must not fail once more when the interpreter ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if not isinstance(error, BrokenPipeError):
-                _complain(f"cannot write the output: {error.strerror}")
+                complain(f"cannot write the output: {error.strerror}")
             sys.exit(1)
         sys.exit(code)
 
@@ -76,7 +79,3 @@ class LazyGroup(OneLineErrors):
         """Write the names of the commands and the lines about them; see ``click.Group.format_commands``."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in sorted(self._places.items())])
-
-
-def _complain(text: str) -> None:
-    click.echo(f"rocketmq-py: {' '.join(text.split())}", err=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
+from rocketmq_py.address import vip_address
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -18,7 +19,6 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.fields import Request
 from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.remoting import Connections
-from rocketmq_py.remoting.address import vip_address
 from rocketmq_py.remoting.pending_request import PendingRequest
 
 

@@ -19,6 +19,7 @@ from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.remoting import Connection, Connections
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
@@ -191,7 +192,7 @@ class Heartbeats:
         addresses = dict.fromkeys(self._addresses())
         # Further connections that brokers know this client by, over the VIP channel, fall silent otherwise.
         addresses |= {connection.address: None for connection in self._heard if not connection.is_closed}
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(self._send_to, address)
 
@@ -254,7 +255,7 @@ class Heartbeats:
         self, header: headers.UnregisterClientRequest, ended: trio.Event
     ) -> None:
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 # Brokers know members by their connections, and notice by themselves which of those have
                 # gone.
                 for connection in list(self._under_way):

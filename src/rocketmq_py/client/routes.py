@@ -21,6 +21,9 @@ logger: Final = logging.getLogger("rocketmq_py.client")
 INVALIDATED_PAUSE = 0.05
 """Seconds between an error that invalidates a route and the question: many sends fail at the same time."""
 
+MISSING_PAUSE = 1.0
+"""Seconds between two questions for a topic that does not exist and is waited for."""
+
 
 @attrs.frozen
 class Route:
@@ -49,7 +52,7 @@ class Route:
     @classmethod
     def of(cls, topic: str, wire: TopicRoute) -> Route:
         """Return the route that a name server's answer describes."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
         queues = sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
@@ -74,7 +77,7 @@ class Route:
     @classmethod
     def of_default(cls, topic: str, wire: TopicRoute, most_queues: int) -> Route:
         """Return the route of a topic that a broker will create at its first message, from TBW102's."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
             for queue in sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
@@ -138,6 +141,17 @@ class Routes:
                 if route is None or (route.is_default and not for_sending):
                     route = await self.refresh(topic, for_sending=for_sending)
         return route
+
+    async def wait_for(self, topic: str, *, interval: float = MISSING_PAUSE) -> Route:
+        """Return a topic's route, asking every ``interval`` seconds until the topic exists.
+
+        Name servers that do not answer, or refuse to, are asked again as well.
+        """
+        while True:
+            try:
+                return await self.get(topic)
+            except RocketMQError:
+                await trio.sleep(interval)
 
     async def refresh(self, topic: str, *, for_sending: bool = False) -> Route:
         """Ask a name server for a topic's route now. Raises as :meth:`get`."""

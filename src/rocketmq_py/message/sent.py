@@ -115,7 +115,7 @@ class Message:
             queue that RocketMQ's proxy chooses for it (there: the message group). It goes along as the
             property ``__SHARDINGKEY``. A send that names a ``queue``, such as ``SelectByHash("order-7")``,
             which chooses as Java's ``SelectMessageQueueByHash`` does, goes there instead.
-        priority: brokers from 5.5 on store it in the queue of this number, or in the last one, and pop
+        priority: brokers from 5.4.0 on store it in the queue of this number, or in the last one, and pop
             consumers of a topic of type PRIORITY get the highest first; other brokers do not look at it. None
             for no priority. With one it has no sharding key and no delay, and goes in no batch. Java:
             ``Message.setPriority``.

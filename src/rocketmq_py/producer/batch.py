@@ -8,6 +8,7 @@ from typing import Self, overload
 
 import attrs
 
+from rocketmq_py.arguments import kind_of
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
@@ -101,6 +102,14 @@ def split_batch(
         EncodedBatch(tuple(messages[start:end]), tuple(unique_ids[start:end]), b"".join(encoded[start:end]))
         for start, end in _parts(encoded, max_size)
     ]
+
+
+def check_list(messages: object) -> None:
+    """Raise InvalidMessageError unless it is a list, or another sequence, of anything but letters."""
+    if isinstance(messages, Message):
+        raise InvalidMessageError("messages is a list of Messages, not one Message; send sends that")
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise InvalidMessageError(f"messages must be a list of Message, not {kind_of(messages)}")
 
 
 def _check_all(messages: Sequence[Message]) -> None:

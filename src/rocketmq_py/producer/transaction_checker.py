@@ -9,9 +9,10 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.callables import is_async
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of, raise_without_failures
+from rocketmq_py.client.user_calls import call_in_thread, outcome_of, raise_without_failures
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.end_transaction import TransactionEnder

@@ -12,6 +12,8 @@ from typing import Final, TypeAlias, Unpack
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.arguments import check_number
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
@@ -92,8 +94,7 @@ class TransactionProducer(Producer):
         )
         if "group" not in of_producer:
             raise ConfigurationError("group is missing: brokers ask its producers about their transactions")
-        if not callable(check):
-            raise ConfigurationError(f"check is a function, not {type(check).__name__}")
+        check_callable(check, "check", "message")
         self.transaction_config: TransactionConfig = TransactionConfig(**own)
         super().__init__(client, rng=rng, **of_producer, **of_client)
         self._ender = TransactionEnder(self.client, self.config, self._hooks)
@@ -129,12 +130,14 @@ class TransactionProducer(Producer):
                 comes later: they ask then (CHECK_IMMUNITY_TIME_IN_SECONDS).
 
         Raises:
+            ConfigurationError: ``local_work`` does not accept a message and an id. Nothing was sent.
             InvalidMessageError: no broker would take the message, or not in a transaction.
             others: as :meth:`send`, when the half message could not be stored; ``local_work`` was not called.
 
         When cancelled, or when ``local_work`` is, the broker is told nothing: it will ask ``check``. A plain
         ``local_work`` is not interrupted, and what became of it is told.
         """
+        check_callable(local_work, "local_work", "message", "transaction_id")
         error = None
         async with self._begun(message, queue, timeout, check_immunity) as transaction:
             if transaction.result.status is SendStatus.SEND_OK:
@@ -287,7 +290,7 @@ class TransactionProducer(Producer):
             names.PRODUCER_GROUP: self.client.namespace.wrap_group(self.config.group),
         }
         if check_immunity is not None:
-            if not 0 < check_immunity < math.inf:
+            if not 0 < check_number(check_immunity, "check_immunity") < math.inf:
                 raise InvalidMessageError(f"check_immunity is {check_immunity!r}; it must be seconds above 0")
             properties[names.CHECK_IMMUNITY_SECONDS] = str(math.ceil(check_immunity))
         return properties

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import zlib
 
+from rocketmq_py.address import normal_address, pack_address
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.properties import ARRIVE_TIME
 from rocketmq_py.protocol.decoding import decoder
@@ -54,9 +55,8 @@ def reply_message(header: PushReplyMessageRequest, body: bytes, arrived_ms: int)
 
 
 def _pack(address: str) -> bytes:
-    """Return ``host:port`` in the form that stored messages hold; zeros for what is no address."""
-    host, _, port = address.rpartition(":")
+    """Return a peer's address in the form that stored messages hold; zeros if it is not an address."""
     try:
-        return ipaddress.ip_address(host.strip("[]/")).packed + int(port).to_bytes(4, "big")
-    except (ValueError, OverflowError):
+        return pack_address(normal_address(address))
+    except ConfigurationError:
         return _UNKNOWN_ADDRESS

@@ -15,6 +15,7 @@ from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.entries import Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Stored
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -95,7 +96,7 @@ class Delivery:
     async def run(self) -> None:
         """Deliver until cancelled. What is under way then is delivered again by who comes next."""
         self._failing.update(self._store.held_topics())
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(self._try_again)
             nursery.start_soon(self._tell_progress)
             while True:
@@ -170,7 +171,7 @@ class Delivery:
         alike: defaultdict[tuple[str, str], list[Stored]] = defaultdict(list)
         for stored in messages:
             alike[stored.message.topic, stored.message.sharding_key].append(stored)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for together in alike.values():
                 nursery.start_soon(self._send_together, together, failed)
         return failed

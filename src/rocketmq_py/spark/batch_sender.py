@@ -51,7 +51,7 @@ class BatchSender:
 
     @property
     def _trio_producer(self) -> Producer:
-        return self._producer._behind.producer
+        return self._producer._target.producer
 
     def new_unique_ids(self, count: int) -> Sequence[str]:
         """Return unique message ids, all of the same length."""

@@ -15,12 +15,12 @@ from typing import Any
 
 import attrs
 
+from rocketmq_py.address import parse_addresses
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.remoting.address import parse_addresses
 from rocketmq_py.remoting.tls import TLS
 
 

@@ -18,6 +18,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.callables import check_callable
 from rocketmq_py.consumer.push.far_side import Call
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run
 from rocketmq_py.errors import ConfigurationError
@@ -199,6 +200,7 @@ def simulate(
         trio.TooSlowError: the program has not ended within ``timeout``.
         BaseException: what the program raises, with a note that names the seed.
     """
+    check_callable(program, "program", "world")
     _check_network(latency, split)
     events = Trace(keep=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
@@ -271,7 +273,7 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             "trio.to_thread.run_sync": _run_here,
             "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_here,
             "rocketmq_py.client.identity._counter": itertools.count(),
-            "rocketmq_py.crossing.door.trio_thread": _no_other_thread,
+            "rocketmq_py.handoff.hosted.trio_thread": _no_other_thread,
             "os.getpid": lambda: 4242,
             "random.Random": Seeded,
             "time.time": lambda: time_ns() / 1e9,

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import trio
 
+from rocketmq_py.callables import check_callable
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import dead_letter_topic
 
@@ -73,8 +74,9 @@ class Watched(ABC):
     def wait_until(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until ``condition()`` is true: it is asked whenever something was asked or stored.
 
-        Raises as :meth:`wait_for`.
+        Raises as :meth:`wait_for`, and ConfigurationError if ``condition`` accepts no empty argument list.
         """
+        check_callable(condition, "condition", awaited=False)
         self._wait(condition, lambda: "what was waited for has not come,", "wait_until", "held", timeout)
 
     async def held(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:

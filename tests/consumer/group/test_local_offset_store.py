@@ -194,6 +194,28 @@ async def test_where_the_file_is() -> None:
     assert default_folder() == Path.home() / ".rocketmq_offsets"
 
 
+@pytest.mark.parametrize(
+    ("host", "instance_name", "group", "names"),
+    [
+        ("::1", "one", "g", ("=3A=3A1@one", "g")),
+        (
+            "10.0.0.1",
+            r'a/../<b>:"\c|d?e*f=3A',
+            "g",
+            ("10.0.0.1@a=2F..=2F=3Cb=3E=3A=22=5Cc=7Cd=3Fe=2Af=3D3A", "g"),
+        ),
+        ("10.0.0.1", "ends in a dot.", "g", ("10.0.0.1@ends in a dot=2E", "g")),
+        ("10.0.0.1", "one", "a|b", ("10.0.0.1@one", "a=7Cb")),
+    ],
+)
+async def test_folder_names_hold_nothing_that_windows_refuses(
+    host: str, instance_name: str, group: str, names: tuple[str, str]
+) -> None:
+    client = Client("127.0.0.1:9876", instance_name=instance_name)
+    client.host = host
+    assert offsets_path(Path("/x"), client, group) == Path("/x", *names, "offsets.json")
+
+
 async def test_the_consumer_goes_on_where_it_was(
     offsets: LocalOffsetStore, client: Client, path: Path
 ) -> None:

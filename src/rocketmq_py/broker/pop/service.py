@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping
 
+from rocketmq_py.address import pack_address, split_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import RequestHandler
 from rocketmq_py.broker.offsets import OffsetTable
@@ -19,7 +20,6 @@ from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import pack_address, split_address
 
 
 class PopService:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -25,6 +26,9 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 DEFAULT_INSTANCE = "DEFAULT"
 """The name of an instance that was given none. Java: ``ClientConfig.instanceName``."""
 
+# The "=" of the escapes is escaped as well, so that different names stay different.
+_REFUSED_BY_WINDOWS: Final = re.compile(r'[<>:"/\\|?*=]|[. ]$')
+
 
 def default_folder() -> Path:
     """Return where Java's clients keep local offsets too (rocketmq.client.localOffsetStoreDir)."""
@@ -34,12 +38,18 @@ def default_folder() -> Path:
 def offsets_path(folder: Path, client: Client, group: str) -> Path:
     """Return the file for a group's offsets: ``folder/address@instance/group/offsets.json``.
 
-    It does not depend on the process, so that one that is started anew finds it again.
+    The path does not depend on the process, so that a restarted process finds the file again. Characters
+    that Windows refuses in names, such as the colons of an IPv6 address, are written as ``=`` and two hex
+    digits.
     """
     config = client.config
     unit = f"@{config.unit_name}" if config.unit_name else ""
     owner = f"{client.host}@{config.instance_name or DEFAULT_INSTANCE}{unit}"
-    return folder / owner / client.namespace.wrap_group(group) / "offsets.json"
+    return folder / _escaped(owner) / _escaped(client.namespace.wrap_group(group)) / "offsets.json"
+
+
+def _escaped(name: str) -> str:
+    return _REFUSED_BY_WINDOWS.sub(lambda match: f"={ord(match[0]):02X}", name)
 
 
 @attrs.define(eq=False)

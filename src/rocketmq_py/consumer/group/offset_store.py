@@ -15,6 +15,7 @@ from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.errors import NoQueueError, RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -177,7 +178,7 @@ class RemoteOffsetStore:
         Failures are logged. Returns those of this call.
         """
         failures: dict[MessageQueue, RocketMQError] = {}
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for queue in self._offsets if queues is None else queues:
                 if not self._is_in(self._confirmed, queue):
                     nursery.start_soon(self._confirm_one, queue, failures)

@@ -13,6 +13,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -173,7 +174,7 @@ class QueueLocks:
         kept = [lock for lock in locks if lock.may_be_kept]
         for lock in locks:
             self._locks.pop(lock.queue, None)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for broker_name, queues in _by_broker(kept).items():
                 nursery.start_soon(self._unlock, broker_name, [lock.queue for lock in queues])
 
@@ -187,7 +188,7 @@ class QueueLocks:
             if all(lock.ask_at > now for lock in self._locks.values()):
                 continue
             due = [lock for lock in self._locks.values() if lock.ask_at <= now + GATHER_SECONDS]
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 for broker_name, locks in _by_broker(due).items():
                     # At once: who gives a queue up before the task runs shall wait for the answer.
                     for lock in locks:

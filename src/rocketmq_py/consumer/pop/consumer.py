@@ -11,8 +11,9 @@ from typing import Final, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_integer, check_timeout, optional
 from rocketmq_py.client.client import Client, wall_clock_ms
-from rocketmq_py.client.config import ClientConfig, check_timeout
+from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
@@ -27,6 +28,7 @@ from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
@@ -135,8 +137,8 @@ class PopConsumer(GroupConsumer):
         comes again from the broker if that is too late.
         """
         self._check_open()
-        if not isinstance(max_messages, int) or not 1 <= max_messages <= MAX_MESSAGES:
-            raise ConfigurationError(f"max_messages is {max_messages!r}; 1 to {MAX_MESSAGES} are allowed")
+        optional(check_topic, topic, "topic")
+        max_messages = check_integer(max_messages, "max_messages", lowest=1, highest=MAX_MESSAGES)
         _check_seconds("invisible", invisible)
         _check_seconds("wait", wait)
         if not invisible:

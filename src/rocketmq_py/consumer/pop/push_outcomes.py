@@ -13,6 +13,7 @@ from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -85,7 +86,7 @@ class PopOutcomes:
 
     async def flush(self) -> None:
         """Acknowledge all that is not acknowledged yet; to be called when :meth:`done` is called no more."""
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for broker_name in [name for name, handled in self._handled.items() if handled]:
                 nursery.start_soon(self._acknowledge, broker_name)
 

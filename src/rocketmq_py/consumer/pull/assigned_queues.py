@@ -27,6 +27,7 @@ from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -196,7 +197,7 @@ class AssignedQueues:
             "group %s: topic %s: %d queues, of which %d are new; %d revoked",
             self._config.group, topic, len(kept) + len(acquired), len(acquired), len(revoked),
         )  # fmt: skip
-        async with trio.open_nursery() as nursery:  # a slow broker shall not hold up the queues of the others
+        async with open_nursery() as nursery:  # a slow broker shall not hold up the queues of the others
             nursery.start_soon(self._commit_revoked, revoked)
             if self._listener is not None:
                 await tell(self._listener.on_assigned, self._config.group, acquired)
@@ -220,7 +221,7 @@ class AssignedQueues:
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
                 by_broker[loop.queue.broker_name].append(loop)
-            async with trio.open_nursery() as nursery:  # a broker that is slow shall not hold up the others
+            async with open_nursery() as nursery:  # a broker that is slow shall not hold up the others
                 for of_broker in by_broker.values():
                     nursery.start_soon(self._leave_in_order, of_broker)
         else:

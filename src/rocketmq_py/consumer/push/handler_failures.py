@@ -18,6 +18,7 @@ import trio
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -60,7 +61,7 @@ class Redelivery:
     ) -> None:
         """Send messages back to the broker; those that it does not take are kept, and tried again here."""
         buffer.counts.failed += len(messages)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for message in messages:
                 nursery.start_soon(self._deliver_one_again, buffer, message, delay_level)
 
