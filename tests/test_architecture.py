@@ -215,3 +215,16 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
 def test_a_command_loads_only_what_it_uses(module: str, rooms: set[str]) -> None:
     loaded = loaded_by(f"import {module}")
     assert loaded.isdisjoint(rooms | {"rocketmq_py.consumer.pop", "rocketmq_py.consumer.lite_pull"})
+
+
+def test_modules_of_the_spark_room_import_without_cycles() -> None:
+    room = "rocketmq_py.spark."
+    imports = {
+        module.stem: {
+            name.removeprefix(room).split(".")[0] for name in imported_names(module) if name.startswith(room)
+        }
+        for module in (PACKAGE / "spark").glob("*.py")
+    }
+    while leaves := {module for module, imported in imports.items() if not imported & imports.keys()}:
+        imports = {module: imported for module, imported in imports.items() if module not in leaves}
+    assert not imports

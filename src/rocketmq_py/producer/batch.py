@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import overload
+from typing import Self, overload
 
 import attrs
 
@@ -31,13 +31,25 @@ class EncodedBatch:
 
     Attributes:
         messages: at least one, all of one topic and one ``wait_store_ok``.
-        unique_ids: the id of each.
+        unique_ids: the id of each. Empty if they are only in the body.
         body: the request's body; never compressed, as brokers take it apart.
     """
 
     messages: tuple[Message, ...] = attrs.field(repr=False)
     unique_ids: tuple[str, ...] = attrs.field(repr=False)
     body: bytes = attrs.field(repr=False)
+
+    @classmethod
+    def of_body(cls, topic: str, count: int, body: bytes) -> Self:
+        """Return a batch of messages that exist in encoded form only.
+
+        Args:
+            topic: the topic of all messages.
+            count: the number of messages.
+            body: the messages as :func:`encode_batched` encodes them, with properties such as UNIQ_KEY.
+        """
+        # The placeholder provides the topic, and is counted in the statistics.
+        return cls((Message(topic, b"-"),) * count, (), body)
 
     @property
     def topic(self) -> str:

@@ -15,11 +15,11 @@ from rocketmq_py.callables import check_callback, known_callbacks
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
-from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import check_topic
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.batch import check_list
+from rocketmq_py.producer.batch import EncodedBatch, check_list
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
 from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
@@ -222,6 +222,33 @@ class Producer(Member):
             results = await self._lists.send(context.messages, queue, timeout, context)
             context.results = results
         return results
+
+    async def send_encoded(
+        self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send a batch that is already encoded, and wait until a broker has stored it.
+
+        Every attempt sends the same bytes. Hooks are not called, because there are no Message objects.
+
+        Args:
+            batch: the encoded messages.
+            queue: the queue, or a selector, which gets a placeholder message. None lets the producer choose.
+            timeout: seconds for all attempts together, instead of ``send_timeout``.
+
+        Raises:
+            MessageTooLargeError: the body exceeds ``max_message_size``.
+            RocketMQError: as :meth:`send`.
+
+        If cancelled, no attempt is left running. A broker may still store a request that was written.
+        """
+        self._check_open()
+        if len(batch.body) > self.config.max_message_size:
+            raise MessageTooLargeError(
+                f"the encoded batch has {len(batch.body)} bytes; max_message_size is "
+                f"{self.config.max_message_size}"
+            )
+        request = self._builder.build_batch(batch, queue, timeout, self.config.retries)
+        return await self._sender.deliver(request)
 
     async def request(
         self,
