@@ -17,14 +17,15 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "late", "names", "properties", "message", "credentials"}
+BOTTOM = {"codes", "errors", "late", "names", "properties", "queues", "message", "credentials"}
 ALLOWED = {
     "codes": set[str](),
     "late": set[str](),
-    "errors": {"codes", "message"},  # message for a type only
+    "queues": set[str](),
+    "errors": {"codes", "queues"},
     "names": {"errors"},
     "properties": set[str](),
-    "message": {"errors", "late", "names", "properties"},
+    "message": {"errors", "names", "properties", "queues"},
     "credentials": {"errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
@@ -114,6 +115,31 @@ def test_imports_between_the_consumers_rooms_point_one_way(room: str) -> None:
 def test_every_room_of_the_consumers_has_its_place() -> None:
     found = {path.stem for path in (PACKAGE / "consumer").iterdir() if not path.name.startswith("__")}
     assert found == set(CONSUMER_ROOMS)
+
+
+def imported_modules(module: Path) -> set[Path]:
+    """Return the modules and packages that a module imports, including those under TYPE_CHECKING."""
+    found = set()
+    for name in imported_names(module):
+        parts = name.split(".")[1:] if name.startswith("rocketmq_py.") else []
+        for place in (PACKAGE.joinpath(*parts), PACKAGE.joinpath(*parts[:-1])) if parts else ():
+            file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            if file.is_file() and file != PACKAGE / "__init__.py":
+                found.add(file)
+                break
+    return found - {module}
+
+
+@pytest.mark.parametrize("room", ["errors", "names", "message", "protocol"])
+def test_modules_import_each_other_without_cycles(room: str) -> None:
+    place = PACKAGE / room
+    modules = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]
+    for module in modules:
+        reached, ahead = set[Path](), imported_modules(module)
+        while ahead:
+            reached |= ahead
+            ahead = {after for one in ahead for after in imported_modules(one)} - reached
+        assert module not in reached, module
 
 
 def test_protocol_does_no_input_or_output() -> None:

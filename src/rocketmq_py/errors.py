@@ -12,12 +12,10 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from rocketmq_py.codes import ResponseCode, response_name
-
-if TYPE_CHECKING:
-    from rocketmq_py.message import MessageQueue, SendResult
+from rocketmq_py.queues import MessageQueue, SendResult
 
 
 class Delivery(enum.Enum):

@@ -10,8 +10,8 @@ from functools import cached_property
 import attrs
 
 from rocketmq_py import properties as names
-from rocketmq_py.message.queue import MessageQueue
 from rocketmq_py.properties import FrozenProperties
+from rocketmq_py.queues import MessageQueue
 
 _SHOWN_OF_A_BODY = 40
 """Bytes of a body that the ``repr`` of a received message shows."""

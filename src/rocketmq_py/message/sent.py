@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import operator
 import re
@@ -14,7 +13,6 @@ import attrs
 
 from rocketmq_py import properties as names
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, InvalidPropertyError
-from rocketmq_py.message.queue import MessageQueue
 from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.properties import NO_PROPERTIES, FrozenProperties
 
@@ -293,39 +291,3 @@ def _check_text(what: str, value: str) -> None:
         raise InvalidPropertyError(rf"{what} {value!r} holds \x01 or \x02, which separate properties")
     if not value.isascii() and _HALF_OF_A_CHARACTER.search(value):
         raise InvalidPropertyError(f"{what} {value!r} is no text: it holds half of a character")
-
-
-class SendStatus(enum.Enum):
-    """How safely a message is stored. Every status means that it *is* stored. Java: ``SendStatus``."""
-
-    SEND_OK = 0
-    FLUSH_DISK_TIMEOUT = 10
-    SLAVE_NOT_AVAILABLE = 11
-    FLUSH_SLAVE_TIMEOUT = 12
-
-
-@attrs.frozen(slots=False)
-class SendResult:
-    """What a broker answered to a message that it stored. Java: ``SendResult``.
-
-    Attributes:
-        status: see SendStatus.
-        message_id: the id that this client gave the message (UNIQ_KEY); the same on every retry.
-        offset_message_id: the id that the broker gave it: its address and place in the commit log.
-        queue: where it is.
-        queue_offset: its place in that queue.
-        transaction_id: the broker's name for the transaction; of other messages the same as ``message_id``.
-        recall_handle: of a timed message on 5.x, else None.
-        region: the broker's region, for trace records.
-        trace_on: whether the broker wants this message traced.
-    """
-
-    status: SendStatus
-    message_id: str
-    offset_message_id: str
-    queue: MessageQueue
-    queue_offset: int
-    transaction_id: str | None = None
-    recall_handle: str | None = None
-    region: str = "DefaultRegion"
-    trace_on: bool = True
