@@ -130,7 +130,7 @@ def imported_modules(module: Path) -> set[Path]:
     return found - {module}
 
 
-@pytest.mark.parametrize("room", ["errors", "names", "message", "protocol"])
+@pytest.mark.parametrize("room", ["errors", "names", "message", "protocol", "remoting"])
 def test_modules_import_each_other_without_cycles(room: str) -> None:
     place = PACKAGE / room
     modules = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]

@@ -21,7 +21,7 @@ from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import TLS, Answer, Connection, Connections
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.dial import Dial
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from tests.remoting.serving import echo, ignore, pool_of, serving
 
 

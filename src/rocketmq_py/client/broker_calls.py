@@ -19,7 +19,7 @@ from rocketmq_py.protocol.headers.fields import Request
 from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.remoting import Connections
 from rocketmq_py.remoting.address import vip_address
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_requests import PendingRequest
 
 
 class BrokerCalls:

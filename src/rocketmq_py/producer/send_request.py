@@ -16,7 +16,7 @@ from rocketmq_py.protocol.headers import stored_place
 from rocketmq_py.protocol.send_answer import SendAnswer, StoredFields
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, bare_properties
 from rocketmq_py.protocol.trace import DEFAULT_REGION
-from rocketmq_py.remoting.pending_request import Answer, PendingRequest
+from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
 if TYPE_CHECKING:
     from rocketmq_py.producer.lanes import TopicForm

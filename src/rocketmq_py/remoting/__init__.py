@@ -6,7 +6,7 @@ and keeps those of a client; :func:`serve` accepts those of a server.
 
 from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import Answer
+from rocketmq_py.remoting.pending_requests import Answer
 from rocketmq_py.remoting.pool import Connections
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHook, RpcHooks
 from rocketmq_py.remoting.server import serve

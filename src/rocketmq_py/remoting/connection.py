@@ -31,8 +31,7 @@ from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import pack_address
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import PendingRequest
-from rocketmq_py.remoting.pending_requests import PendingRequests
+from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer

@@ -11,7 +11,7 @@ from rocketmq_py.errors import ConnectError, Delivery, RequestTimeoutError, Rock
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.connection import Connection
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 
 

@@ -17,7 +17,7 @@ from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.dial import Dial
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED

@@ -9,7 +9,7 @@ from rocketmq_py.credentials import Credentials
 from rocketmq_py.protocol.command import Serialization
 from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.protocol.send_answer import SendAnswer
-from rocketmq_py.remoting.pending_request import Answer, PendingRequest
+from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
 
 class PullRequest(PendingRequest):

@@ -23,7 +23,7 @@ from rocketmq_py.protocol.headers import PullMessageRequest, pulled_place
 from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.protocol.stored_message import decode_answer
 from rocketmq_py.protocol.subscription import matches
-from rocketmq_py.remoting.pending_request import Answer
+from rocketmq_py.remoting.pending_requests import Answer
 
 
 class PullFlag(enum.IntFlag):
