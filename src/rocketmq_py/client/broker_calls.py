@@ -17,7 +17,7 @@ from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.fields import Request
 from rocketmq_py.protocol.pull_request import PullForm
-from rocketmq_py.remoting import Connections
+from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.address import vip_address
 from rocketmq_py.remoting.pending_requests import PendingRequest
 
@@ -40,7 +40,7 @@ class BrokerCalls:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ConnectionPool,
         routes: Routes,
         *,
         namespace: Namespace,
@@ -251,7 +251,7 @@ class BrokerCalls:
         return await self._connections.exchange(address, request)
 
     def begin_pull(self, address: str, request: PendingRequest) -> bool:
-        """Send a pull that nobody waits for, if it can go at once; see ``Connections.begin``."""
+        """Send a pull that nobody waits for, if it can go at once; see ``ConnectionPool.begin``."""
         return self._connections.begin(address, request)
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:

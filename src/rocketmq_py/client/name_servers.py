@@ -17,7 +17,7 @@ from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, Topi
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import Connections
+from rocketmq_py.remoting import ConnectionPool
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
@@ -39,7 +39,7 @@ class NameServers:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ConnectionPool,
         addresses: Sequence[str] | Discovery,
         *,
         namespace: Namespace,

@@ -36,7 +36,7 @@ class _Failures:
     reason: str
 
 
-class Connections:
+class ConnectionPool:
     """Dials and keeps the connections of one client. Source: Java's ``NettyRemotingClient``.
 
     Everything runs in ``nursery``; cancelling it closes all. An address that cannot be reached is not
