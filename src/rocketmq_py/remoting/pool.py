@@ -16,7 +16,7 @@ from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.dial import Dial
+from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 from rocketmq_py.remoting.tls import TLS, handshake_reason
@@ -81,7 +81,7 @@ class ConnectionPool:
         self._on_open = on_open
         self._deadlines = Deadlines()
         self._connections: dict[str, Connection] = {}
-        self._dials: dict[str, Dial] = {}
+        self._dials: dict[str, PendingConnection] = {}
         self._failures: dict[str, _Failures] = {}
         self._closed = False
         nursery.start_soon(self._deadlines.run)
@@ -113,7 +113,7 @@ class ConnectionPool:
             raise channel.error
         return channel.connection
 
-    def channel_nowait(self, address: str) -> Connection | Dial:
+    def channel_nowait(self, address: str) -> Connection | PendingConnection:
         """Return the connection to ``address``, or else its dial, which begins now if none is under way.
 
         Both take requests at once (:meth:`Channel.submit`), in the order in which they are given: nobody
@@ -129,11 +129,11 @@ class ConnectionPool:
         dial = self._dials.get(address)
         return dial if dial is not None else self._begin_dial(address)
 
-    def _begin_dial(self, address: str) -> Dial:
+    def _begin_dial(self, address: str) -> PendingConnection:
         failures = self._failures.get(address)
         if failures is not None and trio.current_time() < failures.retry_at:
             raise failures.kind(address, failures.reason)
-        dial = Dial(address, self._deadlines, self._hooks)
+        dial = PendingConnection(address, self._deadlines, self._hooks)
         try:
             self._nursery.start_soon(self._run_dial, dial)
         except RuntimeError:
@@ -208,7 +208,7 @@ class ConnectionPool:
             for connection in self._connections.values():
                 nursery.start_soon(connection.aclose)
 
-    async def _run_dial(self, dial: Dial) -> None:
+    async def _run_dial(self, dial: PendingConnection) -> None:
         address = dial.address
         try:
             with trio.fail_after(self._connect_timeout):
@@ -241,7 +241,9 @@ class ConnectionPool:
             del self._dials[address]
             dial.finish()
 
-    def _dial_failed(self, dial: Dial, reason: str, kind: type[ConnectError] = ConnectError) -> None:
+    def _dial_failed(
+        self, dial: PendingConnection, reason: str, kind: type[ConnectError] = ConnectError
+    ) -> None:
         dial.fail(reason, kind)
         self._failed(dial.address, reason, kind)
 

@@ -15,7 +15,7 @@ from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 
 
-class Dial(Channel):
+class PendingConnection(Channel):
     """Takes requests while their connection is being dialled, and gives them to it in the same order.
 
     When the dialling fails, each is answered with ConnectError; oneway requests are dropped.
