@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.late import late
+from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py.protocol.bodies.access import (
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
         TopicRoute,
     )
 else:
-    __getattr__ = late(
+    __getattr__ = lazy_attributes(
         globals(),
         {
             "access": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.late import late
+from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py.protocol.headers.access import (
@@ -124,7 +124,7 @@ if TYPE_CHECKING:
         QueryTopicConsumeByWhoRequest,
     )
 else:
-    __getattr__ = late(
+    __getattr__ = lazy_attributes(
         globals(),
         {
             "access": (
