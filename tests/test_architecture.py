@@ -180,7 +180,6 @@ LAZY = (
     "rocketmq_py.admin",
     "rocketmq_py.consumer",
     "rocketmq_py.producer",
-    "rocketmq_py.protocol.headers",
 )
 """Packages whose public names are imported on first use."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given, settings
@@ -60,7 +61,7 @@ async def test_an_unknown_request_is_refused(client: OfflineClient) -> None:
 
 _NAMES = sorted(
     {
-        name
+        field.encode_name
         for header in (
             SendMessageRequest,
             SendMessageRequestV2,
@@ -75,7 +76,7 @@ _NAMES = sorted(
             ConsumeMessageDirectlyRequest,
             QueryConsumeTimeSpanRequest,
         )
-        for _, name, _ in header._writing
+        for field in msgspec.structs.fields(header)
     }
     | {"offset", "group", "delayLevel", "clientID", "key", "maxNum", "timestamp", "perm", "attributes"}
 )

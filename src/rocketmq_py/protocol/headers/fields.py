@@ -1,17 +1,17 @@
-"""How a typed header becomes a command's ext fields and back.
+"""The base classes of typed headers: how attributes become a command's ext fields, and back.
 
-A header is a msgspec struct under :class:`Header`. Its attributes say all that there is to know: the name
-(snake case here, camel case on the wire, unless ``msgspec.field`` gives another), the type, and by a default
-that the field may be missing. This is compiled once for each class, when it is first used: of a hundred
-classes a program uses a few.
+A header is a msgspec struct under :class:`Header`. An attribute's name is the field's name in snake case
+(camel case on the wire, unless ``msgspec.field`` gives another name), its type chooses the conversion, and a
+default makes the field optional.
 """
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -19,9 +19,9 @@ from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.decoding import decoder, unreadable
 
 Int32 = Annotated[int, 32]
-"""A number with the range of Java's ``Integer``."""
+"""An integer in the range of Java's ``Integer``."""
 Int64 = Annotated[int, 64]
-"""A number with the range of Java's ``Long``: offsets, timestamps in epoch milliseconds."""
+"""An integer in the range of Java's ``Long``: offsets, timestamps in epoch milliseconds."""
 
 
 def _integer_reader(bits: int) -> Callable[[str], int]:
@@ -37,7 +37,7 @@ def _integer_reader(bits: int) -> Callable[[str], int]:
 
 
 def _read_boolean(text: str) -> bool:
-    return text.lower() == "true"  # like Java's parseBoolean, which finds nothing wrong
+    return text.lower() == "true"  # as Java's parseBoolean, which accepts any text
 
 
 def _write_boolean(value: bool) -> str:
@@ -52,89 +52,71 @@ _CONVERTERS: Mapping[Any, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
 }
 
 
+class _Field(NamedTuple):
+    attribute: str
+    wire_name: str
+    is_required: bool
+    read: Callable[[str], Any]
+    write: Callable[[Any], str]
+
+
+@functools.cache
+def _fields_of(header: type[Header]) -> tuple[_Field, ...]:
+    return tuple(
+        [
+            _Field(field.name, field.encode_name, field.required, *_CONVERTERS[_without_none(field.type)])
+            for field in msgspec.structs.fields(header)
+        ]
+    )
+
+
 def _without_none(hint: Any) -> Any:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         (hint,) = [choice for choice in typing.get_args(hint) if choice is not types.NoneType]
     return hint
 
 
-class _Uncompiled:
-    """Stands in the place of what a class's methods loop over until that is first asked for."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, header: object, cls: type[Header]) -> Any:
-        cls._compile()
-        return getattr(cls, self._name)
-
-
-_READING: Any = _Uncompiled("_reading")
-_WRITING: Any = _Uncompiled("_writing")
-
-
 class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The root of all typed headers. Java: ``CommandCustomHeader``."""
-
-    # attribute, name on the wire, whether it must be there, and its converter: what the methods loop over
-    _reading: ClassVar[tuple[tuple[str, str, bool, Callable[[str], Any]], ...]] = _READING
-    _writing: ClassVar[tuple[tuple[str, str, Callable[[Any], str]], ...]] = _WRITING
-
-    @classmethod
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Have the class compile what is its own, and not take over what its parent has compiled."""
-        cls._reading, cls._writing = _READING, _WRITING
-
-    @classmethod
-    def _compile(cls) -> None:
-        reading = []
-        writing = []
-        for attribute in msgspec.structs.fields(cls):
-            read, write = _CONVERTERS[_without_none(attribute.type)]
-            name = attribute.encode_name
-            reading.append((attribute.name, name, attribute.required, read))
-            writing.append((attribute.name, name, write))
-        cls._reading = tuple(reading)
-        cls._writing = tuple(writing)
+    """The base class of all typed headers. Java: ``CommandCustomHeader``."""
 
     def to_fields(self) -> dict[str, str]:
-        """Return the ext fields: names and values as on the wire; what is None is left out."""
+        """Return the ext fields as they go on the wire. Attributes that are None are left out."""
         fields = {}
-        for attribute, name, write in self._writing:
+        for attribute, wire_name, _, _, write in _fields_of(type(self)):
             value = getattr(self, attribute)
             if value is not None:
-                fields[name] = write(value)
+                fields[wire_name] = write(value)
         return fields
 
     @classmethod
     @decoder("a header")
     def from_fields(cls, fields: Mapping[str, str]) -> Self:
-        """Return the header that a command's ext fields hold. Fields that it does not know are left alone.
+        """Return the header in a command's ext fields. Unknown fields are ignored.
 
         Raises:
-            ProtocolError: a field that must be there is missing, or a number is none or too large.
+            ProtocolError: a required field is missing, or a field is not a number of the right size.
         """
         values = {}
-        name = ""
+        wire_name = ""
         try:
-            for attribute, name, required, read in cls._reading:
-                text = fields.get(name)
+            for attribute, wire_name, is_required, read, _ in _fields_of(cls):
+                text = fields.get(wire_name)
                 if text is not None:
                     values[attribute] = read(text)
-                elif required:
-                    raise ProtocolError(f"{cls.__name__}: field {name!r} is missing")
+                elif is_required:
+                    raise ProtocolError(f"{cls.__name__}: field {wire_name!r} is missing")
         except ValueError as error:
-            raise unreadable(f"{cls.__name__}: field {name!r}", error) from error
+            raise unreadable(f"{cls.__name__}: field {wire_name!r}", error) from error
         return cls(**values)
 
 
 class Request(Header, frozen=True, kw_only=True):
-    """What a request may carry beside its own fields since 5.x. Java: ``RpcRequestHeader``.
+    """The base class of request headers, with the fields that 5.x added to all. Java: ``RpcRequestHeader``.
 
     Attributes:
-        broker_name: the broker that is meant: a client may know a queue by a name that is not physical.
-        namespace: the namespace that the names in the request belong to.
-        namespaced: whether the names in the request already have the namespace in them.
+        broker_name: the name of the target broker. A client may know a queue under a logical broker name.
+        namespace: the namespace of the names in the request.
+        namespaced: whether the names in the request already contain the namespace.
     """
 
     code: ClassVar[int]
@@ -145,7 +127,7 @@ class Request(Header, frozen=True, kw_only=True):
 
 
 class QueueRequest(Request, frozen=True, kw_only=True):
-    """A request about one queue. Java: ``TopicQueueRequestHeader``.
+    """The base class of requests about one queue. Java: ``TopicQueueRequestHeader``.
 
     Attributes:
         topic: the topic.
