@@ -11,7 +11,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.version import version_name
 
 FIRST_5 = 413

@@ -15,7 +15,7 @@ import msgspec
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from rocketmq_py.protocol.bodies.body import Body
+from rocketmq_py.protocol.bodies.base import Body
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     CreateAclRequest,

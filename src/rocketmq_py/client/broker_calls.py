@@ -15,7 +15,7 @@ from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.address import vip_address

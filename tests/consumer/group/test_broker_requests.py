@@ -39,7 +39,7 @@ from rocketmq_py.protocol.headers import (
     GetConsumerStatusRequest,
     ResetOffsetRequest,
 )
-from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.protocol.subscription import subscribe
 from tests.consumer.conftest import Fill, now_ms
 from tests.consumer.pushing import QUEUE, Kept, consumer_of

@@ -24,7 +24,7 @@ from rocketmq_py.protocol.bodies.administration import (
     read_properties,
     write_properties,
 )
-from rocketmq_py.protocol.bodies.body import Body, BodyQueue
+from rocketmq_py.protocol.bodies.base import Body, BodyQueue
 from rocketmq_py.protocol.bodies.group import (
     ClientCheck,
     Connection,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.bodies.body import Body, convert
+from rocketmq_py.protocol.bodies.base import Body, convert
 from rocketmq_py.protocol.decoding import decoder
 
 

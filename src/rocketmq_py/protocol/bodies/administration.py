@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from rocketmq_py.errors import ConfigurationError, ProtocolError
-from rocketmq_py.protocol.bodies.body import Body
+from rocketmq_py.protocol.bodies.base import Body
 from rocketmq_py.protocol.bodies.group import SubscriptionGroupConfig
 
 

@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies.body import Body, BodyQueue, body_queues
+from rocketmq_py.protocol.bodies.base import Body, BodyQueue, body_queues
 
 
 class ConsumeType(enum.StrEnum):

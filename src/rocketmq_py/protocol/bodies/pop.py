@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.bodies.body import Body, BodyQueue
+from rocketmq_py.protocol.bodies.base import Body, BodyQueue
 from rocketmq_py.protocol.bodies.group import MessageModel
 
 ALL_QUEUES = -1

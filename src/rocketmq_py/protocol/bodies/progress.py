@@ -11,7 +11,7 @@ import msgspec
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.bodies.body import Body, BodyQueue, convert, read_queue_table, write_queue_table
+from rocketmq_py.protocol.bodies.base import Body, BodyQueue, convert, read_queue_table, write_queue_table
 from rocketmq_py.protocol.bodies.group import SubscriptionData
 from rocketmq_py.protocol.decoding import decoder
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from rocketmq_py.names import MAX_QUEUES
-from rocketmq_py.protocol.bodies.body import Body
+from rocketmq_py.protocol.bodies.base import Body
 
 MASTER_ID = 0
 """The broker id of a master; slaves have larger ones. Java: ``MixAll.MASTER_ID``."""

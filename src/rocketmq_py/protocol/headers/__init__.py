@@ -17,6 +17,7 @@ from rocketmq_py.protocol.headers.access import (
     ListUsersRequest,
     UpdateUserRequest,
 )
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 from rocketmq_py.protocol.headers.client import (
     CheckClientConfigRequest,
     ConsumeMessageDirectlyRequest,
@@ -32,7 +33,6 @@ from rocketmq_py.protocol.headers.client import (
     UnlockBatchMqRequest,
     UnregisterClientRequest,
 )
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
 from rocketmq_py.protocol.headers.groups import (
     CloneGroupOffsetRequest,
     DeleteSubscriptionGroupRequest,

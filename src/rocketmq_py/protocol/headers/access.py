@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Request
+from rocketmq_py.protocol.headers.base import Header, Request
 
 
 class CreateUserRequest(Request, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.base import Header, Int32, Request
 from rocketmq_py.protocol.headers.client import ResetOffsetRequest
-from rocketmq_py.protocol.headers.fields import Header, Int32, Request
 
 
 class GetConsumerConnectionListRequest(Request, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 INIT_FROM_MIN = 0
 """A group that is new begins with the first message. Java: ``ConsumeInitMode.MIN``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Request
+from rocketmq_py.protocol.headers.base import Header, Request
 
 
 class RecallMessageRequest(Request, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Int64
+from rocketmq_py.protocol.headers.base import Int64
 from rocketmq_py.protocol.headers.send import SendMessageRequest, SendMessageRequestV2, SentMessage
 
 

@@ -10,7 +10,7 @@ import msgspec
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.decoding import shown
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 
 class SentMessage(Request, frozen=True, kw_only=True):
