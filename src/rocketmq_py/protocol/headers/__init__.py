@@ -77,19 +77,18 @@ from rocketmq_py.protocol.headers.pull import (
     ViewMessageRequest,
     pulled_place,
 )
-from rocketmq_py.protocol.headers.recall import RecallMessageAnswer, RecallMessageRequest
-from rocketmq_py.protocol.headers.reply import (
-    PushReplyMessageRequest,
-    SendReplyMessageRequest,
-    SendReplyMessageRequestV2,
-)
 from rocketmq_py.protocol.headers.send import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
+    PushReplyMessageRequest,
+    RecallMessageAnswer,
+    RecallMessageRequest,
     SendBatchMessageRequest,
     SendMessageAnswer,
     SendMessageRequest,
     SendMessageRequestV2,
+    SendReplyMessageRequest,
+    SendReplyMessageRequestV2,
     stored_place,
 )
 from rocketmq_py.protocol.headers.servers import (

@@ -182,3 +182,63 @@ class CheckTransactionStateRequest(Request, frozen=True, kw_only=True):
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     topic: str | None = None
+
+
+class SendReplyMessageRequest(SendMessageRequest, frozen=True, kw_only=True):
+    """Send the reply to a message, with long field names: it goes to the client that waits for it.
+
+    Its fields and its answer are those of a send.
+    """
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE
+
+
+class SendReplyMessageRequestV2(SendMessageRequestV2, frozen=True, kw_only=True):
+    """Send the reply to a message, with field names of one letter."""
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE_V2
+
+
+class PushReplyMessageRequest(SentMessage, frozen=True, kw_only=True):
+    """A broker hands a reply to the client that waits for it. Java: ``ReplyMessageRequestHeader``.
+
+    The body is the reply's. The attributes are those of :class:`SentMessage`, as the
+    replier gave them, and these.
+
+    Attributes:
+        born_host: the replier's ``host:port``.
+        store_host: the broker's ``host:port``.
+        store_timestamp: when the broker got the reply, epoch milliseconds.
+    """
+
+    code: ClassVar[int] = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
+
+
+class RecallMessageRequest(Request, frozen=True, kw_only=True):
+    """Take back a timed message that is not due yet. Java: ``RecallMessageRequestHeader``.
+
+    Attributes:
+        topic: where the message was going.
+        recall_handle: what the answer to its send gave.
+        producer_group: the group of the sender.
+    """
+
+    code: ClassVar[int] = RequestCode.RECALL_MESSAGE
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+class RecallMessageAnswer(Header, frozen=True, kw_only=True):
+    """Which message was taken back. Java: ``RecallMessageResponseHeader``.
+
+    Attributes:
+        msg_id: its unique id.
+    """
+
+    msg_id: str
