@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import LANGUAGE_JAVA, RequestCode, ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.protocol.command import (
-    LANGUAGE_JAVA,
-    ONEWAY_FLAG,
-    RESPONSE_FLAG,
-    Command,
-    Serialization,
-    encode_response,
-)
+from rocketmq_py.protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, Serialization, encode_response
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.plain_send import PlainSend, answer_template
 from rocketmq_py.protocol.send_answer import SendAnswer

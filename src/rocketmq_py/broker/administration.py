@@ -16,7 +16,7 @@ from rocketmq_py.broker.offsets import OffsetTable
 from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicConfig, TopicTable, group_fault, topic_fault
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode, language_name
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import MAX_QUEUES
 from rocketmq_py.protocol.bodies import (
@@ -43,7 +43,6 @@ from rocketmq_py.protocol.headers import (
     GetProducerConnectionListRequest,
     GetTopicStatsInfoRequest,
 )
-from rocketmq_py.protocol.json_header import language_name
 from rocketmq_py.remoting import Connection
 
 NOT_SET = "not set any response code"

@@ -12,12 +12,11 @@ from typing import Final
 
 import msgspec
 
+from rocketmq_py.codes import LANGUAGE_PYTHON, language_code
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol import binary_header, json_header
 from rocketmq_py.protocol.signature import SECURITY_TOKEN, SIGNATURE
 
-LANGUAGE_JAVA = 0
-LANGUAGE_PYTHON = 3
 VERSION = 513
 """What this client says it is as good as: the ordinal of Java's ``MQVersion.V5_5_0``."""
 
@@ -183,7 +182,7 @@ def decode_command(serialization: int, header: bytes, body: bytes) -> Command:
             read = json_header.decode_strictly(header)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             read = json_header.decode_loosely(header)
-        language = json_header.LANGUAGE_CODES.get(read.language, json_header.OTHER)
+        language = language_code(read.language)
         fields = {} if read.fields is None else read.fields
         return Command(
             read.code, read.opaque, read.flag, fields, body, read.remark, language, read.version, _JSON

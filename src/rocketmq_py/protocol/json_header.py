@@ -10,23 +10,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from rocketmq_py.codes import language_name
 from rocketmq_py.errors import ProtocolError
 
-LANGUAGE_NAMES = (
-    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
-    "RUST", "NODE_JS",
-)  # fmt: skip
-"""The name of each language code, which is its place here. Java: ``LanguageCode``."""
-
-LANGUAGE_CODES: Mapping[str | None, int] = {name: code for code, name in enumerate(LANGUAGE_NAMES)} | {
-    None: 0
-}
-"""The code of each name; a header without one is Java's."""
-OTHER = LANGUAGE_CODES["OTHER"]
 _MAX_TEMPLATE_SIZE = 64 * 1024
 """Bytes of a header without what is left open: far from the most that a header can have."""
-_NAME_OF_CODE = dict(enumerate(LANGUAGE_NAMES))
-
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -48,11 +36,6 @@ decode_strictly: Final = msgspec.json.Decoder(Header).decode
 raises for others is the affair of :func:`decode_loosely`."""
 
 
-def language_name(code: int) -> str:
-    """Return the name of a language code, OTHER for one that has none here."""
-    return _NAME_OF_CODE.get(code, "OTHER")
-
-
 def encode(
     code: int,
     language: int,
@@ -71,7 +54,7 @@ def encode(
         "code": code,
         "extFields": fields,
         "flag": flag,
-        "language": _NAME_OF_CODE.get(language, "OTHER"),
+        "language": language_name(language),
         "opaque": opaque,
         "serializeTypeCurrentRPC": "JSON",
         "version": version,

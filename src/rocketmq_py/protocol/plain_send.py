@@ -11,10 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import LANGUAGE_PYTHON, RequestCode, ResponseCode
 from rocketmq_py.protocol import json_header
 from rocketmq_py.protocol.command import (
-    LANGUAGE_PYTHON,
     RESPONSE_FLAG,
     VERSION,
     Command,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketmq_py.codes import RequestCode
+from rocketmq_py.codes import LANGUAGE_PYTHON, RequestCode
 from rocketmq_py.protocol import json_header
-from rocketmq_py.protocol.command import LANGUAGE_PYTHON, VERSION, pack_lengths
+from rocketmq_py.protocol.command import VERSION, pack_lengths
 
 _OPEN_FIELDS = {"queueOffset": b'"%d"', "sysFlag": b'"%d"', "commitOffset": b'"%d"'}
 

@@ -10,8 +10,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from rocketmq_py.codes import language_code
 from rocketmq_py.message import SendStatus
-from rocketmq_py.protocol import json_header
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.send import MOST_OFFSET, MOST_QUEUE_ID
 from rocketmq_py.protocol.json_header import Int32
@@ -61,7 +61,7 @@ class SendAnswer(msgspec.Struct, rename={"stored": "extFields"}, gc=False):
 
     def as_command(self) -> Command:
         """Return what the general way would have read."""
-        language = json_header.LANGUAGE_CODES.get(self.language, json_header.OTHER)
+        language = language_code(self.language)
         fields = self.stored.as_dict()
         return Command(self.code, self.opaque, self.flag, fields, b"", self.remark, language, self.version)
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rocketmq_py.codes import RequestCode
+from rocketmq_py.codes import LANGUAGE_PYTHON, RequestCode
 from rocketmq_py.errors import MessageTooLargeError
 from rocketmq_py.message import Message, MessageQueue, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.properties import MAX_ENCODED_SIZE, encode_properties
 from rocketmq_py.protocol import json_header
-from rocketmq_py.protocol.command import LANGUAGE_PYTHON, VERSION, pack_lengths
+from rocketmq_py.protocol.command import VERSION, pack_lengths
 
 STORED: Mapping[int, SendStatus] = {status.value: status for status in SendStatus}
 """The codes of answers to a send which say that the message is stored."""
