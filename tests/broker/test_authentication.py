@@ -6,9 +6,8 @@ import pytest
 
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.signature import signed
 from tests.broker.offline import OfflineBroker, OfflineClient
 
 ALICE = Credentials("alice", "12345678")

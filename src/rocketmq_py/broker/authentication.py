@@ -10,8 +10,8 @@ import hmac
 from rocketmq_py.broker.accounts import DISABLED, Accounts
 from rocketmq_py.broker.dispatch import Refusal
 from rocketmq_py.codes import ResponseCode
+from rocketmq_py.credentials import ACCESS_KEY, SIGNATURE, signature
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.signature import ACCESS_KEY, SIGNATURE, signature
 
 
 class Authentication:

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from rocketmq_py.codes import LANGUAGE_PYTHON, language_code
+from rocketmq_py.credentials import SECURITY_TOKEN, SIGNATURE
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol import binary_header, json_header
-from rocketmq_py.protocol.signature import SECURITY_TOKEN, SIGNATURE
 
 VERSION = 513
 """What this client says it is as good as: the ordinal of Java's ``MQVersion.V5_5_0``."""

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import trio
 
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import (
     ConnectionLostError,
     Delivery,
@@ -27,7 +27,6 @@ from rocketmq_py.protocol.command import (
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.plain_send import PlainSend
 from rocketmq_py.protocol.send_answer import SendAnswer
-from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.address import pack_address
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines

@@ -8,11 +8,10 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import Delivery, RocketMQError
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
 from rocketmq_py.protocol.send_answer import SendAnswer
-from rocketmq_py.protocol.signature import signed
 from rocketmq_py.remoting.deadlines import UNWATCHED, Deadlines
 
 Answer: TypeAlias = Command | RocketMQError
