@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, ProtocolError
 from rocketmq_py.protocol import bodies, fastjson, headers
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.bodies import ResetOffsets, TopicRoute
 from rocketmq_py.protocol.compression import CompressionType, decompress
 from rocketmq_py.protocol.decoding import decoder, shown
@@ -26,7 +27,6 @@ from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle
 from rocketmq_py.protocol.reply import reply_message
-from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.protocol.trace import read_records
 from tests.protocol import java_messages as java

@@ -15,10 +15,10 @@ import pytest
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol import bodies, fastjson, headers
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.headers import Header, Request
-from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, decode_messages, encode_message
 from tests.protocol.encoding import encode_batch, encode_command
 

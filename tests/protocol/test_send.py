@@ -8,19 +8,19 @@ from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.properties import MAX_ENCODED_SIZE, decode_properties
+from rocketmq_py.protocol.batch import (
+    BatchedMessage,
+    bare_size,
+    decode_batch,
+    encode_bare,
+    encode_batched,
+)
 from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import (
     SendBatchMessageRequest,
     SendMessageRequest,
     SendMessageRequestV2,
     stored_place,
-)
-from rocketmq_py.protocol.send_body import (
-    BatchedMessage,
-    bare_size,
-    decode_batch,
-    encode_bare,
-    encode_batched,
 )
 from rocketmq_py.protocol.send_request import (
     SendForm,

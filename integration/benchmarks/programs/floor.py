@@ -29,8 +29,8 @@ from integration.benchmarks.programs.measuring import Stopwatch, options, report
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.protocol.batch import encode_bare
 from rocketmq_py.protocol.command import encode_request
-from rocketmq_py.protocol.send_body import encode_bare
 from rocketmq_py.protocol.send_request import SendForm, batch_properties, send_fields
 from rocketmq_py.remoting.address import split_address
 

@@ -18,9 +18,9 @@ import msgspec
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError, RocketMQError
 from rocketmq_py.message import HEAD, ReceivedMessage
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.compression import CompressionType, decompress
 from rocketmq_py.protocol.decoding import decoder
-from rocketmq_py.protocol.send_body import decode_batch
 
 MAGIC = -626843481
 """The topic's length has 1 byte. Java: ``MESSAGE_MAGIC_CODE``."""
