@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import encode_request
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -28,7 +29,6 @@ from rocketmq_py.protocol.headers import (
     SendMessageRequest,
     SendMessageRequestV2,
 )
-from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import OfflineBroker, OfflineClient
 

@@ -28,8 +28,8 @@ from rocketmq_py.producer.delay_relay import wait_in
 from rocketmq_py.properties import decode_properties
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageRequest
-from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
 

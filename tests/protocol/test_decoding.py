@@ -22,10 +22,9 @@ from rocketmq_py.protocol.bodies import ResetOffsets, TopicRoute
 from rocketmq_py.protocol.compression import CompressionType, decompress
 from rocketmq_py.protocol.decoding import decoder, shown
 from rocketmq_py.protocol.frames import FrameDecoder
+from rocketmq_py.protocol.handles import PoppedOffsets, RecallHandle, ReceiptHandle
 from rocketmq_py.protocol.headers import Header, PushReplyMessageRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
-from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle
 from rocketmq_py.protocol.reply import reply_message
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.protocol.trace import read_records

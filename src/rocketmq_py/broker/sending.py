@@ -29,7 +29,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import RETRY_PREFIX, dead_letter_topic
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.recall_handle import RecallHandle
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 

@@ -29,7 +29,7 @@ from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.producer.tracing import trace_sends
-from rocketmq_py.protocol.recall_handle import RecallHandle
+from rocketmq_py.protocol.handles import RecallHandle
 
 
 class Producer(Member):

@@ -16,12 +16,12 @@ from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import BatchAck, BatchAcks
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import ORDERED_REVIVE_QUEUE, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import (
     AckMessageRequest,
     ChangeInvisibleTimeAnswer,
     ChangeInvisibleTimeRequest,
 )
-from rocketmq_py.protocol.receipt_handle import ORDERED_REVIVE_QUEUE, ReceiptHandle, TopicMark
 from rocketmq_py.remoting import Connection
 
 NOT_SET = "not set any response code"
@@ -96,8 +96,8 @@ class Acknowledging:
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _acknowledge_together(self, connection: Connection, ack: BatchAck) -> None:
-        mark = ack.mark if ack.mark in list(TopicMark) else TopicMark.NORMAL
-        topic = TopicMark(mark).topic(ack.topic, ack.consumer_group)
+        mark = ack.topic_kind if ack.topic_kind in list(TopicKind) else TopicKind.NORMAL
+        topic = TopicKind(mark).topic(ack.topic, ack.consumer_group)
         if ack.revive_queue_id == ORDERED_REVIVE_QUEUE:
             group_queue = GroupQueue(topic, ack.consumer_group, ack.queue_id)
             for offset in self._ordered.outstanding(group_queue):

@@ -20,8 +20,8 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionGroupConfig
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import PopMessageAnswer, PopMessageRequest
-from rocketmq_py.protocol.receipt_handle import pop_retry_topic
 from rocketmq_py.protocol.subscription import subscribe
 from rocketmq_py.remoting import Connection
 

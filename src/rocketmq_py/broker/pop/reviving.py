@@ -15,7 +15,7 @@ from rocketmq_py.broker.store import MessageStore, StoredMessage
 from rocketmq_py.broker.subscription_groups import SubscriptionGroupTable
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.receipt_handle import pop_retry_topic
+from rocketmq_py.protocol.handles import pop_retry_topic
 
 
 class Reviving:

@@ -21,15 +21,15 @@ from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.headers import INIT_FROM_MIN, PopMessageRequest
-from rocketmq_py.protocol.receipt_handle import (
+from rocketmq_py.protocol.handles import (
     ORDERED_REVIVE_QUEUE,
     PoppedOffsets,
-    QueueMark,
+    PopQueueKey,
     ReceiptHandle,
-    TopicMark,
+    TopicKind,
     pop_retry_topic,
 )
+from rocketmq_py.protocol.headers import INIT_FROM_MIN, PopMessageRequest
 from rocketmq_py.protocol.stored_message import encode_message
 
 FROM_RETRY_PERCENT = 20
@@ -62,10 +62,10 @@ class Taken:
     revive_queue_id: int
     messages: list[bytes] = attrs.field(factory=list)
     rest: int = 0
-    starts: dict[QueueMark, int] = attrs.field(factory=dict)
-    offsets_of: dict[QueueMark, tuple[int, ...]] = attrs.field(factory=dict)
-    queue_counts: dict[QueueMark, int] = attrs.field(factory=dict)
-    counts: dict[tuple[QueueMark, int], int] = attrs.field(factory=dict)
+    starts: dict[PopQueueKey, int] = attrs.field(factory=dict)
+    offsets_of: dict[PopQueueKey, tuple[int, ...]] = attrs.field(factory=dict)
+    queue_counts: dict[PopQueueKey, int] = attrs.field(factory=dict)
+    counts: dict[tuple[PopQueueKey, int], int] = attrs.field(factory=dict)
     taken: int = 0
 
     @property
@@ -201,7 +201,7 @@ class Taking:
 
     def _note(self, taken: Taken, group_queue: GroupQueue, start: int, found: Found) -> None:
         header = taken.header
-        mark = TopicMark.of(group_queue.topic), group_queue.queue_id
+        mark = TopicKind.of(group_queue.topic), group_queue.queue_id
         offsets = tuple([message.queue_offset for message in found.messages])
         if header.order:
             counts = self._ordered.note(
@@ -219,7 +219,7 @@ class Taking:
         taken.starts[mark] = start
         taken.offsets_of[mark] = offsets
         taken.taken += len(offsets)
-        if mark[0] is TopicMark.NORMAL:
+        if mark[0] is TopicKind.NORMAL:
             taken.messages += [message.data for message in found.messages]
         else:
             self._add_retries(taken, start, found.messages)
@@ -235,7 +235,7 @@ class Taking:
                 pop_time_ms=taken.pop_time_ms,
                 invisible_ms=taken.header.invisible_time,
                 revive_queue_id=taken.revive_queue_id,
-                mark=TopicMark.of(message.topic),
+                topic_kind=TopicKind.of(message.topic),
                 broker_name=self._config.broker_name,
                 queue_id=message.queue_id,
                 offset=message.queue_offset,

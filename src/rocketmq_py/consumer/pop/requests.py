@@ -176,7 +176,7 @@ class PopRequests:
         topic, group = namespace.wrap_topic(message.topic), namespace.wrap_group(self._group)
         return {
             "consumer_group": group,
-            "topic": receipt.mark.topic(topic, group),
+            "topic": receipt.topic_kind.topic(topic, group),
             "queue_id": receipt.queue_id,
             "extra_info": str(receipt),
             "offset": offset_of(message),

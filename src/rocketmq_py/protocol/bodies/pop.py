@@ -91,7 +91,7 @@ class BatchAck(Body, frozen=True, kw_only=True):
     Attributes:
         consumer_group: the group.
         topic: the topic that was asked for.
-        mark: a ``receipt_handle.TopicMark``.
+        topic_kind: a ``handles.TopicKind``.
         start_offset: the first offset of what was taken.
         queue_id: the queue.
         revive_queue_id: the queue in which the broker keeps what was taken.
@@ -103,7 +103,7 @@ class BatchAck(Body, frozen=True, kw_only=True):
 
     consumer_group: str = msgspec.field(name="c")
     topic: str = msgspec.field(name="t")
-    mark: str = msgspec.field(name="r")
+    topic_kind: str = msgspec.field(name="r")
     start_offset: int = msgspec.field(name="so")
     queue_id: int = msgspec.field(name="q")
     revive_queue_id: int = msgspec.field(name="rq")

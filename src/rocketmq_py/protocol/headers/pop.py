@@ -50,7 +50,7 @@ class PopMessageRequest(Request, frozen=True, kw_only=True):
 class PopMessageAnswer(Header, frozen=True, kw_only=True):
     """What was taken; the body holds the messages. Java: ``PopMessageResponseHeader``.
 
-    ``receipt_handle`` reads the last three attributes.
+    ``handles.PoppedOffsets`` reads the last three attributes.
 
     Attributes:
         pop_time: when it was taken, epoch milliseconds.
