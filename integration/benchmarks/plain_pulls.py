@@ -16,8 +16,7 @@ import attrs
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.stream import READER_GROUP
-from rocketmq_py.protocol.headers import PullMessageRequest
-from rocketmq_py.protocol.pull_request import PullForm
+from rocketmq_py.protocol.headers import PullMessageRequest, PullRequestBuilder
 from rocketmq_py.remoting.address import split_address
 
 AT_ONCE = 32
@@ -59,7 +58,7 @@ class PlainPulls:
                 received += data
                 yield from self._answers(received)
 
-    def _form(self) -> PullForm:
+    def _form(self) -> PullRequestBuilder:
         queue = self.span.queue
         header = PullMessageRequest(
             consumer_group=READER_GROUP,
@@ -75,9 +74,9 @@ class PlainPulls:
             expression_type="TAG",
             broker_name=queue.broker_name,
         )
-        return PullForm(header.to_fields())
+        return PullRequestBuilder(header.to_fields())
 
-    def _requests(self, form: PullForm) -> bytes:
+    def _requests(self, form: PullRequestBuilder) -> bytes:
         frames = []
         while self._left and len(self._asked) < UNDER_WAY:
             self._opaque += 1

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.command import encode_request
-from rocketmq_py.protocol.headers import PullMessageRequest
-from rocketmq_py.protocol.pull_request import PullForm
+from rocketmq_py.protocol.headers import PullMessageRequest, PullRequestBuilder
 from tests.protocol.strategies import int32, int64, text
 
 
@@ -39,7 +38,7 @@ def test_the_template_writes_what_the_fields_would(
     system_flag: int,
     commit: int,
 ) -> None:
-    form = PullForm(fields_of(group, topic, expression, broker))
+    form = PullRequestBuilder(fields_of(group, topic, expression, broker))
     fields = form.fields(offset, system_flag, commit)
     read = PullMessageRequest.from_fields(fields)
     assert (read.queue_offset, read.sys_flag, read.commit_offset) == (offset, system_flag, commit)
@@ -49,9 +48,9 @@ def test_the_template_writes_what_the_fields_would(
 
 @pytest.mark.parametrize("name", ["%", "%d %b %%", '"\\u0000f"', "查询"])
 def test_the_template_takes_every_name_as_it_is(name: str) -> None:
-    form = PullForm(fields_of(group=name, expression=name))
+    form = PullRequestBuilder(fields_of(group=name, expression=name))
     assert form.frame(5, 1, 2, 3) == encode_request(RequestCode.PULL_MESSAGE, 5, form.fields(1, 2, 3))
 
 
 def test_names_out_of_the_common_have_no_template() -> None:
-    assert PullForm(fields_of(topic="\x00sysFlag")).frame(5, 1, 2, 3) is None
+    assert PullRequestBuilder(fields_of(topic="\x00sysFlag")).frame(5, 1, 2, 3) is None

@@ -15,8 +15,8 @@ from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PullRequestBuilder
 from rocketmq_py.protocol.headers.base import Request
-from rocketmq_py.protocol.pull_request import PullForm
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.address import vip_address
 from rocketmq_py.remoting.pending_requests import PendingRequest
@@ -242,9 +242,9 @@ class BrokerCalls:
         answer = await self.call(self._routes.broker_address(broker_name), header)
         return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
 
-    def pull_form(self, header: headers.PullMessageRequest) -> PullForm:
+    def pull_form(self, header: headers.PullMessageRequest) -> PullRequestBuilder:
         """Return what pulls like this one have in common, for :meth:`pull`."""
-        return PullForm(self._namespace.wrap(header).to_fields())
+        return PullRequestBuilder(self._namespace.wrap(header).to_fields())
 
     async def pull(self, address: str, request: PendingRequest) -> Command:
         """Return the broker's answer to a pull, whatever its code is."""

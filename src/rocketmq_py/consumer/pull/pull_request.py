@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.protocol.command import Serialization
-from rocketmq_py.protocol.pull_request import PullForm
+from rocketmq_py.protocol.headers import PullRequestBuilder
 from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
@@ -17,13 +17,15 @@ class PullRequest(PendingRequest):
 
     Args:
         form: what its header has in common with others.
-        offset, system_flag, commit: as ``PullForm.fields`` has them.
+        offset, system_flag, commit: as ``PullRequestBuilder.fields`` has them.
         timeout: seconds until it has failed.
     """
 
     __slots__ = ("_commit", "_form", "_offset", "_system_flag")
 
-    def __init__(self, form: PullForm, offset: int, system_flag: int, commit: int, timeout: float) -> None:
+    def __init__(
+        self, form: PullRequestBuilder, offset: int, system_flag: int, commit: int, timeout: float
+    ) -> None:
         super().__init__(RequestCode.PULL_MESSAGE, {}, b"", timeout)
         self._form = form
         self._offset = offset
@@ -50,7 +52,7 @@ class SubmittedPull(PullRequest):
 
     def __init__(
         self,
-        form: PullForm,
+        form: PullRequestBuilder,
         offset: int,
         system_flag: int,
         timeout: float,

@@ -19,8 +19,7 @@ from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import PullMessageRequest, pulled_place
-from rocketmq_py.protocol.pull_request import PullForm
+from rocketmq_py.protocol.headers import PullMessageRequest, PullRequestBuilder, pulled_place
 from rocketmq_py.protocol.stored_message import decode_answer
 from rocketmq_py.protocol.subscription import matches
 from rocketmq_py.remoting.pending_requests import Answer
@@ -123,7 +122,7 @@ class QueuePuller:
         self._hold = hold
         self._timeout = timeout
         self._broker_id = MASTER_ID
-        self._prepared: tuple[SubscriptionData, int, PullForm] | None = None
+        self._prepared: tuple[SubscriptionData, int, PullRequestBuilder] | None = None
 
     @property
     def namespace(self) -> Namespace:
@@ -204,7 +203,7 @@ class QueuePuller:
                 pulled = self._read(answer, address)
         on_end(pulled)
 
-    def _form(self, subscription: SubscriptionData, batch_size: int) -> PullForm:
+    def _form(self, subscription: SubscriptionData, batch_size: int) -> PullRequestBuilder:
         """Return what one pull has in common with the next."""
         prepared = self._prepared
         if (
