@@ -23,7 +23,7 @@ from rocketmq_py.protocol.headers import (
     stored_place,
 )
 from rocketmq_py.protocol.send_request import (
-    SendForm,
+    SendRequestBuilder,
     bare_properties,
     batch_properties,
     encode_message_properties,
@@ -98,7 +98,7 @@ def test_long_names_are_those_of_the_first_form() -> None:
 
 
 def test_fields_of_a_batch() -> None:
-    form = SendForm(RequestCode.SEND_BATCH_MESSAGE, "G", "T")
+    form = SendRequestBuilder(RequestCode.SEND_BATCH_MESSAGE, "G", "T")
     fields = form.fields(3, "broker-a", born_time_ms=1, properties=batch_properties(wait_store_ok=False))
     header = SendBatchMessageRequest.from_fields(fields)
     assert header.to_fields() == fields
@@ -133,7 +133,7 @@ def test_a_template_writes_what_the_fields_would(
 ) -> None:
     group, topic, broker_name = names
     queue_id, born_time_ms, flag, system_flag, opaque = numbers
-    form = SendForm(code, group, topic, default_topic_queues=7, unit_mode=unit_mode)
+    form = SendRequestBuilder(code, group, topic, default_topic_queues=7, unit_mode=unit_mode)
     template = form.template(queue_id, broker_name)
     if template is None:
         assert any("\x00" in name for name in names)
@@ -164,7 +164,7 @@ def test_a_template_writes_what_the_fields_would(
 
 @pytest.mark.parametrize("name", ["%d%b%%", '"opaque":0,', '","n":"\\', "%RETRY%G", "\u2028é\U0001f600"])
 def test_a_template_takes_every_name_as_it_is(name: str) -> None:
-    form = SendForm(RequestCode.SEND_MESSAGE_V2, name, name)
+    form = SendRequestBuilder(RequestCode.SEND_MESSAGE_V2, name, name)
     template = form.template(1, name)
     assert template is not None
     fields = form.fields(1, name, born_time_ms=2, properties=name)
@@ -175,7 +175,7 @@ def test_a_template_takes_every_name_as_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["\x00f", "\ud800", "x" * 100_000])
 def test_names_out_of_the_common_have_no_template(name: str) -> None:
-    assert SendForm(RequestCode.SEND_MESSAGE_V2, "G", "T").template(0, name) is None
+    assert SendRequestBuilder(RequestCode.SEND_MESSAGE_V2, "G", "T").template(0, name) is None
 
 
 def test_properties_that_attributes_stand_for() -> None:

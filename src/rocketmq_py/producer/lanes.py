@@ -29,7 +29,7 @@ from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
 from rocketmq_py.producer.selectors import select
 from rocketmq_py.producer.send_request import SendRequest
-from rocketmq_py.protocol.send_request import HeaderTemplate, SendForm
+from rocketmq_py.protocol.send_request import HeaderTemplate, SendRequestBuilder
 from rocketmq_py.remoting import Connection
 
 
@@ -239,7 +239,7 @@ class Lanes:
         return self._client.heartbeats.is_heard_on(connection) and not _is_too_old(connection, request)
 
 
-class TopicForm(SendForm):
+class TopicForm(SendRequestBuilder):
     """What the requests of one kind to one topic have in common, and the ways that they go.
 
     Attributes:

@@ -80,7 +80,7 @@ def _check_size(encoded: str) -> None:
         )
 
 
-class SendForm:
+class SendRequestBuilder:
     """What the headers of all requests of one kind have in common that a producer makes for one topic.
 
     Args:
@@ -184,7 +184,7 @@ class HeaderTemplate:
     def frame(
         self, opaque: int, born_time_ms: int, properties: str, flag: int, system_flag: int, body: bytes
     ) -> bytes:
-        """Return a request's whole frame; see :meth:`SendForm.fields`.
+        """Return a request's whole frame; see :meth:`SendRequestBuilder.fields`.
 
         Raises:
             UnicodeEncodeError: the properties hold half a surrogate pair.
@@ -236,7 +236,7 @@ def send_fields(
     Raises:
         MessageTooLargeError: the properties are longer than 32,767 bytes.
     """
-    form = SendForm(
+    form = SendRequestBuilder(
         RequestCode.SEND_MESSAGE_V2,
         producer_group,
         queue.topic,
