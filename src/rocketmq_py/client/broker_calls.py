@@ -15,7 +15,6 @@ from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import PullRequestBuilder
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.remoting import ConnectionPool
 from rocketmq_py.remoting.address import vip_address
@@ -242,9 +241,9 @@ class BrokerCalls:
         answer = await self.call(self._routes.broker_address(broker_name), header)
         return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
 
-    def pull_form(self, header: headers.PullMessageRequest) -> PullRequestBuilder:
-        """Return what pulls like this one have in common, for :meth:`pull`."""
-        return PullRequestBuilder(self._namespace.wrap(header).to_fields())
+    def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
+        """Return the ext fields of a pull, for :meth:`pull`."""
+        return self._namespace.wrap(header).to_fields()
 
     async def pull(self, address: str, request: PendingRequest) -> Command:
         """Return the broker's answer to a pull, whatever its code is."""

@@ -69,14 +69,12 @@ from rocketmq_py.protocol.headers.pull import (
     OffsetAnswer,
     PullMessageAnswer,
     PullMessageRequest,
-    PullRequestBuilder,
     QueryConsumerOffsetRequest,
     QueryMessageAnswer,
     QueryMessageRequest,
     SearchOffsetRequest,
     UpdateConsumerOffsetRequest,
     ViewMessageRequest,
-    pulled_place,
 )
 from rocketmq_py.protocol.headers.send import (
     CheckTransactionStateRequest,
@@ -183,7 +181,6 @@ __all__ = [
     "PopMessageRequest",
     "PullMessageAnswer",
     "PullMessageRequest",
-    "PullRequestBuilder",
     "PushReplyMessageRequest",
     "PutKvConfigRequest",
     "PutSubscriptionGroupRequest",
@@ -215,6 +212,5 @@ __all__ = [
     "ViewMessageRequest",
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
-    "pulled_place",
     "stored_place",
 ]

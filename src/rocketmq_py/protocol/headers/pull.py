@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
 
-from rocketmq_py.codes import LANGUAGE_PYTHON, RequestCode
-from rocketmq_py.protocol import json_header
-from rocketmq_py.protocol.command import VERSION, pack_lengths
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.protocol.headers.base import Header, Int32, Int64, QueueRequest, Request
 
 
@@ -47,50 +44,6 @@ class PullMessageRequest(Request, frozen=True, kw_only=True):
     max_msg_bytes: Int32 | None = None
 
 
-_OPEN_FIELDS = {"queueOffset": b'"%d"', "sysFlag": b'"%d"', "commitOffset": b'"%d"'}
-
-
-class PullRequestBuilder:
-    """Builds the pulls of one queue, as ext fields or as whole frames.
-
-    Only the offsets and the flag differ between them. The ext fields can be signed, passed to hooks, and
-    written in either serialization. A frame fills a prebuilt JSON header.
-
-    Args:
-        fields: the ext fields of a :class:`PullMessageRequest`. The values of those that differ are ignored.
-    """
-
-    __slots__ = ("_fields", "_header")
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self._fields = dict(fields)
-        open_fields = {**fields, **{name: f"\x00{name}" for name in _OPEN_FIELDS}}
-        self._header = json_header.template(
-            RequestCode.PULL_MESSAGE, LANGUAGE_PYTHON, VERSION, open_fields, _OPEN_FIELDS
-        )
-
-    def fields(self, offset: int, system_flag: int, commit: int) -> dict[str, str]:
-        """Return the ext fields of a pull.
-
-        Args:
-            offset: the first offset to return.
-            system_flag: bits of ``PullFlag``.
-            commit: the offset to commit, if the flag says so.
-        """
-        fields = self._fields.copy()
-        fields["queueOffset"] = str(offset)
-        fields["sysFlag"] = str(system_flag)
-        fields["commitOffset"] = str(commit)
-        return fields
-
-    def frame(self, opaque: int, offset: int, system_flag: int, commit: int) -> bytes | None:
-        """Return a pull's frame with a JSON header, or None if the header cannot be prebuilt."""
-        if self._header is None:
-            return None
-        header = self._header % (offset, system_flag, commit, opaque)
-        return pack_lengths(4 + len(header), len(header)) + header
-
-
 class PullMessageAnswer(Header, frozen=True, kw_only=True):
     """What a pull found; the body holds the messages. Java: ``PullMessageResponseHeader``.
 
@@ -113,32 +66,6 @@ class PullMessageAnswer(Header, frozen=True, kw_only=True):
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
     forbidden_type: Int32 | None = None
-
-
-_MOST = 2**63 - 1
-
-
-def pulled_place(fields: Mapping[str, str]) -> tuple[int, int, int, int, int]:
-    """Return the broker to ask next, the offset to ask for, and the others of a :class:`PullMessageAnswer`.
-
-    They are in its order, and an ``offset_delta`` that is not there is 0. What runs for each pull: without an
-    object where all is as usual.
-
-    Raises:
-        ProtocolError: one of them is missing, or is no number that fits.
-    """
-    try:
-        broker_id, following = int(fields["suggestWhichBrokerId"]), int(fields["nextBeginOffset"])
-        first, end = int(fields["minOffset"]), int(fields["maxOffset"])
-        delta = int(fields.get("offsetDelta", "0"))
-    except (KeyError, ValueError):
-        pass
-    else:
-        place = broker_id, following, first, end, delta
-        if max(place) <= _MOST and min(place) >= -_MOST - 1:
-            return place
-    PullMessageAnswer.from_fields(fields)  # says what is wrong
-    raise AssertionError("the other way has read it")
 
 
 class QueryConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
