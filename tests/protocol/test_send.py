@@ -24,7 +24,6 @@ from rocketmq_py.protocol.headers import (
 )
 from rocketmq_py.protocol.send_request import (
     SendRequestBuilder,
-    bare_properties,
     batch_properties,
     encode_message_properties,
     long_named,
@@ -149,17 +148,6 @@ def test_a_template_writes_what_the_fields_would(
     assert template.frame(opaque, born_time_ms, properties, flag, system_flag, body) == encode_request(
         code, opaque, fields, body
     )
-    bare_fields = form.fields(
-        queue_id,
-        broker_name,
-        born_time_ms=born_time_ms,
-        properties=bare_properties(ID),
-        flag=flag,
-        system_flag=system_flag,
-    )
-    assert template.bare_frame(opaque, born_time_ms, ID, flag, system_flag, body) == encode_request(
-        code, opaque, bare_fields, body
-    )
 
 
 @pytest.mark.parametrize("name", ["%d%b%%", '"opaque":0,', '","n":"\\', "%RETRY%G", "\u2028é\U0001f600"])
@@ -169,8 +157,6 @@ def test_a_template_takes_every_name_as_it_is(name: str) -> None:
     assert template is not None
     fields = form.fields(1, name, born_time_ms=2, properties=name)
     assert template.frame(3, 2, name, 0, 0, b"b") == encode_request(form.code, 3, fields, b"b")
-    bare_fields = form.fields(1, name, born_time_ms=2, properties=bare_properties(ID))
-    assert template.bare_frame(3, 2, ID, 0, 0, b"b") == encode_request(form.code, 3, bare_fields, b"b")
 
 
 @pytest.mark.parametrize("name", ["\x00f", "\ud800", "x" * 100_000])

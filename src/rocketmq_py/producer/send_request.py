@@ -14,7 +14,7 @@ from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import stored_place
 from rocketmq_py.protocol.send_answer import SendAnswer, StoredFields
-from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, bare_properties
+from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
 from rocketmq_py.protocol.trace import DEFAULT_REGION
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
@@ -81,7 +81,7 @@ class SendRequest(PendingRequest):
         form: what its header has in common with others.
         messages: what is sent.
         body: the request's body; it may be large and is never copied.
-        properties: the wire form of the properties in its header; None for those of a bare message.
+        properties: the wire form of the properties in its header.
         message_id: the id of the message; of a batch all of them, with commas between.
         born_time_ms: when it was made, epoch milliseconds.
         timeout: seconds for all tries together, from the first one's beginning on.
@@ -157,7 +157,7 @@ class SendRequest(PendingRequest):
         form: TopicForm,
         messages: tuple[Message, ...],
         body: bytes,
-        properties: str | None,
+        properties: str,
         message_id: str,
         born_time_ms: int,
         timeout: float,
@@ -259,7 +259,7 @@ class SendRequest(PendingRequest):
             queue.queue_id,
             queue.broker_name,
             born_time_ms=self._born_time_ms,
-            properties=bare_properties(self.message_id) if self._properties is None else self._properties,
+            properties=self._properties,
             flag=self._flag,
             system_flag=self._system_flag,
         )
@@ -269,13 +269,8 @@ class SendRequest(PendingRequest):
         template = self.template
         if template is None or credentials is not None or serialization:
             return super().frame(opaque, serialization, credentials)
-        properties = self._properties
-        if properties is None:
-            return template.bare_frame(
-                opaque, self._born_time_ms, self.message_id, self._flag, self._system_flag, self.body
-            )
         return template.frame(
-            opaque, self._born_time_ms, properties, self._flag, self._system_flag, self.body
+            opaque, self._born_time_ms, self._properties, self._flag, self._system_flag, self.body
         )
 
     def answered(self, answer: Answer | SendAnswer) -> None:
