@@ -20,7 +20,7 @@ from rocketmq_py.protocol import bodies, fastjson, headers
 from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.bodies import ResetOffsets, TopicRoute
 from rocketmq_py.protocol.compression import CompressionType, decompress
-from rocketmq_py.protocol.decoding import decoder, shown
+from rocketmq_py.protocol.decoding import decoder, shortened
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.handles import PoppedOffsets, RecallHandle, ReceiptHandle
 from rocketmq_py.protocol.headers import Header, PushReplyMessageRequest
@@ -217,5 +217,5 @@ def test_errors_of_ones_own_stay_what_they_are() -> None:
 
 
 def test_a_peers_text_is_shown_by_its_beginning() -> None:
-    assert shown("short") == "short"
-    assert shown("x" * 1_000_000) == "x" * 200 + "… (1000000 characters)"
+    assert shortened("short") == "short"
+    assert shortened("x" * 1_000_000) == "x" * 200 + "… (1000000 characters)"

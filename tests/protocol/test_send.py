@@ -229,12 +229,12 @@ def test_properties_in_a_batch_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"queueId": "-1"}, "queueId '-1' and queueOffset '5' are no place in a queue"),
-        ({"queueOffset": str(2**63)}, "queueOffset '9223372036854775808' are no place"),
-        ({"queueId": str(2**31)}, "no place"),
-        ({"queueId": "²"}, "no place"),
-        ({"queueOffset": "9" * 5000}, r"999… \(5002 characters\) are no place"),
-        ({"queueOffset": ""}, "no place"),
+        ({"queueId": "-1"}, "queueId '-1' and queueOffset '5' are not a position in a queue"),
+        ({"queueOffset": str(2**63)}, "queueOffset '9223372036854775808' are not a position"),
+        ({"queueId": str(2**31)}, "not a position"),
+        ({"queueId": "²"}, "not a position"),
+        ({"queueOffset": "9" * 5000}, r"999… \(5002 characters\) are not a position"),
+        ({"queueOffset": ""}, "not a position"),
     ],
 )
 def test_what_is_no_place_in_a_queue_is_no_answer_to_a_send(changes: dict[str, str], text: str) -> None:

@@ -18,7 +18,7 @@ from rocketmq_py.broker.store import ConsumeQueue, MessageStore
 from rocketmq_py.broker.topics import TopicTable, is_sendable
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.plain_send import AnswerTemplate, PlainSend, answer_template
+from rocketmq_py.protocol.typed_sends import AnswerTemplate, SendCommand, answer_template
 from rocketmq_py.remoting import Connection
 
 # What messages have that have tags and keys at the most: three times as fast as to take the text apart.
@@ -65,7 +65,7 @@ class PlainSending:
         self._places: dict[str, dict[str, _Place]] = {}  # by topic, and by queue id as it is on the wire
         self._changes = topics.changes
 
-    def take(self, connection: Connection, send: PlainSend) -> bytes | None:
+    def take(self, connection: Connection, send: SendCommand) -> bytes | None:
         """Store a message, and return the frame that answers its sender; None for what is unusual."""
         fields = send.fields
         encoded = fields.properties

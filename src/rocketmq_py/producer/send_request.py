@@ -13,9 +13,9 @@ from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import stored_place
-from rocketmq_py.protocol.send_answer import SendAnswer, StoredFields
 from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
 from rocketmq_py.protocol.trace import DEFAULT_REGION
+from rocketmq_py.protocol.typed_sends import SendAnswer, SendAnswerFields
 from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
 
-Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | StoredFields]
+Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | SendAnswerFields]
 """A broker's answer as :func:`send_result` takes it: the result is made when it is looked at."""
 
 Outcome: TypeAlias = Stored | SendResult | RocketMQError
@@ -46,7 +46,7 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
     if isinstance(outcome, SendResult):
         return outcome
     status, message_id, offset_message_id, queue, offset, fields = outcome
-    if type(fields) is StoredFields:
+    if type(fields) is SendAnswerFields:
         return SendResult(
             status,
             message_id,
@@ -58,7 +58,7 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
             fields.region or DEFAULT_REGION,
             fields.trace_on != "false",
         )
-    assert not isinstance(fields, StoredFields)
+    assert not isinstance(fields, SendAnswerFields)
     return SendResult(
         status,
         message_id,
@@ -287,7 +287,7 @@ class SendRequest(PendingRequest):
             raise BrokerError.from_answer(answer.code, answer.remark, self.address)
         queue = self.queue
         assert queue is not None
-        fields: Mapping[str, str] | StoredFields
+        fields: Mapping[str, str] | SendAnswerFields
         if isinstance(answer, SendAnswer):
             fields = answer.stored
             offset_message_id, queue_id, offset = fields.message_id, fields.queue_id, fields.queue_offset

@@ -17,7 +17,7 @@ import attrs
 
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.decoding import decoder, shown, unreadable
+from rocketmq_py.protocol.decoding import decoder, shortened, unreadable
 
 ORDERED_REVIVE_QUEUE = 999
 """The revive queue id of messages popped in order. Java: ``KeyBuilder.POP_ORDER_REVIVE_QUEUE``."""
@@ -116,7 +116,7 @@ class ReceiptHandle:
             )
         except ValueError as error:
             raise ProtocolError(
-                f"{shown(repr(text))} is not a receipt handle: {shown(str(error))}"
+                f"{shortened(repr(text))} is not a receipt handle: {shortened(str(error))}"
             ) from error
 
 
@@ -209,7 +209,7 @@ def _parse_table(
                 raise ValueError(f"{key} occurs twice")
             table[place] = read_value(value)
         except ValueError as error:
-            raise unreadable(f"{shown(repr(text))} in the answer to a pop", error) from error
+            raise unreadable(f"{shortened(repr(text))} in the answer to a pop", error) from error
     return table
 
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.decoding import decoder, shown
+from rocketmq_py.protocol.decoding import decoder, shortened
 
 _ADDRESS_SIZES = (4, 16)
 _HEX = [f"{byte:02X}" for byte in range(256)]  # to look it up is quicker than to format it
@@ -167,5 +167,5 @@ def _unhex(text: str, what: str) -> bytes:
     except ValueError:
         data = b""
     if len(text) != 2 * len(data) or len(data) - 12 not in _ADDRESS_SIZES:
-        raise ConfigurationError(f"{shown(repr(text))} is no {what}, which has 32 or 56 hex digits")
+        raise ConfigurationError(f"{shortened(repr(text))} is no {what}, which has 32 or 56 hex digits")
     return data

@@ -163,7 +163,7 @@ class SendRequestBuilder:
         return None if header is None else HeaderTemplate(header)
 
 
-# Fast path: avoids making and encoding 13 ext fields for each message, saves 20 % of pipelined
+# Fast path: avoids making and encoding 13 ext fields for each message, saves 17 % of pipelined
 # (timeit of HeaderTemplate.frame and of SendRequestBuilder.fields with encode_request).
 class HeaderTemplate:
     """The JSON header of requests to one queue, with placeholders for the values that differ."""

@@ -10,7 +10,7 @@ import msgspec
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.decoding import decoder, shown
+from rocketmq_py.protocol.decoding import decoder, shortened
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ def read_queue_table(table: object, kind: type[T]) -> dict[MessageQueue, T]:
             members = dict(key)
         except (TypeError, ValueError) as error:
             raise ProtocolError(
-                f"a table of queues has the key {shown(repr(key))}, which is no queue"
+                f"a table of queues has the key {shortened(repr(key))}, which is no queue"
             ) from error
         queues[convert(members, BodyQueue).queue] = convert(value, kind)
     return queues

@@ -9,7 +9,7 @@ import msgspec
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import shown
+from rocketmq_py.protocol.decoding import shortened
 from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 
@@ -115,7 +115,7 @@ class SendMessageAnswer(Header, frozen=True, kw_only=True):
     trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
 
 
-MOST_QUEUE_ID, MOST_OFFSET = 2**31 - 1, 2**63 - 1
+MAX_QUEUE_ID, MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
@@ -134,10 +134,11 @@ def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
         queue, offset = int(queue_id), int(queue_offset)
     except ValueError:
         queue = offset = -1
-    if 0 <= queue <= MOST_QUEUE_ID and 0 <= offset <= MOST_OFFSET:
+    if 0 <= queue <= MAX_QUEUE_ID and 0 <= offset <= MAX_OFFSET:
         return message_id, queue, offset
     raise ProtocolError(
-        f"queueId {shown(repr(queue_id))} and queueOffset {shown(repr(queue_offset))} are no place in a queue"
+        f"queueId {shortened(repr(queue_id))} and queueOffset {shortened(repr(queue_offset))} "
+        "are not a position in a queue"
     )
 
 
