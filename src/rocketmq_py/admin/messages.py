@@ -27,7 +27,7 @@ from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic
 from rocketmq_py.protocol.bodies import BrokerData, ConsumerConnection, DirectConsumption, GroupList
 from rocketmq_py.protocol.headers import ConsumeMessageDirectlyRequest, QueryTopicConsumeByWhoRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
-from rocketmq_py.protocol.subscription import matches, subscribe
+from rocketmq_py.protocol.subscription import make_subscription, matches
 
 MAX_FOUND = 32
 MOST_TRACES = 64
@@ -92,7 +92,7 @@ class Messages(Part):
         Raises:
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such broker.
         """
-        everything = subscribe(queue.topic, version_ms=0)
+        everything = make_subscription(queue.topic, version_ms=0)
         bounds = Bounds(start_offset=offset, end_offset=offset + 1)
         async for message in QueueRange(self._client, queue, everything, bounds):
             return message

@@ -14,7 +14,9 @@ SQL92 = "SQL92"
 _TAGS = f"{names.TAGS}\x01".encode()
 
 
-def subscribe(topic: str, expression: str = ALL, *, version_ms: int, kind: str = TAG) -> SubscriptionData:
+def make_subscription(
+    topic: str, expression: str = ALL, *, version_ms: int, kind: str = TAG
+) -> SubscriptionData:
     """Return what a heartbeat says of a subscription.
 
     Unlike Java, blanks around the whole expression do not count: there ``" * "`` asks for the tag ``*``.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, PulledChunk, Span
 from rocketmq_py.errors import DataLossError
-from rocketmq_py.protocol.subscription import ALL, subscribe
+from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.columns import plain_batch, record_batch
 from rocketmq_py.spark.connections import client_for
 from rocketmq_py.spark.opening import Cut, cut_chunk
@@ -63,7 +63,7 @@ def read_spans(
             is the cause. ProtocolError: a broker sent what are no messages.
         RocketMQError: see ``rocketmq_py.Reader.pull``. A broker that is away is waited for as planning does.
     """
-    wanted = () if sql is not None else subscribe("", tags, version_ms=0).tags_set
+    wanted = () if sql is not None else make_subscription("", tags, version_ms=0).tags_set
     with (
         client_for(connection).reader() as reader,
         reader.pull(

@@ -40,7 +40,7 @@ from rocketmq_py.protocol.headers import (
     ResetOffsetRequest,
 )
 from rocketmq_py.protocol.headers.base import Request
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 from tests.consumer.conftest import Fill, now_ms
 from tests.consumer.pushing import QUEUE, Kept, consumer_of
 
@@ -377,7 +377,7 @@ async def test_what_cannot_be_set_is_said(
 async def message_id(client: Client, offset: int) -> str:
     """The broker's id of a message of the queue."""
     puller = QueuePuller(client, "p", QUEUE, batch_size=1, hold=0, timeout=3)
-    pulled = await puller.pull(offset, subscribe("T", version_ms=1))
+    pulled = await puller.pull(offset, make_subscription("T", version_ms=1))
     return pulled.messages[0].offset_message_id
 
 

@@ -24,13 +24,13 @@ from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, MAX_UNPACKED
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection
 from tests.consumer.received import stored
 from tests.scripted import ScriptedCluster, ScriptedServer, ignore, scripted_cluster
 
 QUEUE = MessageQueue("T", "broker-a", 2)
-ALL = subscribe("T", version_ms=1234)
+ALL = make_subscription("T", version_ms=1234)
 
 
 @attrs.define
@@ -165,7 +165,7 @@ async def test_tags_with_the_same_hash_are_told_apart() -> None:
     bodies = [stored(0, TAGS="Aa"), stored(1, TAGS="BB"), stored(2), stored(3, KEYS="k", TAGS="C", a="b")]
     answers = Pulls(body=b"".join(bodies))
     async with pulling(answers) as (puller, _):
-        pulled = await puller.pull(0, subscribe("T", "BB || C", version_ms=1))
+        pulled = await puller.pull(0, make_subscription("T", "BB || C", version_ms=1))
     assert [message.queue_offset for message in pulled.messages] == [1, 3]
     assert answers.headers[0].subscription == "BB || C"
 

@@ -22,7 +22,7 @@ from rocketmq_py.protocol.bodies import ALL_QUEUES, SubscriptionGroupConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import PopMessageAnswer, PopMessageRequest
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection
 
 MAX_POPPED = 32
@@ -162,7 +162,7 @@ class Popping:
         kind = header.exp_type
         try:
             if kind is None or is_tag_expression(kind):
-                return wanted_by_tags(subscribe(header.topic, header.exp, version_ms=0))
+                return wanted_by_tags(make_subscription(header.topic, header.exp, version_ms=0))
             return wanted_by(sql_filter_of(kind, header.exp))
         except (ConfigurationError, SqlFilterError):
             raise _refusal(

@@ -36,7 +36,7 @@ class ConsumeFromWhere(enum.StrEnum):
 
 
 class SubscriptionData(Body, frozen=True, kw_only=True):
-    """What of a topic a group wants; ``subscription.subscribe`` makes it. Java: ``SubscriptionData``.
+    """What of a topic a group wants; ``subscription.make_subscription`` makes it. Java: ``SubscriptionData``.
 
     Attributes:
         topic: the topic.
