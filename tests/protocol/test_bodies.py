@@ -88,7 +88,7 @@ STANDARD: list[tuple[type[AnyBody], str]] = [
         f'{{"clientId":"x","group":"G","namespace":"n","subscriptionData":{SUBSCRIPTION}}}',
     ),
     (
-        bodies.DirectConsumption,
+        bodies.ConsumeMessageDirectlyResult,
         '{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}',
     ),
     (

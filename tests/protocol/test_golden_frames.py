@@ -198,7 +198,7 @@ ANSWER_BODIES: Mapping[int, Callable[[bytes], None]] = {
     RequestCode.GET_CONSUME_STATS: body_of(bodies.ConsumeStats),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: body_of(bodies.ResetOffsets),
     RequestCode.GET_CONSUMER_RUNNING_INFO: body_of(bodies.ConsumerRunningInfo),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: body_of(bodies.DirectConsumption),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: body_of(bodies.ConsumeMessageDirectlyResult),
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: body_of(bodies.ConsumerOffsets),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: body_of(bodies.ConsumerOffsets),
     RequestCode.QUERY_CONSUME_TIME_SPAN: body_of(bodies.ConsumeTimeSpans),

@@ -24,7 +24,12 @@ from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic
-from rocketmq_py.protocol.bodies import BrokerData, ConsumerConnection, DirectConsumption, GroupList
+from rocketmq_py.protocol.bodies import (
+    BrokerData,
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    GroupList,
+)
 from rocketmq_py.protocol.headers import ConsumeMessageDirectlyRequest, QueryTopicConsumeByWhoRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.subscription import make_subscription, matches
@@ -174,7 +179,7 @@ class Messages(Part):
             topic=message.topic,
         )
         answer = await call(self._client, master_of(brokers[message.broker_name]), header)
-        result = DirectConsumption.decode(answer.body)
+        result = ConsumeMessageDirectlyResult.decode(answer.body)
         return DirectResult(
             result=result.consume_result,
             remark=result.remark,

@@ -28,9 +28,9 @@ from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
     ConsumerOffsets,
     ConsumerRunningInfo,
-    DirectConsumption,
     ProcessQueueInfo,
 )
 from rocketmq_py.protocol.headers import (
@@ -91,11 +91,11 @@ class Operator:
         header = ResetOffsetRequest(topic="T", group=group, timestamp=timestamp_ms, is_force=True)
         await self.ask(header, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
-    async def consume(self, consumer: AnyConsumer, message_id: str) -> DirectConsumption:
+    async def consume(self, consumer: AnyConsumer, message_id: str) -> ConsumeMessageDirectlyResult:
         header = ConsumeMessageDirectlyRequest(
             consumer_group="g", client_id=consumer.client.client_id, msg_id=message_id, topic="T"
         )
-        return DirectConsumption.decode(await self.ask(header))
+        return ConsumeMessageDirectlyResult.decode(await self.ask(header))
 
 
 @pytest.fixture
@@ -417,7 +417,7 @@ async def test_an_operator_has_one_message_handled(
         ready.set()
         answer = await operator.consume(consumer, await message_id(client, 1))
     assert seen == [("T", b"1", "broker-a")]
-    assert answer == DirectConsumption(
+    assert answer == ConsumeMessageDirectlyResult(
         consume_result=code,
         order=options.get("orderly", False),
         auto_commit=options.get("auto_commit", True),

@@ -334,7 +334,7 @@ class ConsumerRunningInfo:
         )
 
 
-class DirectConsumption(Body, frozen=True, kw_only=True):
+class ConsumeMessageDirectlyResult(Body, frozen=True, kw_only=True):
     """What became of CONSUME_MESSAGE_DIRECTLY. Java: ``ConsumeMessageDirectlyResult``.
 
     Attributes:
