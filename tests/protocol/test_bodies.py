@@ -84,7 +84,7 @@ STANDARD: list[tuple[type[AnyBody], str]] = [
         f'"messageModel":"CLUSTERING","subscriptionTable":{{"T":{SUBSCRIPTION}}}}}',
     ),
     (
-        bodies.ClientCheck,
+        bodies.CheckClientConfig,
         f'{{"clientId":"x","group":"G","namespace":"n","subscriptionData":{SUBSCRIPTION}}}',
     ),
     (

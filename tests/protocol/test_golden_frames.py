@@ -174,7 +174,7 @@ REQUEST_BODIES: Mapping[int, Callable[[bytes], None]] = {
     RequestCode.HEART_BEAT: body_of(bodies.Heartbeat),
     RequestCode.LOCK_BATCH_MQ: body_of(bodies.QueueLock),
     RequestCode.UNLOCK_BATCH_MQ: body_of(bodies.QueueLock),
-    RequestCode.CHECK_CLIENT_CONFIG: body_of(bodies.ClientCheck),
+    RequestCode.CHECK_CLIENT_CONFIG: body_of(bodies.CheckClientConfig),
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: body_of(bodies.ResetOffsets),
     RequestCode.QUERY_ASSIGNMENT: body_of(bodies.AssignmentQuery),
     RequestCode.SET_MESSAGE_REQUEST_MODE: body_of(bodies.RequestModeSetting),

@@ -19,7 +19,7 @@ from rocketmq_py.errors import (
     SqlFilterRefusedError,
     SubscriptionError,
 )
-from rocketmq_py.protocol.bodies import ClientCheck, SubscriptionData
+from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
 from rocketmq_py.protocol.subscription import ALL, SQL92, make_subscription
 
@@ -72,7 +72,7 @@ async def check_sql_filter(client: Client, group: str, subscription: Subscriptio
     if subscription.expression_type != SQL92:
         return
     topic, namespace = subscription.topic, client.namespace
-    check = ClientCheck(
+    check = CheckClientConfig(
         client_id=client.client_id,
         group=namespace.wrap_group(group),
         subscription_data=msgspec.structs.replace(subscription, topic=namespace.wrap_topic(topic)),

@@ -26,7 +26,7 @@ from rocketmq_py.protocol.bodies.administration import (
 )
 from rocketmq_py.protocol.bodies.base import Body, BodyQueue
 from rocketmq_py.protocol.bodies.group import (
-    ClientCheck,
+    CheckClientConfig,
     Connection,
     ConsumeFromWhere,
     ConsumerConnection,
@@ -93,7 +93,7 @@ __all__ = [
     "Body",
     "BodyQueue",
     "BrokerData",
-    "ClientCheck",
+    "CheckClientConfig",
     "ClusterInfo",
     "Connection",
     "ConsumeFromWhere",

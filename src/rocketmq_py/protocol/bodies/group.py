@@ -157,7 +157,7 @@ class LockedQueues(Body, frozen=True, kw_only=True):
         return tuple([item.queue for item in self.lock_ok_mq_set])
 
 
-class ClientCheck(Body, frozen=True, kw_only=True):
+class CheckClientConfig(Body, frozen=True, kw_only=True):
     """A subscription to be checked: the body of CHECK_CLIENT_CONFIG. Java: ``CheckClientRequestBody``."""
 
     client_id: str

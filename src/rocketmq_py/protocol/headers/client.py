@@ -43,7 +43,7 @@ class HeartbeatAnswer(Header, frozen=True, kw_only=True):
 
 
 class CheckClientConfigRequest(Request, frozen=True, kw_only=True):
-    """Have a subscription checked; the body is a ``ClientCheck``. It has no header in Java."""
+    """Have a subscription checked; the body is a ``CheckClientConfig``. It has no header in Java."""
 
     code: ClassVar[int] = RequestCode.CHECK_CLIENT_CONFIG
 
