@@ -19,7 +19,7 @@ from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import (
     ALL_QUEUES,
     AssignmentQuery,
-    BodyQueue,
+    JsonMessageQueue,
     MessageModel,
     MessageQueueAssignment,
     QueueAssignments,
@@ -152,7 +152,7 @@ def _shared(
 def _assignments(queues: Iterable[MessageQueue], mode: RequestMode) -> tuple[MessageQueueAssignment, ...]:
     return tuple(
         [
-            MessageQueueAssignment(message_queue=BodyQueue.of(queue), mode=mode)
+            MessageQueueAssignment(message_queue=JsonMessageQueue.of(queue), mode=mode)
             for queue in dict.fromkeys(queues)
         ]
     )

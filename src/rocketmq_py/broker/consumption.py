@@ -12,10 +12,10 @@ from rocketmq_py.broker.store import MessageStore
 from rocketmq_py.broker.topics import TopicTable
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import (
-    BodyQueue,
     ConsumeTimeSpans,
     GroupList,
     GroupSubscription,
+    JsonMessageQueue,
     QueueTimeSpan,
     TopicList,
 )
@@ -118,7 +118,7 @@ class Consumption:
         consumed = -1 if committed is None else committed
         first_ms = time_of(queue.start)
         return QueueTimeSpan(
-            message_queue=BodyQueue(
+            message_queue=JsonMessageQueue(
                 topic=header.topic, broker_name=self._config.broker_name, queue_id=queue_id
             ),
             min_time_ms=first_ms,

@@ -24,7 +24,7 @@ from rocketmq_py.protocol.bodies.administration import (
     read_properties,
     write_properties,
 )
-from rocketmq_py.protocol.bodies.base import Body, BodyQueue
+from rocketmq_py.protocol.bodies.base import Body, JsonMessageQueue
 from rocketmq_py.protocol.bodies.group import (
     CheckClientConfig,
     Connection,
@@ -91,7 +91,6 @@ __all__ = [
     "BatchAck",
     "BatchAcks",
     "Body",
-    "BodyQueue",
     "BrokerData",
     "CheckClientConfig",
     "ClusterInfo",
@@ -112,6 +111,7 @@ __all__ = [
     "GroupOffset",
     "GroupSubscription",
     "Heartbeat",
+    "JsonMessageQueue",
     "KeyValueTable",
     "LockedQueues",
     "MessageModel",

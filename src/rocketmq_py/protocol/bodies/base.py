@@ -61,7 +61,7 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-class BodyQueue(Body, frozen=True, kw_only=True):
+class JsonMessageQueue(Body, frozen=True, kw_only=True):
     """A message queue inside of a body. Java: ``MessageQueue``."""
 
     topic: str
@@ -79,9 +79,9 @@ class BodyQueue(Body, frozen=True, kw_only=True):
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
-def body_queues(queues: Iterable[MessageQueue]) -> tuple[BodyQueue, ...]:
+def json_queues(queues: Iterable[MessageQueue]) -> tuple[JsonMessageQueue, ...]:
     """Return what stands for the queues in a body."""
-    return tuple([BodyQueue.of(queue) for queue in queues])
+    return tuple([JsonMessageQueue.of(queue) for queue in queues])
 
 
 @decoder("a table of queues")
@@ -101,12 +101,12 @@ def read_queue_table(table: object, kind: type[T]) -> dict[MessageQueue, T]:
             raise ProtocolError(
                 f"a table of queues has the key {shortened(repr(key))}, which is no queue"
             ) from error
-        queues[convert(members, BodyQueue).queue] = convert(value, kind)
+        queues[convert(members, JsonMessageQueue).queue] = convert(value, kind)
     return queues
 
 
 def write_queue_table(table: Mapping[MessageQueue, Any]) -> msgspec.Raw:
     """Return a table whose keys are queues in fastjson's dialect: the only form that Java reads."""
     encode = msgspec.json.encode
-    members = [encode(BodyQueue.of(queue)) + b":" + encode(value) for queue, value in table.items()]
+    members = [encode(JsonMessageQueue.of(queue)) + b":" + encode(value) for queue, value in table.items()]
     return msgspec.Raw(b"{" + b",".join(members) + b"}")

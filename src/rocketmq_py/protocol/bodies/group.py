@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies.base import Body, BodyQueue, body_queues
+from rocketmq_py.protocol.bodies.base import Body, JsonMessageQueue, json_queues
 
 
 class ConsumeType(enum.StrEnum):
@@ -127,13 +127,13 @@ class QueueLock(Body, frozen=True, kw_only=True):
 
     consumer_group: str
     client_id: str
-    mq_set: tuple[BodyQueue, ...] = ()
+    mq_set: tuple[JsonMessageQueue, ...] = ()
     only_this_broker: bool = False
 
     @classmethod
     def of(cls, consumer_group: str, client_id: str, queues: Iterable[MessageQueue]) -> Self:
         """Return the body for these queues."""
-        return cls(consumer_group=consumer_group, client_id=client_id, mq_set=body_queues(queues))
+        return cls(consumer_group=consumer_group, client_id=client_id, mq_set=json_queues(queues))
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -144,12 +144,12 @@ class QueueLock(Body, frozen=True, kw_only=True):
 class LockedQueues(Body, frozen=True, kw_only=True):
     """The queues that a LOCK_BATCH_MQ locked. Java: ``LockBatchResponseBody``."""
 
-    lock_ok_mq_set: tuple[BodyQueue, ...] = msgspec.field(name="lockOKMQSet", default=())
+    lock_ok_mq_set: tuple[JsonMessageQueue, ...] = msgspec.field(name="lockOKMQSet", default=())
 
     @classmethod
     def of(cls, queues: Iterable[MessageQueue]) -> Self:
         """Return the body for these queues."""
-        return cls(lock_ok_mq_set=body_queues(queues))
+        return cls(lock_ok_mq_set=json_queues(queues))
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:

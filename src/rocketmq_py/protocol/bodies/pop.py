@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.bodies.base import Body, BodyQueue
+from rocketmq_py.protocol.bodies.base import Body, JsonMessageQueue
 from rocketmq_py.protocol.bodies.group import MessageModel
 
 ALL_QUEUES = -1
@@ -68,7 +68,7 @@ class MessageQueueAssignment(Body, frozen=True, kw_only=True):
         attachments: what else the broker says of it.
     """
 
-    message_queue: BodyQueue
+    message_queue: JsonMessageQueue
     mode: RequestMode = RequestMode.PULL
     attachments: dict[str, str] | None = None
 

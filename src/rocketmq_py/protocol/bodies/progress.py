@@ -11,7 +11,13 @@ import msgspec
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.bodies.base import Body, BodyQueue, convert, read_queue_table, write_queue_table
+from rocketmq_py.protocol.bodies.base import (
+    Body,
+    JsonMessageQueue,
+    convert,
+    read_queue_table,
+    write_queue_table,
+)
 from rocketmq_py.protocol.bodies.group import SubscriptionData
 from rocketmq_py.protocol.decoding import decoder
 
@@ -136,7 +142,7 @@ class ResetOffsets:
         offsets = {}
         for item in table:
             if isinstance(item, list):
-                queue, offset = convert(item, tuple[BodyQueue, int])
+                queue, offset = convert(item, tuple[JsonMessageQueue, int])
             else:
                 entry = convert(item, _QueueWithOffset)
                 queue, offset = entry, entry.offset
@@ -144,7 +150,7 @@ class ResetOffsets:
         return cls(offsets)
 
 
-class _QueueWithOffset(BodyQueue, frozen=True, kw_only=True):
+class _QueueWithOffset(JsonMessageQueue, frozen=True, kw_only=True):
     """Java: ``MessageQueueForC``."""
 
     offset: int
@@ -197,7 +203,7 @@ class QueueTimeSpan(Body, frozen=True, kw_only=True):
         delay_ms: how long ago the first one that it has not consumed was stored; 0 if there is none.
     """
 
-    message_queue: BodyQueue
+    message_queue: JsonMessageQueue
     min_time_ms: int = msgspec.field(name="minTimeStamp", default=0)
     max_time_ms: int = msgspec.field(name="maxTimeStamp", default=0)
     consume_time_ms: int = msgspec.field(name="consumeTimeStamp", default=0)
