@@ -24,8 +24,8 @@ from rocketmq_py.protocol.stored_message import (
     MAX_UNPACKED,
     NEED_UNWRAP_FLAG,
     STORE_HOST_V6_FLAG,
-    decode_answer,
     decode_messages,
+    decode_within_budget,
     encode_message,
 )
 from tests.protocol import java_messages as java
@@ -344,7 +344,7 @@ def zeros(size: int) -> bytes:
 def test_bodies_are_unpacked_until_the_budget_is_used() -> None:
     large = zeros(MAX_UNPACKED // 2)
     data = b"".join([numbered(java.PLAIN, 1), *[numbered(large, number) for number in range(2, 6)]])
-    answer = decode_answer(data, "b")
+    answer = decode_within_budget(data, "b")
     assert [(message.queue_offset, len(message.body)) for message in answer.messages] == [
         (1, 5), (2, MAX_UNPACKED // 2), (3, MAX_UNPACKED // 2), (4, MAX_UNPACKED // 2)
     ]  # fmt: skip
@@ -355,14 +355,14 @@ def test_bodies_are_unpacked_until_the_budget_is_used() -> None:
 @pytest.mark.long
 def test_the_first_message_is_always_there() -> None:
     one, two = numbered(zeros(MAX_UNCOMPRESSED_SIZE), 1), numbered(zeros(1), 2)
-    answer = decode_answer(one + two, "b")
+    answer = decode_within_budget(one + two, "b")
     assert [len(message.body) for message in answer.messages] == [MAX_UNCOMPRESSED_SIZE]
     assert answer.left_from == 2
 
 
 def test_what_is_not_packed_uses_no_budget() -> None:
     data = b"".join([numbered(java.V6_BOTH, number) for number in range(50)])
-    answer = decode_answer(data, "b", budget=1)
+    answer = decode_within_budget(data, "b", budget=1)
     assert [message.queue_offset for message in answer.messages] == list(range(50))
     assert answer.left_from is None
 
@@ -397,7 +397,7 @@ def test_a_batch_of_more_messages_than_brokers_count_is_corrupt() -> None:
 @pytest.mark.long
 def test_small_messages_of_batches_use_the_budget_that_they_take_in_memory() -> None:
     batch = stored(zlib.compress(EMPTY_INNER * 32_767), system_flag=INNER_FLAGS)
-    answer = decode_answer(batch * 20, "b")
+    answer = decode_within_budget(batch * 20, "b")
     assert len(answer.messages) == 5 * 32_767, "of each, 3.7 MB"
     assert answer.left_from == 11
 

@@ -73,7 +73,7 @@ _V6_ADDRESS_SIZE = 20
 _pack_short = struct.Struct(">h").pack
 
 
-class DecodedAnswer(msgspec.Struct, frozen=True):
+class DecodedMessages(msgspec.Struct, frozen=True):
     """The messages of an answer to a pull or pop, as many as were unpacked.
 
     Attributes:
@@ -86,12 +86,12 @@ class DecodedAnswer(msgspec.Struct, frozen=True):
 
 
 def decode_messages(data: bytes, broker_name: str) -> list[ReceivedMessage]:
-    """Return all messages of an answer, as :func:`decode_answer` does.
+    """Return all messages of an answer, as :func:`decode_within_budget` does.
 
     Raises:
         ProtocolError: as there, or they unpack to more than MAX_LOOKED_UP.
     """
-    answer = decode_answer(data, broker_name, MAX_LOOKED_UP)
+    answer = decode_within_budget(data, broker_name, MAX_LOOKED_UP)
     if answer.left_from is not None:
         raise ProtocolError(
             f"the messages that {broker_name} sent unpack to more than {MAX_LOOKED_UP} bytes: ask for fewer"
@@ -100,7 +100,7 @@ def decode_messages(data: bytes, broker_name: str) -> list[ReceivedMessage]:
 
 
 @decoder("a stored message")
-def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> DecodedAnswer:
+def decode_within_budget(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> DecodedMessages:
     """Return the messages that a broker sent, in their order: all, or as many as the budget allows.
 
     A body that cannot be unpacked makes only its own message one with a ``corruption``. The blank rest of a
@@ -163,7 +163,7 @@ def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> 
                 last_size, last_body_size = size if properties_end == end else None, body_size
                 continue
         if magic == BLANK_MAGIC:
-            return DecodedAnswer(messages, None)
+            return DecodedMessages(messages, None)
         if magic != MAGIC and magic != MAGIC_V2:
             raise ProtocolError(f"a stored message at byte {position} begins with the magic number {magic}")
         if size < _SMALLEST:
@@ -171,7 +171,7 @@ def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> 
         if end > available:
             break
         if unpacked >= budget:
-            return DecodedAnswer(messages, queue_offset)
+            return DecodedMessages(messages, queue_offset)
         message = _decode(data, position, end, broker_name)
         opened = _open_batch(message) if message.system_flag & _BATCH_FLAGS == _BATCH_FLAGS else [message]
         messages += opened
@@ -180,7 +180,7 @@ def decode_answer(data: bytes, broker_name: str, budget: int = MAX_UNPACKED) -> 
         position = end
     if position < available:
         raise ProtocolError(f"a stored message at byte {position} breaks off: {available} bytes were sent")
-    return DecodedAnswer(messages, None)
+    return DecodedMessages(messages, None)
 
 
 def _decode_alike(

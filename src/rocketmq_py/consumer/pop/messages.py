@@ -15,7 +15,7 @@ from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, bits_of
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import ChangeInvisibleTimeAnswer, PopMessageAnswer
-from rocketmq_py.protocol.stored_message import decode_answer
+from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 
 
@@ -51,7 +51,7 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
     header = PopMessageAnswer.from_fields(answer.fields)
     offsets = PoppedOffsets.parse(header.start_offset_info, order_count_info=header.order_count_info)
     popped = []
-    for message in namespace.unwrap_messages(decode_answer(answer.body, broker_name).messages):
+    for message in namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages):
         queue = (TopicKind.NORMAL, message.queue_id)
         values = {name: getattr(message, name) for name in _FIELDS}
         # In order messages stay where they are, and the broker counts how often they were taken.

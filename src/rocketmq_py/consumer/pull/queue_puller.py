@@ -19,7 +19,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
-from rocketmq_py.protocol.stored_message import decode_answer
+from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 
@@ -260,7 +260,7 @@ class QueuePuller:
         messages: list[ReceivedMessage] = []
         next_offset = raw.next_offset
         if raw.status is PullStatus.FOUND:
-            answer = decode_answer(raw.body, self.queue.broker_name)
+            answer = decode_within_budget(raw.body, self.queue.broker_name)
             messages = self.namespace.unwrap_messages(answer.messages)
             if answer.left_from is not None:  # they come with the next pull
                 next_offset = answer.left_from + raw.offset_delta
