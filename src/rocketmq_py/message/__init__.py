@@ -5,13 +5,12 @@ properties (``rocketmq_py.properties``) as a mapping. Begin with ``sent``: it ch
 may pass. The values of ``rocketmq_py.queues`` are re-exported here.
 """
 
-from rocketmq_py.message.received import HEAD, ReceivedMessage
+from rocketmq_py.message.received import ReceivedMessage
 from rocketmq_py.message.sent import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL, Message
 from rocketmq_py.queues import MessageQueue, SendResult, SendStatus, queue_name
 
 __all__ = [
     "DELAY_LEVEL_NAMES",
-    "HEAD",
     "MAX_DELAY_LEVEL",
     "Message",
     "MessageQueue",

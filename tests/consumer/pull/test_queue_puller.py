@@ -23,7 +23,7 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
-from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, MAX_UNPACKED
+from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, PULL_BUDGET
 from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection
 from tests.consumer.received import stored
@@ -144,7 +144,7 @@ async def test_an_answer_that_cannot_be_read_is_a_protocol_error(answers: Pulls)
 
 
 async def test_what_unpacks_to_too_much_at_once_comes_with_the_next_pull() -> None:
-    flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(MAX_UNPACKED), 1)
+    flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(PULL_BUDGET), 1)
     plain = [stored(number, body=large) for number in (3, 4, 6)]
     packed = [message[:36] + flag + message[40:] for message in plain]
     answers = Pulls(body=b"".join(packed), fields={"offsetDelta": "100"})

@@ -262,8 +262,8 @@ class QueuePuller:
         if raw.status is PullStatus.FOUND:
             answer = decode_within_budget(raw.body, self.queue.broker_name)
             messages = self.namespace.unwrap_messages(answer.messages)
-            if answer.left_from is not None:  # they come with the next pull
-                next_offset = answer.left_from + raw.offset_delta
+            if answer.continue_at is not None:  # they come with the next pull
+                next_offset = answer.continue_at + raw.offset_delta
             if delta := raw.offset_delta:
                 messages = [
                     attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages
