@@ -17,12 +17,13 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "lazy", "names", "properties", "queues", "message", "credentials"}
+BOTTOM = {"codes", "errors", "lazy", "names", "properties", "queues", "formatting", "message", "credentials"}
 ALLOWED = {
     "codes": set[str](),
     "lazy": set[str](),
     "queues": set[str](),
-    "errors": {"codes", "queues"},
+    "formatting": {"queues"},
+    "errors": {"codes", "formatting", "queues"},
     "names": {"errors"},
     "properties": set[str](),
     "message": {"errors", "names", "properties", "queues"},

@@ -13,7 +13,8 @@ import trio
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError, one_line
+from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.formatting import one_line
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command

@@ -14,14 +14,13 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from rocketmq_py.errors import ProtocolError, RocketMQError
+from rocketmq_py.formatting import shortened
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The errors that msgspec raises for bytes that are not the JSON it expects."""
-
-_SHOWN_CHARACTERS = 200
 
 
 def decoder(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -49,10 +48,3 @@ def decoder(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def unreadable(what: str, error: Exception) -> ProtocolError:
     """Return the error for ``what``, sent by a peer, that cannot be read because of ``error``."""
     return ProtocolError(f"{what} cannot be read: {shortened(str(error) or type(error).__name__)}")
-
-
-def shortened(text: str) -> str:
-    """Return a peer's text for an error message, cut after 200 characters."""
-    if len(text) <= _SHOWN_CHARACTERS:
-        return text
-    return f"{text[:_SHOWN_CHARACTERS]}… ({len(text)} characters)"

@@ -10,7 +10,8 @@ from typing import Protocol
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.decoding import decoder, shortened
+from rocketmq_py.formatting import shortened
+from rocketmq_py.protocol.decoding import decoder
 
 _ADDRESS_SIZES = (4, 16)
 _HEX = [f"{byte:02X}" for byte in range(256)]

@@ -9,7 +9,7 @@ import msgspec
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import shortened
+from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 
