@@ -191,7 +191,7 @@ def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
         ({"trace": "no topic!"}, "topic 'no topic!' may hold only letters"),
         ({"trace": "SCHEDULE_TOPIC_XXXX"}, "a topic that nobody may send to"),
         ({"trace": 5}, "trace is 5; it must be True, False or a topic"),
-        ({"group": 5}, "group is a text, not int"),
+        ({"group": 5}, "group must be a str, not int"),
     ],
 )
 def test_what_an_option_of_a_producer_cannot_be(options: dict[str, Any], text: str) -> None:

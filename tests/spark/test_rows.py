@@ -118,7 +118,7 @@ def test_a_queue_whose_fields_are_in_another_order_and_case() -> None:
 
 
 def test_delays_that_there_are_not() -> None:
-    with pytest.raises(RowError, match=r"^row 0: delayLevel '3s' is none of .*: use deliverAt$"):
+    with pytest.raises(RowError, match=r"^row 0: delayLevel '3s' is not one of .*: use deliverAt$"):
         one({"delayLevel": "3s"}, delayLevel=pa.string())
 
 

@@ -50,13 +50,13 @@ def test_a_wrong_subscription_is_refused() -> None:
         consumer.subscribe("T", " || ")
     with pytest.raises(ConfigurationError, match="topic 'a b'"):
         consumer.subscribe("a b")
-    with pytest.raises(ConfigurationError, match="topic is a text, not list"):
+    with pytest.raises(ConfigurationError, match="topic must be a str, not list"):
         consumer.subscribe(["a"])  # type: ignore[arg-type]  # that is the test
     with pytest.raises(ConfigurationError, match="subscribing to 'T': tags is \\['A'\\]; it must be a text"):
         consumer.subscribe("T", ["A"])  # type: ignore[arg-type]  # and this
     with pytest.raises(ConfigurationError, match="sql is 5; it must be a text"):
         consumer.subscribe("T", sql=5)  # type: ignore[arg-type]  # and this
-    with pytest.raises(ConfigurationError, match="group is a text, not int"):
+    with pytest.raises(ConfigurationError, match="group must be a str, not int"):
         PushConsumer(group=5)  # type: ignore[arg-type]  # and this
 
 
