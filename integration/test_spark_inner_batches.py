@@ -12,8 +12,8 @@ from integration.clusters.cluster import Cluster
 from rocketmq_py import Client
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.batch import BatchedMessage
 from rocketmq_py.protocol.headers import CreateTopicRequest, SendBatchMessageRequest
-from rocketmq_py.protocol.send_body import BatchedMessage
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.options import ConnectionOptions
 from tests.behaviours.peers import open_peer

@@ -16,6 +16,7 @@ from rocketmq_py.consumer import ConsumerHook
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.producer import ProducerHook
+from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.protocol.command import Serialization
 from tests.consumer.pop.test_push_loop import popped_message
 from tests.consumer.received import QUEUE, received
@@ -28,6 +29,7 @@ KINDS = [
 RIGHT: dict[str, Any] = {
     "message": Message("T", b"x"),
     "messages": [Message("T", b"x")],
+    "batch": EncodedBatch((Message("T", b"x"),), ("7F00000100002A9F0000000000000000",), b"x"),
     "local_work": lambda message, transaction_id: None,
     "request": received(0, CLUSTER="c", CORRELATION_ID="1", REPLY_TO_CLIENT="client", TTL="1000"),
     "body": b"x",
@@ -49,7 +51,7 @@ RIGHT: dict[str, Any] = {
     "key": "k",
     "spans": [Span(QUEUE, 0, 1)],
 }
-INSIDE = {"begin", "begin_outside", "begin_soon", "begin_batch", "leave_threads", "start", "aclose"}
+INSIDE = {"leave_threads", "start", "aclose"}
 """Methods for the asyncio and threads APIs, and of Lifespan."""
 
 

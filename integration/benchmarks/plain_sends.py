@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.send_request import SendForm, batch_properties
+from rocketmq_py.protocol.send_request import SendRequestBuilder, batch_properties
 
 MAX_IN_FLIGHT = 32
 READ_SIZE = 256 * 1024
@@ -26,7 +26,7 @@ def send_plainly(address: str, queues: Sequence[MessageQueue], bodies: Sequence[
 
     Raises RuntimeError if the broker refuses a batch or closes the connection.
     """
-    form = SendForm(RequestCode.SEND_BATCH_MESSAGE, group, queues[0].topic)
+    form = SendRequestBuilder(RequestCode.SEND_BATCH_MESSAGE, group, queues[0].topic)
     templates = [form.template(queue.queue_id, queue.broker_name) for queue in queues]
     turn = itertools.cycle(templates)
     properties, answered = batch_properties(True), 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.send_body import BatchedMessage
+from rocketmq_py.protocol.batch import BatchedMessage
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
 from tests.protocol.encoding import encode_batch

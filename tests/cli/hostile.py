@@ -18,11 +18,10 @@ from rocketmq_py import Client, Message, ReceivedMessage
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import ConsumeFrom
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Credentials
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
-from rocketmq_py.remoting import Connection, Connections, serve
+from rocketmq_py.remoting import Connection, ConnectionPool, serve
 
 CONTROLS = "\r\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202e"
 """A carriage return, a window title, a cleared screen, a colour by C1, DEL, a bidirectional override."""
@@ -61,7 +60,7 @@ async def hostile_cluster() -> AsyncIterator[HostileCluster]:
     """Run an embedded broker behind hostile addresses, with messages, dead letters, a member and a user."""
     keys = {CREDENTIALS.access_key: CREDENTIALS.secret_key}
     async with EmbeddedBroker(access_keys=keys) as broker, trio.open_nursery() as nursery:
-        connections = Connections(nursery, lambda _, __: None, credentials=CREDENTIALS)
+        connections = ConnectionPool(nursery, lambda _, __: None, credentials=CREDENTIALS)
         addresses = (broker.name_server_address, broker.broker_address)
         hostile_broker = await nursery.start(
             serve, partial(_forward, nursery, connections, addresses[1], bytes), "127.0.0.1", 0
@@ -97,7 +96,7 @@ async def hostile_cluster() -> AsyncIterator[HostileCluster]:
 
 def _forward(
     nursery: trio.Nursery,
-    connections: Connections,
+    connections: ConnectionPool,
     address: str,
     redirect: Callable[[bytes], bytes],
     connection: Connection,

@@ -27,10 +27,10 @@ from rocketmq_py.producer import BatchingProducer, Compression, Producer, Produc
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.delay_relay import wait_in
 from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.batch import decode_batch, encode_batched
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageRequest
-from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.protocol.send_body import decode_batch, encode_batched
 from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
 

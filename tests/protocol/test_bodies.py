@@ -84,11 +84,11 @@ STANDARD: list[tuple[type[AnyBody], str]] = [
         f'"messageModel":"CLUSTERING","subscriptionTable":{{"T":{SUBSCRIPTION}}}}}',
     ),
     (
-        bodies.ClientCheck,
+        bodies.CheckClientConfig,
         f'{{"clientId":"x","group":"G","namespace":"n","subscriptionData":{SUBSCRIPTION}}}',
     ),
     (
-        bodies.DirectConsumption,
+        bodies.ConsumeMessageDirectlyResult,
         '{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}',
     ),
     (
@@ -266,7 +266,7 @@ def test_a_route_of_too_many_queues_is_refused_before_they_are_made(text: str, c
 
 @pytest.mark.parametrize("conf", ["b", "b:", "b:²", "b:x", "b:-1", "b:" + "9" * 4300, "b:1:2", "a:1;b:٣"])
 def test_an_order_configuration_that_is_none(conf: str) -> None:
-    with pytest.raises(ProtocolError, match="where broker:count should be"):
+    with pytest.raises(ProtocolError, match="expected broker:count"):
         TopicRoute.decode(json.dumps({"orderTopicConf": conf}).encode())
 
 

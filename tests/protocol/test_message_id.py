@@ -90,7 +90,6 @@ def test_a_fork_does_not_repeat_the_first() -> None:
     generator = world.generator()
     first = generator.next()
     world.process_id += 0x10000  # even where the 16 bits in the id are the same
-    generator.forked()
     second = generator.next()
     assert first[:12] == second[:12]
     assert first[12:20] != second[12:20]
@@ -99,7 +98,7 @@ def test_a_fork_does_not_repeat_the_first() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_generator_notices_that_it_is_in_a_forked_process() -> None:
-    generator = World().generator()
+    generator = UniqueIdGenerator(ADDRESS, process_id=os.getpid, now_ms=lambda: 0, random=Random(1))
     before = generator.next()
     reading, writing = os.pipe()
     child = os.fork()
@@ -113,6 +112,7 @@ def test_a_generator_notices_that_it_is_in_a_forked_process() -> None:
     here = generator.next()
     assert in_child[-4:] == here[-4:] == "0001"
     assert here[:20] == before[:20] != in_child[:20]
+    assert in_child[12:20] != here[12:20], "the salt, too"
 
 
 def test_time_begins_with_each_month() -> None:

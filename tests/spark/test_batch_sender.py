@@ -16,8 +16,8 @@ from rocketmq_py.blocking import Client
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerBusyError, ClosedError, MessageRefusedError
 from rocketmq_py.message import Message, MessageQueue
+from rocketmq_py.protocol.batch import decode_batch, encode_batched
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.send_body import decode_batch, encode_batched
 from rocketmq_py.remoting import Connection
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.batch_sender import BatchSender, send_batches

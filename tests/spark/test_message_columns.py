@@ -18,9 +18,9 @@ from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer.read.raw import PulledChunk
 from rocketmq_py.errors import ProtocolError, UnreadableBodyError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.batch import encode_batched
 from rocketmq_py.protocol.compression import CompressionType, codec, compress
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.protocol.send_body import encode_batched
 from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,

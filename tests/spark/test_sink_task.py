@@ -21,7 +21,7 @@ from rocketmq_py.errors import (
     TopicNotFoundError,
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
-from rocketmq_py.protocol.send_body import decode_batch
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.spark import sink_task
 from rocketmq_py.spark.batch_encoder import BatchEncoder, PreparedBatch
 from rocketmq_py.spark.rows import Destination, MessageBuilder

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.properties import decode_properties
-from rocketmq_py.protocol.send_body import BatchedMessage, decode_batch
+from rocketmq_py.protocol.batch import BatchedMessage, decode_batch
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.options import ConnectionOptions

@@ -34,7 +34,7 @@ from rocketmq_py.protocol.headers import (
     ListUsersRequest,
     UpdateUserRequest,
 )
-from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.headers.base import Request
 
 ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")
 """What a rule may be about. Java: ``Action``."""

@@ -20,10 +20,10 @@ from rocketmq_py.admin.client_values import (
 from rocketmq_py.admin.group_state import configs_at, connections_at, running_info_at, subscriptions
 from rocketmq_py.admin.part import Part, any_of
 from rocketmq_py.arguments import check_flag, check_not_blank
+from rocketmq_py.codes import version_name
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import BrokerData, ConsumerRunningInfo, ProducerTable
 from rocketmq_py.protocol.headers import GetAllProducerInfoRequest
-from rocketmq_py.protocol.version import version_name
 
 
 @attrs.define

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import check_group, dead_letter_topic
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 
 RESENT_FROM = "RESENT_FROM"
 """The property of a dead letter that was sent again: the topic that it was found in."""
@@ -73,7 +73,9 @@ class DeadLetterQueues(Part):
                 # Without bounds of time only the last ones are read.
                 start = None if end_ms is not None else end - max
                 bounds = Bounds(start_offset=start, end_offset=end, begin_ms=begin_ms, end_ms=end_ms)
-                async for message in QueueRange(client, queue, subscribe(topic, version_ms=0), bounds):
+                async for message in QueueRange(
+                    client, queue, make_subscription(topic, version_ms=0), bounds
+                ):
                     newest.append(message)
             return total, newest
 

@@ -18,7 +18,7 @@ from rocketmq_py.admin.group_values import (
     TopicLag,
 )
 from rocketmq_py.client import Client
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
@@ -37,7 +37,6 @@ from rocketmq_py.protocol.headers import (
     GetConsumerRunningInfoRequest,
     GetConsumeStatsRequest,
 )
-from rocketmq_py.protocol.version import version_name
 
 
 @attrs.frozen

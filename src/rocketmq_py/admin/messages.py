@@ -25,10 +25,15 @@ from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import TRACE_TOPIC, check_group, check_topic
-from rocketmq_py.protocol.bodies import BrokerData, ConsumerConnection, DirectConsumption, GroupList
+from rocketmq_py.protocol.bodies import (
+    BrokerData,
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    GroupList,
+)
 from rocketmq_py.protocol.headers import ConsumeMessageDirectlyRequest, QueryTopicConsumeByWhoRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
-from rocketmq_py.protocol.subscription import matches, subscribe
+from rocketmq_py.protocol.subscription import make_subscription, matches
 
 MAX_FOUND = 32
 MOST_TRACES = 64
@@ -100,7 +105,7 @@ class Messages(Part):
         """
         check_instance(queue, "queue", MessageQueue)
         offset = check_integer(offset, "offset", lowest=0)
-        everything = subscribe(queue.topic, version_ms=0)
+        everything = make_subscription(queue.topic, version_ms=0)
         bounds = Bounds(start_offset=offset, end_offset=offset + 1)
         async for message in QueueRange(self._client, queue, everything, bounds):
             return message
@@ -184,7 +189,7 @@ class Messages(Part):
         )
         brokers = await self._chosen([message.broker_name])
         answer = await call(self._client, master_of(brokers[message.broker_name]), header)
-        result = DirectConsumption.decode(answer.body)
+        result = ConsumeMessageDirectlyResult.decode(answer.body)
         return DirectResult(
             result=result.consume_result,
             remark=result.remark,

@@ -12,7 +12,7 @@ from rocketmq_py.admin.calling import FIRST_5, call, version_at
 from rocketmq_py.admin.group_state import connections_at, stats_at
 from rocketmq_py.admin.part import Part, any_of, master_of
 from rocketmq_py.arguments import check_flag, check_instance, check_integer, optional
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.errors import (
     BrokerError,
@@ -32,7 +32,6 @@ from rocketmq_py.protocol.headers import (
     SearchOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
-from rocketmq_py.protocol.version import version_name
 
 LATEST_MS = -1
 """The time that stands for a queue's end in INVOKE_BROKER_TO_RESET_OFFSET."""

@@ -13,12 +13,12 @@ from rocketmq_py.aio.producer import BatchingProducer, Producer, TransactionProd
 from rocketmq_py.aio.reader import Reader
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.remoting import RpcHook
-from rocketmq_py.shared_client import Opens
+from rocketmq_py.shared_client import FactoryMethods
 
 
 class Client(
     Hosted[shared_client.Client],
-    Opens[
+    FactoryMethods[
         Producer,
         BatchingProducer,
         TransactionProducer,

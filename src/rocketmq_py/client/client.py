@@ -25,7 +25,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
-from rocketmq_py.remoting import Connection, Connections, RpcHook, RpcHooks
+from rocketmq_py.remoting import Connection, ConnectionPool, RpcHook, RpcHooks
 
 Serve: TypeAlias = Callable[[Connection, Command], bool]
 """Takes a request of a broker, answers it at once or later, and returns True; or returns False: not mine.
@@ -60,7 +60,7 @@ class Client(Lifespan):
         connections, name_servers, routes, heartbeats, brokers: the parts; only while it is open.
     """
 
-    connections: Connections
+    connections: ConnectionPool
     name_servers: NameServers
     routes: Routes
     heartbeats: Heartbeats
@@ -106,7 +106,7 @@ class Client(Lifespan):
 
     async def _open(self) -> None:
         config = self.config
-        self.connections = Connections(
+        self.connections = ConnectionPool(
             self.nursery,
             self._answer,
             tls=config.tls,

@@ -19,7 +19,7 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
-from rocketmq_py.remoting import Connection, Connections
+from rocketmq_py.remoting import Connection, ConnectionPool
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.client")
@@ -58,7 +58,7 @@ class Heartbeats:
         self,
         nursery: trio.Nursery,
         client_id: str,
-        connections: Connections,
+        connections: ConnectionPool,
         routes: Routes,
         *,
         namespace: Namespace,

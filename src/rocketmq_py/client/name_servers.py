@@ -14,11 +14,12 @@ from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError, one_line
+from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.formatting import one_line
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ClusterInfo, TopicList, TopicRoute
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import Connections
+from rocketmq_py.remoting import ConnectionPool
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
@@ -40,7 +41,7 @@ class NameServers:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ConnectionPool,
         addresses: Sequence[str] | Discovery,
         *,
         namespace: Namespace,

@@ -13,7 +13,7 @@ from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.properties import MAX_ENCODED_SIZE
-from rocketmq_py.protocol.send_body import bare_size, encode_bare, encode_batched
+from rocketmq_py.protocol.batch import bare_size, encode_bare, encode_batched
 from rocketmq_py.protocol.send_request import encode_message_properties
 
 MAX_BATCHED_MESSAGES = 32_767

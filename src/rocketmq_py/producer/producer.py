@@ -33,7 +33,7 @@ from rocketmq_py.producer.send_request import Destination
 from rocketmq_py.producer.sender import Sender
 from rocketmq_py.producer.statistics import ProducerStatistics
 from rocketmq_py.producer.tracing import trace_sends
-from rocketmq_py.protocol.recall_handle import RecallHandle
+from rocketmq_py.protocol.handles import RecallHandle
 
 
 class Producer(Member):
@@ -236,12 +236,14 @@ class Producer(Member):
             timeout: seconds for all attempts together, instead of ``send_timeout``.
 
         Raises:
+            ConfigurationError: ``batch`` is not an EncodedBatch.
             MessageTooLargeError: the body exceeds ``max_message_size``.
             RocketMQError: as :meth:`send`.
 
         If cancelled, no attempt is left running. A broker may still store a request that was written.
         """
         self._check_open()
+        check_instance(batch, "batch", EncodedBatch)
         if len(batch.body) > self.config.max_message_size:
             raise MessageTooLargeError(
                 f"the encoded batch has {len(batch.body)} bytes; max_message_size is "

@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py.address import pack_address
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import (
     ConnectionLostError,
     Delivery,
@@ -26,13 +26,10 @@ from rocketmq_py.protocol.command import (
     encode_response,
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
-from rocketmq_py.protocol.plain_send import PlainSend
-from rocketmq_py.protocol.send_answer import SendAnswer
-from rocketmq_py.protocol.signature import signed
+from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import PendingRequest
-from rocketmq_py.remoting.pending_requests import PendingRequests
+from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
@@ -53,7 +50,7 @@ FLUSH_SECONDS = 1.0
 Handler: TypeAlias = "Callable[[Connection, Command], None]"
 """Called in the reader's task for every request of the peer: it must not block. It answers with
 :meth:`Connection.respond`, at once or later; what it raises is logged and answered as SYSTEM_ERROR."""
-SendHandler: TypeAlias = "Callable[[Connection, PlainSend], bytes | None]"
+SendHandler: TypeAlias = "Callable[[Connection, SendCommand], bytes | None]"
 """Called in the same way for a plain send. It returns the frame that answers it, or None to have the general
 handler called."""
 
@@ -119,7 +116,7 @@ class Connection(Channel):
         self._credentials = credentials
         self._successor = successor
         self._read_waits_for_space = read_waits_for_space
-        self._decoder = FrameDecoder(max_frame_size, reads_sends=send_handler is not None)
+        self._decoder = FrameDecoder(max_frame_size, decodes_sends=send_handler is not None)
         self.writer: Writer = Writer(wire, max_buffered)
         self.peer_address: str = wire.peer_address
         self.local_address: str = wire.local_address
@@ -295,7 +292,7 @@ class Connection(Channel):
             logger.exception("%s: request %d failed", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
-    def _sent(self, send: PlainSend) -> None:
+    def _sent(self, send: SendCommand) -> None:
         assert self._send_handler is not None
         try:
             frame = self._send_handler(self, send)
@@ -417,7 +414,7 @@ class Connection(Channel):
                         else:
                             self._answered(command.as_command(), pending)
                         continue
-                    if type(command) is PlainSend:
+                    if type(command) is SendCommand:
                         self._sent(command)
                         continue
                     assert isinstance(command, Command)

@@ -14,8 +14,6 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import trio
-
 from rocketmq_py.blocking import BatchingProducer
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, MessageQueue
@@ -23,6 +21,7 @@ from rocketmq_py.producer import Producer
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.protocol.message_id import UniqueIdGenerator
+from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.spark.batch_encoder import PreparedBatch
 from rocketmq_py.spark.rows import Destination
 from rocketmq_py.spark.sink_task import EarlierBatchFailedError, SendOutcome
@@ -108,7 +107,7 @@ async def send_batches(
             in_flight.leave(len(batch.body))
         return None
 
-    async with trio.open_nursery() as nursery:
+    async with open_nursery() as nursery:
         for indexes in _independent(batches):
             nursery.start_soon(send_in_order, indexes)
     return errors

@@ -26,7 +26,7 @@ _SPARK_NAMES = {
     "deliver_at_ms": "deliverAt",
     "use delay": "use deliverAt",
     "max_message_size": "maxMessageBytes",
-    "must be text, not NoneType": "is null",
+    "must be a str, not NoneType": "is null",
 }
 
 

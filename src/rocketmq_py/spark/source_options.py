@@ -10,7 +10,7 @@ import attrs
 
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_group, check_topic
-from rocketmq_py.protocol.subscription import ALL, subscribe
+from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.options import (
     SOURCES,
     ConnectionOptions,
@@ -54,7 +54,7 @@ def _pattern(value: str) -> str:
 
 
 def _tags(value: str) -> str:
-    return subscribe("topic", text(value), version_ms=0).sub_string
+    return make_subscription("topic", text(value), version_ms=0).sub_string
 
 
 SOURCE_OPTIONS: tuple[Option, ...] = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rocketmq_py.consumer.read.raw import DEFAULT_BUFFER, DEFAULT_PARALLEL, PulledChunk, Span
 from rocketmq_py.errors import DataLossError
-from rocketmq_py.protocol.subscription import ALL, subscribe
+from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.batch_plan import LOSS_ADVICE
 from rocketmq_py.spark.chunks import MIN_MESSAGE_SIZE, PlainMessages, split_chunk
 from rocketmq_py.spark.connections import client_for
@@ -63,7 +63,7 @@ def read_spans(
         ProtocolError: a broker sent malformed messages.
         RocketMQError: as ``rocketmq_py.Reader.pull``. An unreachable broker is retried as in planning.
     """
-    wanted_tags = () if sql is not None else subscribe("", tags, version_ms=0).tags_set
+    wanted_tags = () if sql is not None else make_subscription("", tags, version_ms=0).tags_set
     with (
         client_for(connection).reader() as reader,
         reader.pull(

@@ -22,7 +22,7 @@ from rocketmq_py.errors import (
     SubscriptionError,
     TopicNotFoundError,
 )
-from rocketmq_py.protocol.bodies import ClientCheck
+from rocketmq_py.protocol.bodies import CheckClientConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.consumer.conftest import Fill
@@ -38,12 +38,12 @@ class Broker:
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
-    checks: list[ClientCheck] = attrs.field(factory=list)
+    checks: list[CheckClientConfig] = attrs.field(factory=list)
     before: Callable[[], None] = lambda: None
 
     def __call__(self, connection: Connection, request: Command) -> None:
         assert request.code == RequestCode.CHECK_CLIENT_CONFIG
-        self.checks.append(ClientCheck.decode(request.body))
+        self.checks.append(CheckClientConfig.decode(request.body))
         self.before()
         connection.respond(request, self.code, remark=self.remark)
 

@@ -114,7 +114,7 @@ async def test_what_was_popped_together_is_acknowledged_together() -> None:
     [batch] = broker.acked
     assert isinstance(batch, BatchAcks)
     assert batch.broker_name == "broker-a"
-    assert [(each.mark, each.start_offset, each.bits) for each in batch.acks] == [
+    assert [(each.topic_kind, each.start_offset, each.bits) for each in batch.acks] == [
         ("0", 0, b"\x09"),
         ("1", 7, b"\x02"),
     ]

@@ -26,7 +26,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ALL_QUEUES, BatchAcks, SubscriptionData
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.receipt_handle import ReceiptHandle, TopicMark
+from rocketmq_py.protocol.handles import ReceiptHandle, TopicKind
 from tests.consumer.popping_broker import PopBroker, message, pop_brokers
 from tests.consumer.received import received
 
@@ -38,7 +38,7 @@ def popped_message(offset: int) -> PoppedMessage:
     plain = received(offset)
     values = {field.name: getattr(plain, field.name) for field in attrs.fields(type(plain))}
     receipt = ReceiptHandle(
-        start_offset=0, pop_time_ms=1, invisible_ms=60_000, revive_queue_id=0, mark=TopicMark.NORMAL,
+        start_offset=0, pop_time_ms=1, invisible_ms=60_000, revive_queue_id=0, topic_kind=TopicKind.NORMAL,
         broker_name="broker-a", queue_id=0, offset=offset,
     )  # fmt: skip
     return PoppedMessage(**values, receipt=receipt)

@@ -107,7 +107,7 @@ async def test_at_the_door(address: str) -> None:
             await reader.find_message("T", "k")
         with pytest.raises(ConfigurationError, match="max is 0"):
             await reader.find("T", "k", max=0)
-        with pytest.raises(ConfigurationError, match="is no offset message id"):
+        with pytest.raises(ConfigurationError, match="is not an offset message id"):
             await reader.message("k")
 
 

@@ -14,7 +14,7 @@ from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import GroupMember
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.topics import group_name_error
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode, language_name
 from rocketmq_py.protocol.bodies import (
     Connection as ConnectionBody,
 )
@@ -40,7 +40,6 @@ from rocketmq_py.protocol.headers import (
     QueryTopicConsumeByWhoRequest,
     QueryTopicsByConsumerRequest,
 )
-from rocketmq_py.protocol.json_header import language_name
 from rocketmq_py.remoting import Connection
 
 

@@ -31,10 +31,10 @@ from rocketmq_py.broker.topics import PERM_WRITE, TopicConfig, is_sendable, topi
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX, dead_letter_topic
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import SendMessageRequest
-from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 

@@ -20,9 +20,9 @@ from rocketmq_py.errors import (
     SqlFilterRefusedError,
     SubscriptionError,
 )
-from rocketmq_py.protocol.bodies import ClientCheck, SubscriptionData
+from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
-from rocketmq_py.protocol.subscription import ALL, SQL92, subscribe
+from rocketmq_py.protocol.subscription import ALL, SQL92, make_subscription
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -51,13 +51,13 @@ def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) 
                 "topic %s is subscribed with the tag %r: it is one tag; several have || between them",
                 topic, odd[0].strip(),
             )  # fmt: skip
-        return subscribe(topic, tags, version_ms=version_ms)
+        return make_subscription(topic, tags, version_ms=version_ms)
     if tags.strip() != ALL:
         raise ConfigurationError(
             f"the subscription to {topic!r} has tags {tags!r} and a SQL filter: give one; "
             f"a SQL filter may ask for tags as well, \"TAGS = 'A' AND ({sql})\""
         )
-    return subscribe(topic, sql, version_ms=version_ms, kind=SQL92)
+    return make_subscription(topic, sql, version_ms=version_ms, kind=SQL92)
 
 
 async def check_sql_filter(client: Client, group: str, subscription: SubscriptionData) -> None:
@@ -73,7 +73,7 @@ async def check_sql_filter(client: Client, group: str, subscription: Subscriptio
     if subscription.expression_type != SQL92:
         return
     topic, namespace = subscription.topic, client.namespace
-    check = ClientCheck(
+    check = CheckClientConfig(
         client_id=client.client_id,
         group=namespace.wrap_group(group),
         subscription_data=msgspec.structs.replace(subscription, topic=namespace.wrap_topic(topic)),

@@ -21,7 +21,7 @@ from rocketmq_py.consumer.push.session import Session
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic, retry_topic
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -79,7 +79,7 @@ class PushConsumer(GroupConsumer):
         self._paused = False
         if not self.config.broadcasting:
             retries = retry_topic(self._group)
-            self._subscriptions.put(subscribe(retries, version_ms=self._made_ms))
+            self._subscriptions.put(make_subscription(retries, version_ms=self._made_ms))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing happens if it is not subscribed."""

@@ -39,7 +39,7 @@ from rocketmq_py.errors import NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ConsumeType
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting.running import open_nursery
 
 FIRST_COMMIT_SECONDS = 1.0
@@ -269,7 +269,7 @@ class Session:
             if queues:
                 self._subscriptions.remove(retries)
             elif topic in self._subscriptions and retries not in self._subscriptions:
-                self._subscriptions.put(subscribe(retries, version_ms=self._client.now_ms()))
+                self._subscriptions.put(make_subscription(retries, version_ms=self._client.now_ms()))
         self._popped.assign(topic, queues)
 
     async def _commit_all(self) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_py.codes import version_name
 from rocketmq_py.protocol.command import VERSION
-from rocketmq_py.protocol.version import version_name
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from rocketmq_py.errors import ConnectError, Delivery, RequestTimeoutError, Rock
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.connection import Connection
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
 
 
-class Dial(Channel):
+class PendingConnection(Channel):
     """Takes requests while their connection is being dialled, and gives them to it in the same order.
 
     When the dialling fails, each is answered with ConnectError; oneway requests are dropped.

@@ -1,4 +1,4 @@
-"""How the JSON bodies of commands are read and written."""
+"""The base class of JSON bodies, and tables whose keys are message queues."""
 
 from __future__ import annotations
 
@@ -8,49 +8,50 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
+from rocketmq_py.formatting import shortened
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.decoding import decoder, shown
+from rocketmq_py.protocol.decoding import JSON_ERRORS, decoder
 
 T = TypeVar("T")
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The root of all JSON bodies. Java: ``RemotingSerializable``."""
+    """The base class of all JSON bodies. Java: ``RemotingSerializable``."""
 
     def encode(self) -> bytes:
-        """Return the body as standard JSON. Members that are None are left out, as Java does."""
+        """Return the body as standard JSON. Members that are None are left out, as in Java."""
         return msgspec.json.encode(_without_none(msgspec.to_builtins(self)))
 
     @classmethod
     @decoder("a body")
     def decode(cls, data: bytes) -> Self:
-        """Return the body that ``data`` holds: standard JSON, or fastjson's dialect.
+        """Return the body in ``data``: standard JSON, or fastjson's dialect.
 
-        Members that it does not know are left alone; null counts as missing.
+        Unknown members are ignored. A member that is null counts as missing.
 
         Raises:
-            ProtocolError: ``data`` is neither, or a member is missing or of another type.
+            ProtocolError: ``data`` is not JSON, or a member is missing or has the wrong type.
         """
         try:
             return msgspec.json.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             return convert(fastjson.loads(data), cls)
 
 
 @decoder("a body")
 def convert(value: Any, kind: type[T]) -> T:
-    """Return what ``fastjson.loads`` returned as ``kind``.
+    """Convert a result of ``fastjson.loads`` to ``kind``.
 
-    A text that holds a number is taken for it, as fastjson does: Go's client quotes the codes of tags.
+    A text that holds a number is accepted as a number, as in fastjson: Go's client quotes the codes of tags.
 
     Raises:
-        ProtocolError: a member is missing or of another type.
+        ProtocolError: a member is missing or has the wrong type.
     """
     try:
         return msgspec.convert(_without_none(value), kind, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
-        raise ProtocolError(f"a body is no {kind.__name__}: {error}") from error
+        raise ProtocolError(f"a body is not a {kind.__name__}: {error}") from error
 
 
 def _without_none(value: Any) -> Any:
@@ -61,8 +62,8 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-class BodyQueue(Body, frozen=True, kw_only=True):
-    """A message queue inside of a body. Java: ``MessageQueue``."""
+class JsonMessageQueue(Body, frozen=True, kw_only=True):
+    """A message queue in a body. Java: ``MessageQueue``."""
 
     topic: str
     broker_name: str
@@ -70,26 +71,26 @@ class BodyQueue(Body, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, queue: MessageQueue) -> Self:
-        """Return what stands for ``queue`` in a body."""
+        """Return the JSON form of ``queue``."""
         return cls(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that this stands for."""
+        """The message queue."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
-def body_queues(queues: Iterable[MessageQueue]) -> tuple[BodyQueue, ...]:
-    """Return what stands for the queues in a body."""
-    return tuple([BodyQueue.of(queue) for queue in queues])
+def json_queues(queues: Iterable[MessageQueue]) -> tuple[JsonMessageQueue, ...]:
+    """Return the JSON forms of the queues."""
+    return tuple([JsonMessageQueue.of(queue) for queue in queues])
 
 
 @decoder("a table of queues")
 def read_queue_table(table: object, kind: type[T]) -> dict[MessageQueue, T]:
-    """Return a table whose keys are queues, of what ``fastjson.loads`` made of it.
+    """Return the table whose keys are queues, from its result of ``fastjson.loads``.
 
     Raises:
-        ProtocolError: it is no such table.
+        ProtocolError: it is not such a table.
     """
     if not isinstance(table, dict):
         raise ProtocolError(f"a table of queues is {type(table).__name__}, not an object")
@@ -99,14 +100,14 @@ def read_queue_table(table: object, kind: type[T]) -> dict[MessageQueue, T]:
             members = dict(key)
         except (TypeError, ValueError) as error:
             raise ProtocolError(
-                f"a table of queues has the key {shown(repr(key))}, which is no queue"
+                f"a table of queues has the key {shortened(repr(key))}, which is not a queue"
             ) from error
-        queues[convert(members, BodyQueue).queue] = convert(value, kind)
+        queues[convert(members, JsonMessageQueue).queue] = convert(value, kind)
     return queues
 
 
 def write_queue_table(table: Mapping[MessageQueue, Any]) -> msgspec.Raw:
-    """Return a table whose keys are queues in fastjson's dialect: the only form that Java reads."""
+    """Return a table whose keys are queues, in fastjson's dialect, the only form that Java reads."""
     encode = msgspec.json.encode
-    members = [encode(BodyQueue.of(queue)) + b":" + encode(value) for queue, value in table.items()]
+    members = [encode(JsonMessageQueue.of(queue)) + b":" + encode(value) for queue, value in table.items()]
     return msgspec.Raw(b"{" + b",".join(members) + b"}")

@@ -6,11 +6,10 @@ import base64
 
 import pytest
 
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signature, signed
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.protocol.signature import signature, signed
 
 SECRET = "12345678-Grüße"
 OF_JAVA = {

@@ -18,10 +18,10 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
 )
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import TLS, Answer, Connection, Connections
+from rocketmq_py.remoting import TLS, Answer, Connection, ConnectionPool
 from rocketmq_py.remoting.channel import Channel
-from rocketmq_py.remoting.dial import Dial
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_connection import PendingConnection
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from tests.remoting.serving import echo, ignore, pool_of, serving
 
 
@@ -60,7 +60,7 @@ async def test_what_is_given_to_a_dial_leaves_in_order_before_what_is_given_to_i
 
     async with serving(collect) as address, pool_of() as connections:
         dial = connections.channel_nowait(address)
-        assert isinstance(dial, Dial)
+        assert isinstance(dial, PendingConnection)
         assert connections.channel_nowait(address) is dial, "all share it"
         assert dial.has_space
         await dial.wait_for_space()
@@ -126,7 +126,7 @@ async def test_what_cannot_be_encoded_is_told_alone() -> None:
 async def test_what_waits_when_the_client_closes_is_told() -> None:
     answers: list[Answer] = []
     async with swallowing() as hanging, trio.open_nursery() as nursery:
-        connections = Connections(nursery, ignore, tls=TLS())
+        connections = ConnectionPool(nursery, ignore, tls=TLS())
         submit(connections.channel_nowait(hanging), b"1", answers.append)
         await trio.testing.wait_all_tasks_blocked()
         await connections.aclose()
