@@ -157,7 +157,16 @@ def test_ctrl_c_while_it_starts(module: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
-HEAVY = ("rich", "pyspark", "opentelemetry", "asyncio", "http.client", "email", "concurrent.futures.process")
+HEAVY = (
+    "rich",
+    "pyspark",
+    "opentelemetry",
+    "asyncio",
+    "http.client",
+    "email",
+    "tomlkit",
+    "concurrent.futures.process",
+)
 ROOMS = (
     "aio",
     "blocking",

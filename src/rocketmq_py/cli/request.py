@@ -22,7 +22,7 @@ from rocketmq_py.names import check_group
 
 @click.command
 @topic_option
-@click.argument("body")
+@click.argument("body", type=click.UNPROCESSED)
 @click.option("--tag", metavar="TAG", default="", help="The request's tag.")
 @click.option(
     "-k", "--key", "keys", metavar="KEY", multiple=True, help="A key to find it by; may be repeated."
@@ -36,7 +36,7 @@ from rocketmq_py.names import check_group
     help="How long the reply is waited for: 250ms, 7.3s, 5m.",
 )  # fmt: skip
 @click.option(
-    "-f", "render", metavar="FORMAT", callback=checked(compile_format),
+    "-f", "render", metavar="FORMAT", type=click.UNPROCESSED, callback=checked(compile_format),
     help=r"How to print the reply, as in `tail`; the default is '%s\n'.",
 )  # fmt: skip
 @click.option("-J", "as_json", is_flag=True, help="Print the reply as a line of JSON.")
@@ -83,13 +83,13 @@ def request(
 
 @click.command
 @topic_option
-@click.argument("body", required=False)
+@click.argument("body", required=False, type=click.UNPROCESSED)
 @click.option(
     "-G", "group", metavar="GROUP", callback=checked(check_group), required=True,
     shell_complete=complete_groups, help="The consumer group: its members share the requests.",
 )  # fmt: skip
 @click.option(
-    "-x", "command", metavar="COMMAND", callback=checked(not_empty),
+    "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
     help="Reply with what this command of the shell prints; it gets the request's body on stdin.",
 )  # fmt: skip
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT replies.")

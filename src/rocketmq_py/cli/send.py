@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command
 @topic_option
-@click.argument("body", required=False)
+@click.argument("body", required=False, type=click.UNPROCESSED)
 @click.option(
     "-f",
     "file",

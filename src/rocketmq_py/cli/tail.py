@@ -72,6 +72,7 @@ MAX_COMMANDS = 8
 @click.option(
     "--grep",
     "pattern",
+    type=click.UNPROCESSED,
     metavar="PATTERN",
     callback=checked(compile_pattern),
     help="Only what has PATTERN, a regular expression of Python's, somewhere in its body.",
@@ -79,6 +80,7 @@ MAX_COMMANDS = 8
 @click.option(
     "-f",
     "render",
+    type=click.UNPROCESSED,
     metavar="FORMAT",
     callback=checked(compile_format),
     help=r"How to print a message; the default is '%s\n', see below.",
@@ -86,11 +88,11 @@ MAX_COMMANDS = 8
 @click.option("-J", "as_json", is_flag=True, help="Print messages as lines of JSON.")
 @raw_option
 @click.option(
-    "--to", "file_name", metavar="FILE", callback=checked(compile_name),
+    "--to", "file_name", metavar="FILE", type=click.UNPROCESSED, callback=checked(compile_name),
     help="Add messages to FILE, whose name may hold {topic}, {broker}, {queue}, {tag} and {key}.",
 )  # fmt: skip
 @click.option(
-    "-x", "command", metavar="COMMAND", callback=checked(not_empty),
+    "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
     help="Run COMMAND for each message, which it reads from its stdin.",
 )  # fmt: skip
 @click.option(
