@@ -65,9 +65,9 @@ def test_files_are_named_by_what_is_in_messages(invoke: Invoke, broker_aside: st
     trio.run(prepare, broker_aside)
     name = str(tmp_path / "{topic}" / "{broker}-{queue}-{tag}-{key}.txt")
     ended = invoke("tail", "-t", "Payments", "-o", "beginning", "-e", "--to", name, "-n", broker_aside)
-    assert (ended.code, ended.out, ended.err) == (0, b"", "")
+    assert (ended.code, ended.out) == (0, b"")
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    assert path.relative_to(tmp_path) == Path("Payments/broker-a-0-a_b-k1.txt")
+    assert path.relative_to(tmp_path) == Path("Payments/broker-a-0-a%2Fb-k1.txt")
     assert path.read_text() == "1\n2\n"
 
 
@@ -151,10 +151,12 @@ def test_the_ends_of_a_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tag", "name"), [("red", "red"), ("../x", ".._x"), ("..", "__"), (".", "_"), ("", "_"), ("a\0b", "a_b")]
+    ("tag", "name"),
+    [("red", "red"), ("../x", "%2E.%2Fx"), ("..", "%2E."), (".", "%2E"), ("", "_"), ("a\0b", "a%00b")],
 )
 def test_no_message_can_choose_its_folder(tag: str, name: str) -> None:
     class Tagged:
         tags = tag
+        message_id = "7F"
 
     assert compile_name("dir/{tag}")(Tagged()) == f"dir/{name}"  # type: ignore[arg-type]

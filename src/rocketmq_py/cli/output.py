@@ -76,6 +76,11 @@ class Output:
         while self._written < wanted:
             await self._progress.park()
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all that was printed has been written."""
+        return self._written == self._begun
+
     async def end(self) -> None:
         """Raise OutputClosedError, as nobody reads it any more; what was written before that counts.
 

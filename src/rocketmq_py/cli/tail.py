@@ -136,6 +136,9 @@ def tail(
     ROCKETMQ_MESSAGE_TOPIC, _ID, _TAG and _KEYS. If it fails that is the end, with exit code 1;
     with -G the message has failed, and comes again, and some commands run at the same time.
 
+    In file names of --to, characters of messages that are unsafe there are written as %XX. In the
+    variables of -x, NUL is. Text that is too long is shortened and ends with a hash of the whole.
+
     \b
     FORMAT is text with these letters, as in kcat:
       %s body                     %S its length in bytes
