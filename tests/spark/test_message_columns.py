@@ -351,9 +351,9 @@ def test_times_out_of_range_are_null() -> None:
     ("body", "flag", "reason"),
     [
         (b"x", COMPRESSED_FLAG, "ZLIB"),
-        (zlib.compress(b"x" * 100)[:-1], COMPRESSED_FLAG | 3 << 8, "ends too early"),
+        (zlib.compress(b"x" * 100)[:-1], COMPRESSED_FLAG | 3 << 8, "truncated"),
         (b"x" * 20, COMPRESSED_FLAG | 5 << 8, "type 5"),
-        (b"nothing", BATCH_FLAGS, "no message"),
+        (b"nothing", BATCH_FLAGS, "too few for a message"),
     ],
 )
 def test_error_names_the_message_with_an_unreadable_body(body: bytes, flag: int, reason: str) -> None:

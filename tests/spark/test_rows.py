@@ -120,7 +120,7 @@ def test_queue_fields_in_another_order_and_case() -> None:
 
 def test_unknown_delay_level_is_rejected() -> None:
     with pytest.raises(
-        RowError, match=r"^row 0 \(topic 'T'\): delayLevel '3s' is none of .*: use deliverAt$"
+        RowError, match=r"^row 0 \(topic 'T'\): delayLevel '3s' is not one of .*: use deliverAt$"
     ):
         build_one({"delayLevel": "3s"}, delayLevel=pa.string())
 
