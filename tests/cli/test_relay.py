@@ -15,7 +15,7 @@ from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.options import parse_duration
 from rocketmq_py.cli.relaying import run_relay
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay.entries import Waiting
+from rocketmq_py.relay.entries import DelayedMessage
 from rocketmq_py.relay.store import Store
 
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> str:
             entries = [
                 (
                     offset,
-                    Waiting(
+                    DelayedMessage(
                         f"id-{number}-{offset}",
                         1_795_374_833_508 + offset,
                         "Late",
