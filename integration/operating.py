@@ -18,7 +18,7 @@ from rocketmq_py.protocol.headers import (
     DeleteTopicInBrokerRequest,
     DeleteTopicInNameServerRequest,
 )
-from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.headers.base import Request
 
 EXPIRING: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(1 << 20),

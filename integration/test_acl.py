@@ -18,9 +18,9 @@ from integration.clusters.plugin import SETTINGS, start_own_cluster
 from integration.clusters.provider import VERSIONS
 from integration.java.peer import client_for, java_peer, run_java_async
 from rocketmq_py import Client, ConsumeFrom, Credentials, Delivery, Message, ReceivedMessage, Serialization
+from rocketmq_py.credentials import signature
 from rocketmq_py.errors import AccessDeniedError
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.protocol.signature import signature
 from tests.behaviours.conftest import create_topic
 from tests.behaviours.reading import read_all, until_readable
 from tests.behaviours.ways import WAYS, serves

@@ -23,7 +23,7 @@ from rocketmq_py.protocol.headers import (
     OffsetAnswer,
     QueryConsumerOffsetRequest,
 )
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from tests.behaviours.conftest import create_topic
 
 PATIENCE = 120

@@ -10,8 +10,8 @@ import attrs
 from rocketmq_py import properties as names
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import BatchAck, bits_of
+from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import PopMessageAnswer
-from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle, TopicMark
 from rocketmq_py.protocol.stored_message import decode_messages
 
 
@@ -31,7 +31,7 @@ class Popped:
         """Return the fields of an acknowledgement, or of a change of the invisible time."""
         return {
             "consumer_group": group,
-            "topic": self.handle.mark.topic(self.message.topic, group),
+            "topic": self.handle.topic_kind.topic(self.message.topic, group),
             "queue_id": self.handle.queue_id,
             "extra_info": str(self.handle),
             "offset": self.handle.offset,
@@ -47,7 +47,7 @@ def read_popped(fields: Mapping[str, str], body: bytes, broker_name: str) -> lis
 
 def _popped(message: ReceivedMessage, header: PopMessageAnswer, offsets: PoppedOffsets) -> Popped:
     own = message.properties.get(names.POP_CHECKPOINT)
-    queue = TopicMark.NORMAL, message.queue_id
+    queue = TopicKind.NORMAL, message.queue_id
     if own is not None:
         return Popped(message, ReceiptHandle.parse(own), 0)
     assert message.queue_offset in offsets.offsets[queue]
@@ -56,7 +56,7 @@ def _popped(message: ReceivedMessage, header: PopMessageAnswer, offsets: PoppedO
         pop_time_ms=header.pop_time,
         invisible_ms=header.invisible_time,
         revive_queue_id=header.revive_qid,
-        mark=TopicMark.NORMAL,
+        topic_kind=TopicKind.NORMAL,
         broker_name=message.broker_name,
         queue_id=message.queue_id,
         offset=message.queue_offset,
@@ -77,7 +77,7 @@ def ack_together(popped: Iterable[Popped], group: str) -> BatchAck:
     return BatchAck(
         consumer_group=group,
         topic=first.message.topic,
-        mark=handle.mark,
+        topic_kind=handle.topic_kind,
         start_offset=handle.start_offset,
         queue_id=handle.queue_id,
         revive_queue_id=handle.revive_queue_id,

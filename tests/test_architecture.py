@@ -17,15 +17,33 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "late", "names", "properties", "message", "credentials"}
+BOTTOM = {
+    "address",
+    "codes",
+    "errors",
+    "arguments",
+    "callables",
+    "lazy",
+    "names",
+    "properties",
+    "queues",
+    "formatting",
+    "message",
+    "credentials",
+}
 ALLOWED = {
     "codes": set[str](),
-    "late": set[str](),
-    "errors": {"codes", "message"},  # message for a type only
-    "names": {"errors"},
+    "lazy": set[str](),
+    "queues": set[str](),
+    "formatting": {"queues"},
+    "errors": {"codes", "formatting", "queues"},
+    "address": {"errors", "formatting"},
+    "arguments": {"errors"},
+    "callables": {"arguments", "errors"},
+    "names": {"arguments", "errors"},
     "properties": set[str](),
-    "message": {"errors", "late", "names", "properties"},
-    "credentials": {"errors"},
+    "message": {"address", "arguments", "errors", "names", "properties", "queues"},
+    "credentials": {"arguments", "errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
     "client": BOTTOM | {"protocol", "remoting"},
@@ -35,17 +53,17 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
-    "crossing": BOTTOM | {"remoting", "client", "producer", "consumer"},
+    "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "aio": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
     | {"aio", "blocking", "broker", "testing"},  # for their names only: loaded when one asks
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
-    "relay": BOTTOM | {"protocol", "client", "producer", "consumer"},
+    "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
@@ -116,6 +134,31 @@ def test_every_room_of_the_consumers_has_its_place() -> None:
     assert found == set(CONSUMER_ROOMS)
 
 
+def imported_modules(module: Path) -> set[Path]:
+    """Return the modules and packages that a module imports, including those under TYPE_CHECKING."""
+    found = set()
+    for name in imported_names(module):
+        parts = name.split(".")[1:] if name.startswith("rocketmq_py.") else []
+        for place in (PACKAGE.joinpath(*parts), PACKAGE.joinpath(*parts[:-1])) if parts else ():
+            file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            if file.is_file() and file != PACKAGE / "__init__.py":
+                found.add(file)
+                break
+    return found - {module}
+
+
+@pytest.mark.parametrize("room", ["errors", "names", "message", "protocol", "remoting"])
+def test_modules_import_each_other_without_cycles(room: str) -> None:
+    place = PACKAGE / room
+    modules = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]
+    for module in modules:
+        reached, ahead = set[Path](), imported_modules(module)
+        while ahead:
+            reached |= ahead
+            ahead = {after for one in ahead for after in imported_modules(one)} - reached
+        assert module not in reached, module
+
+
 def test_protocol_does_no_input_or_output() -> None:
     for module in (PACKAGE / "protocol").rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
@@ -154,13 +197,12 @@ LAZY = (
     "rocketmq_py.admin",
     "rocketmq_py.consumer",
     "rocketmq_py.producer",
-    "rocketmq_py.protocol.headers",
 )
-"""Packages whose names are loaded when they are asked for."""
+"""Packages whose public names are imported on first use."""
 
 
 @pytest.mark.parametrize("package", LAZY)
-def test_what_is_loaded_late_is_there(package: str) -> None:
+def test_lazy_names_can_be_imported(package: str) -> None:
     module = importlib.import_module(package)
     assert {*module.__all__} <= {*dir(module)}
     for name in module.__all__:
@@ -183,7 +225,7 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
     loaded = loaded_by(f"from rocketmq_py.cli import main; main({arguments}, standalone_mode=False)")
     assert loaded.isdisjoint({"trio", "rich", "msgspec", "pyarrow", "numpy", "pyspark", "rocketmq_py.client"})
     commands = {name for name in loaded if name.startswith("rocketmq_py.cli.")}
-    assert arguments != ["--help"] or commands == {"rocketmq_py.cli.group"}
+    assert arguments != ["--help"] or commands == {"rocketmq_py.cli.console", "rocketmq_py.cli.group"}
 
 
 @pytest.mark.long
@@ -201,3 +243,16 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
 def test_a_command_loads_only_what_it_uses(module: str, rooms: set[str]) -> None:
     loaded = loaded_by(f"import {module}")
     assert loaded.isdisjoint(rooms | {"rocketmq_py.consumer.pop", "rocketmq_py.consumer.lite_pull"})
+
+
+def test_modules_of_the_spark_room_import_without_cycles() -> None:
+    room = "rocketmq_py.spark."
+    imports = {
+        module.stem: {
+            name.removeprefix(room).split(".")[0] for name in imported_names(module) if name.startswith(room)
+        }
+        for module in (PACKAGE / "spark").glob("*.py")
+    }
+    while leaves := {module for module, imported in imports.items() if not imported & imports.keys()}:
+        imports = {module: imported for module, imported in imports.items() if module not in leaves}
+    assert not imports

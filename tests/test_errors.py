@@ -19,6 +19,7 @@ from rocketmq_py.errors import (
     RocketMQError,
     SubscriptionError,
 )
+from rocketmq_py.formatting import one_line
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_words_of_peers_are_bounded_in_texts() -> None:
             assert error.remark == words
     refused = errors.SqlFilterRefusedError("T", "a > 1", ResponseCode.SYSTEM_ERROR, flood, "a:1")
     assert len(str(refused)) < 800
-    assert errors.one_line("a\n b") == "a b"
-    assert errors.one_line("x" * 500) == "x" * 500
-    assert errors.one_line("x" * 501) == "x" * 500 + "... (501 characters)"
-    assert errors.one_line("") == errors.one_line(None) == "no reason given"
+    assert one_line("a\n b") == "a b"
+    assert one_line("x" * 500) == "x" * 500
+    assert one_line("x" * 501) == "x" * 500 + "... (501 characters)"
+    assert one_line("") == one_line(None) == "no reason given"

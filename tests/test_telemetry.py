@@ -18,7 +18,7 @@ from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import EndTransactionContext, Producer, SendMode
 from rocketmq_py.properties import decode_properties
-from rocketmq_py.protocol.send_body import decode_batch
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.telemetry import TelemetryConsumerHook, TelemetryProducerHook
 from tests.consumer.received import QUEUE, received
 from tests.producer.test_ways_of_sending import store_batch

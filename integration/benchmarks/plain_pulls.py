@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 import attrs
 
+from rocketmq_py.address import split_address
+from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.stream import READER_GROUP
+from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import PullMessageRequest
-from rocketmq_py.protocol.pull_request import PullForm
-from rocketmq_py.remoting.address import split_address
 
 AT_ONCE = 32
 """Messages that a pull asks for: as many as a broker gives at the most, unless it is set up otherwise."""
@@ -45,21 +46,21 @@ class PlainPulls:
     _opaque: int = attrs.field(init=False, default=0)
 
     def __iter__(self) -> Iterator[PulledChunk]:
-        span, form = self.span, self._form()
+        span, fields = self.span, self._fields()
         self._left.extend([(at, min(at + AT_ONCE, span.end)) for at in range(span.start, span.end, AT_ONCE)])
         with socket.create_connection(split_address(self.address)) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             received = bytearray()
             while self._left or self._asked:
                 if len(self._asked) <= UNDER_WAY // 2:
-                    connection.sendall(self._requests(form))
+                    connection.sendall(self._requests(fields))
                 data = connection.recv(READ_SIZE)
                 if not data:
                     raise RuntimeError(f"{self.address} closed the connection")
                 received += data
                 yield from self._answers(received)
 
-    def _form(self) -> PullForm:
+    def _fields(self) -> dict[str, str]:
         queue = self.span.queue
         header = PullMessageRequest(
             consumer_group=READER_GROUP,
@@ -67,7 +68,7 @@ class PlainPulls:
             queue_id=queue.queue_id,
             queue_offset=0,
             max_msg_nums=AT_ONCE,
-            sys_flag=0,
+            sys_flag=PullFlag.SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
@@ -75,16 +76,15 @@ class PlainPulls:
             expression_type="TAG",
             broker_name=queue.broker_name,
         )
-        return PullForm(header.to_fields())
+        return header.to_fields()
 
-    def _requests(self, form: PullForm) -> bytes:
+    def _requests(self, common: dict[str, str]) -> bytes:
         frames = []
         while self._left and len(self._asked) < UNDER_WAY:
             self._opaque += 1
             self._asked[self._opaque] = asked = self._left.popleft()
-            frame = form.frame(self._opaque, asked[0], PullFlag.SUBSCRIPTION, 0)
-            assert frame is not None
-            frames.append(frame)
+            fields = common | {"queueOffset": str(asked[0])}
+            frames.append(encode_request(RequestCode.PULL_MESSAGE, self._opaque, fields))
         return b"".join(frames)
 
     def _answers(self, received: bytearray) -> Iterator[PulledChunk]:

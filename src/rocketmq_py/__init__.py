@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_py.late import late
+from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py import admin as admin
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_load = late(
+_load = lazy_attributes(
     globals(),
     {
         "admin": ("Admin",),

@@ -1,12 +1,16 @@
-"""The numbers that RocketMQ gives to requests and answers (Java: ``RequestCode``, ``ResponseCode``)."""
+"""RocketMQ's numbers for requests, answers, languages and versions.
+
+Java: ``RequestCode``, ``ResponseCode``, ``LanguageCode``, ``MQVersion``.
+"""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 
 class RequestCode(enum.IntEnum):
-    """What a command asks for."""
+    """The kind of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -98,7 +102,7 @@ class RequestCode(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """What became of a request."""
+    """The outcome of a request, or the kind of its error."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -148,8 +152,44 @@ class ResponseCode(enum.IntEnum):
 
 
 def response_name(code: int) -> str:
-    """Return the name of a response code, or "an unknown code" for one that is not listed here."""
+    """Return the name of a response code, or "an unknown code" if it is not listed here."""
     try:
         return ResponseCode(code).name
     except ValueError:
         return "an unknown code"
+
+
+LANGUAGE_NAMES = (
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
+    "RUST", "NODE_JS",
+)  # fmt: skip
+"""The names of languages. A language's code is its index. Java: ``LanguageCode``."""
+LANGUAGE_JAVA = LANGUAGE_NAMES.index("JAVA")
+LANGUAGE_PYTHON = LANGUAGE_NAMES.index("PYTHON")
+LANGUAGE_OTHER = LANGUAGE_NAMES.index("OTHER")
+_LANGUAGE_CODES: Mapping[str, int] = {name: code for code, name in enumerate(LANGUAGE_NAMES)}
+
+
+def language_name(code: int) -> str:
+    """Return the name of a language, or OTHER for an unknown code."""
+    return LANGUAGE_NAMES[code] if 0 <= code < len(LANGUAGE_NAMES) else "OTHER"
+
+
+def language_code(name: str | None) -> int:
+    """Return the code of a language. None is JAVA, as in a header without a language. Unknown is OTHER."""
+    return LANGUAGE_JAVA if name is None else _LANGUAGE_CODES.get(name, LANGUAGE_OTHER)
+
+
+V4_0_0 = 213
+V5_0_0_SNAPSHOT = 412
+"""Ordinals of Java's ``MQVersion``. Pop and exact delivery times need a broker from V5_0_0_SNAPSHOT on."""
+
+
+def version_name(ordinal: int) -> str:
+    """Return the version of an ordinal: ``5.5.0``, ``4.9.8-SNAPSHOT``, or ``3.x`` for all older ones."""
+    if ordinal < V4_0_0 - 1:
+        return "3.x"
+    # From V4_0_0_SNAPSHOT on, patch versions count from 0 to 9, and a snapshot precedes each release.
+    number, is_release = divmod(ordinal - V4_0_0 + 1, 2)
+    major, minor, patch = 4 + number // 100, number // 10 % 10, number % 10
+    return f"{major}.{minor}.{patch}" + ("" if is_release else "-SNAPSHOT")

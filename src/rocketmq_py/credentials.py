@@ -1,35 +1,81 @@
-"""Who a client says it is, to brokers that check access."""
+"""Credentials, and the signatures that they put on requests.
+
+Brokers that check access identify a client by its signed requests. Java: ``SessionCredentials``,
+``AclClientRPCHook``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import binascii
+import hmac
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ConfigurationError, InvalidMessageError
+
+ACCESS_KEY: Final = "AccessKey"
+"""The field with the name of the identity."""
+SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - a field's name
+"""The field with the token of a temporary identity. It is signed too."""
+SIGNATURE: Final = "Signature"
+"""The field with the signature, the only one that is not signed."""
 
 
-def _written(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    # The value itself stays out of the text: it may be the secret, put into the wrong place.
+def _check_text(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    # The error does not quote the value: it may be a secret in the wrong argument.
     if not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"credentials: {attribute.name} must be a text that is not empty")
 
 
 @attrs.frozen
 class Credentials:
-    """An identity whose secret signs every request. Java: ``SessionCredentials``.
+    """An identity that signs every request. Java: ``SessionCredentials``.
 
     Args:
         access_key: the name of the identity (5.x: of the user).
-        secret_key: what requests are signed with; it is never sent, shown or logged.
-        security_token: what a service for temporary identities gave out with the keys.
+        secret_key: the key of the signatures. It is never sent, shown or logged.
+        security_token: the token that a service for temporary identities issued with the keys.
 
     Raises:
-        ConfigurationError: one of them is empty.
+        ConfigurationError: one of them is empty or not a text.
     """
 
-    access_key: str = attrs.field(validator=_written)
-    secret_key: str = attrs.field(repr=False, validator=_written)
+    access_key: str = attrs.field(validator=_check_text)
+    secret_key: str = attrs.field(repr=False, validator=_check_text)
     security_token: str | None = attrs.field(
-        default=None, repr=False, validator=attrs.validators.optional(_written)
+        default=None, repr=False, validator=attrs.validators.optional(_check_text)
     )
+
+
+def signature(secret_key: str, fields: Mapping[str, str], body: bytes) -> str:
+    """Return the signature of a request: HMAC-SHA1 of the fields' values and the body, in Base64.
+
+    The values are concatenated in the order of their fields' names. A ``Signature`` field is skipped.
+
+    Raises:
+        InvalidMessageError: a text cannot be encoded as UTF-8.
+    """
+    values = [fields[name] for name in sorted(fields) if name != SIGNATURE]
+    try:
+        content = "".join(values).encode() + body
+        digest = hmac.digest(secret_key.encode(), content, "sha1")
+    except UnicodeEncodeError as error:
+        reason = error.reason  # without the error itself, which holds the secret key
+    else:
+        return binascii.b2a_base64(digest, newline=False).decode()
+    raise InvalidMessageError(f"a request cannot be signed: {reason}")
+
+
+def signed(fields: Mapping[str, str], body: bytes, credentials: Credentials) -> dict[str, str]:
+    """Return a copy of a request's fields with the access key and the signature added.
+
+    Raises:
+        InvalidMessageError: a text cannot be encoded as UTF-8.
+    """
+    result = {**fields, ACCESS_KEY: credentials.access_key}
+    if credentials.security_token is not None:
+        result[SECURITY_TOKEN] = credentials.security_token
+    result[SIGNATURE] = signature(credentials.secret_key, result, body)
+    return result

@@ -1,10 +1,10 @@
-"""Every error that rocketmq-py raises, in one tree.
+"""All errors of rocketmq-py, with :class:`RocketMQError` as their base class.
 
-What a retry loop wants to know is data on the class, so that nobody has to list classes:
+Class attributes tell retry loops what to do, so that they need no lists of classes:
 
-- ``retriable``: another broker, or the same one later, may well accept the same request.
-- ``invalidates_route``: the route that led here is out of date and is asked for again at once.
-- ``delivery``: what is known about the message of a failed send (see :class:`Delivery`).
+- ``retriable``: another broker, or the same one later, may accept the same request.
+- ``invalidates_route``: the route is outdated and must be fetched again immediately.
+- ``delivery``: whether the message of a failed send may be stored. See :class:`Delivery`.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from rocketmq_py.codes import ResponseCode, response_name
-
-if TYPE_CHECKING:
-    from rocketmq_py.message import MessageQueue, SendResult
+from rocketmq_py.formatting import described, one_line, rounded
+from rocketmq_py.queues import MessageQueue, SendResult
 
 
 class Delivery(enum.Enum):
-    """What is known about a message whose send failed."""
+    """Whether a broker may have stored the message of a failed send."""
 
     NOT_SENT = "not sent"
-    """No byte of it was handed to the operating system: no broker has it."""
+    """No broker has the message: no byte of it was passed to the operating system."""
     REFUSED = "refused"
-    """A broker answered that it did not store it."""
+    """A broker answered that it did not store the message."""
     UNKNOWN = "unknown"
-    """It was written and no answer came: a broker may or may not have stored it."""
+    """A broker may have stored the message: it was written, and no answer came."""
 
 
 class RocketMQError(Exception):
-    """The root of the tree: ``except RocketMQError`` catches all that this library raises on purpose."""
+    """The base class of all errors that this library raises on purpose."""
 
     retriable: ClassVar[bool] = False
     invalidates_route: ClassVar[bool] = False
@@ -40,36 +39,34 @@ class RocketMQError(Exception):
 
 
 class ConfigurationError(RocketMQError, ValueError):
-    """A setting, name or address is outside of what is allowed; the text says what is."""
+    """A setting, name or address is not allowed. The text says which values are."""
 
 
 class InvalidMessageError(RocketMQError, ValueError):
-    """A message that no broker would take: found before anything is sent."""
+    """A message that no broker would accept. Nothing was sent."""
 
 
 class MessageTooLargeError(InvalidMessageError):
-    """A message, or its properties, are larger than brokers take."""
+    """A message, or its properties, exceed the size that brokers accept."""
 
 
 class InvalidPropertyError(InvalidMessageError):
-    """A property, a tag or a key cannot be written: it is empty, no text, or holds a separator."""
+    """A property, tag or key cannot be encoded: it is empty, not a text, or contains a separator."""
 
 
 class SendForbiddenError(RocketMQError):
-    """A hook of the user's forbade the send; its own exception is the cause."""
+    """A user's hook forbade the send. The hook's exception is the cause."""
 
 
 class UnsupportedByBrokerError(RocketMQError):
-    """The broker's version does not know what is asked for; nothing was sent."""
+    """The broker's version does not support the request. Nothing was sent."""
 
 
 class BatchError(RocketMQError):
-    """A list of messages was sent in several parts, and not all of them were stored.
+    """A batch was sent in several parts, of which one failed. Its error is the cause.
 
-    The error of the part that failed is the cause; ``delivery`` is its own. What came after it was not sent.
-
-    Attributes:
-        results: of the messages that were stored, the first ones of the list.
+    ``results`` are those of the messages before that part, which are stored. ``delivery`` is that of the
+    failed part. Later parts were not sent.
     """
 
     def __init__(self, results: Sequence[SendResult], total: int, error: RocketMQError) -> None:
@@ -79,12 +76,12 @@ class BatchError(RocketMQError):
 
 
 class LocalOffsetsError(RocketMQError):
-    """The file with a broadcasting consumer's offsets cannot be read, nor its backup."""
+    """Neither the file with a broadcasting consumer's offsets nor its backup can be read."""
 
     def __init__(self, reasons: str) -> None:
         super().__init__(
-            f"local offsets cannot be read ({reasons}); repair or remove these files: "
-            "without them, the consumer begins where its consume_from says"
+            f"local offsets cannot be read ({reasons}); repair or remove these files. "
+            "Without them, the consumer begins at its consume_from"
         )
 
 
@@ -93,15 +90,15 @@ class ClosedError(RocketMQError):
 
 
 class OutsideTrioError(RocketMQError, RuntimeError):
-    """It was used where no trio runs, or in another ``trio.run`` than it was opened in."""
+    """A trio object was used outside of ``trio.run``, or in another one than it was opened in."""
 
 
 class OutsideAsyncioError(RocketMQError, RuntimeError):
-    """What is for asyncio was used where no loop runs."""
+    """An asyncio object was used without a running event loop."""
 
 
 class ProtocolError(RocketMQError):
-    """The peer sent bytes that are not RocketMQ's protocol; the connection is closed."""
+    """The peer sent bytes that are not RocketMQ's protocol. The connection is closed."""
 
     retriable = True
     delivery = Delivery.UNKNOWN
@@ -120,11 +117,11 @@ class ConnectError(RocketMQError):
 
 
 class TLSError(ConnectError):
-    """No encrypted connection could be made: the text says what is wrong with which certificate."""
+    """The TLS handshake failed. The text says why, and what to do."""
 
 
 class ConnectionLostError(RocketMQError):
-    """The connection broke while a request was waiting; ``delivery`` says whether it had been written."""
+    """The connection broke before the answer came. ``delivery`` tells whether the request was written."""
 
     retriable = True
     invalidates_route = True
@@ -136,48 +133,35 @@ class ConnectionLostError(RocketMQError):
         self.delivery = delivery
 
 
-def _rounded(seconds: float) -> str:
-    """Return seconds as one says them: what is left of a time-out has seventeen digits."""
-    return f"{round(seconds, 1 if seconds >= 1 else 3):g}"
-
-
 class RequestTimeoutError(RocketMQError, TimeoutError):
-    """No answer came in time; ``delivery`` says whether the request had been written."""
+    """No answer came in time. ``delivery`` tells whether the request was written."""
 
     retriable = True
     invalidates_route = True
 
     def __init__(self, address: str, timeout: float, delivery: Delivery = Delivery.UNKNOWN) -> None:
-        super().__init__(f"no answer from {address} within {_rounded(timeout)} s")
+        super().__init__(f"no answer from {address} within {rounded(timeout)} s")
         self.address = address
         self.timeout = timeout
         self.delivery = delivery
 
 
 class ReplyTimeoutError(RocketMQError, TimeoutError):
-    """A request was sent, and no reply to it came in time.
+    """No reply to a request message came in time.
 
-    Attributes:
-        sent: where the request was stored; None if that was not acknowledged either.
+    ``sent`` is the result of sending the request, or None if the broker did not acknowledge it.
     """
 
     delivery = Delivery.UNKNOWN
 
     def __init__(self, topic: str, timeout: float, sent: SendResult | None) -> None:
-        where = f"stored in {sent.queue}" if sent else "whose own sending was not acknowledged either"
-        super().__init__(f"no reply within {_rounded(timeout)} s to a request for topic {topic!r}, {where}")
+        where = f"stored in {sent.queue}" if sent else "which was not acknowledged either"
+        super().__init__(f"no reply within {rounded(timeout)} s to a request for topic {topic!r}, {where}")
         self.sent = sent
 
 
-def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors that a group of errors holds, whatever groups they are in; of no group itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
-    return [error]
-
-
 class NameServerError(RocketMQError):
-    """None of the name servers answered; ``reasons`` has each one's, by address."""
+    """No name server answered. ``reasons`` has the error of each, by address."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(f"no name server answered ({'; '.join(reasons.values())})")
@@ -185,7 +169,7 @@ class NameServerError(RocketMQError):
 
 
 class TopicNotFoundError(RocketMQError):
-    """The name servers know no route for the topic."""
+    """The name servers have no route for the topic."""
 
     def __init__(self, topic: str, name_servers: str, namespace: str = "") -> None:
         where = f" in namespace {namespace!r}" if namespace else ""
@@ -194,12 +178,7 @@ class TopicNotFoundError(RocketMQError):
 
 
 class TopicExistsError(RocketMQError):
-    """A topic that was to be created is there already.
-
-    Attributes:
-        topic: its name.
-        brokers: the names of the brokers that have it.
-    """
+    """The topic to create exists already, on the brokers that ``brokers`` names."""
 
     def __init__(self, topic: str, brokers: Sequence[str]) -> None:
         super().__init__(f"topic {topic!r} exists already on {', '.join(brokers)}")
@@ -208,12 +187,7 @@ class TopicExistsError(RocketMQError):
 
 
 class GroupExistsError(RocketMQError):
-    """A group that was to be created is there already.
-
-    Attributes:
-        group: its name.
-        brokers: the names of the brokers that have it.
-    """
+    """The group to create exists already, on the brokers that ``brokers`` names."""
 
     def __init__(self, group: str, brokers: Sequence[str]) -> None:
         super().__init__(f"group {group!r} exists already on {', '.join(brokers)}")
@@ -222,7 +196,7 @@ class GroupExistsError(RocketMQError):
 
 
 class GroupNotFoundError(RocketMQError):
-    """No broker that was asked knows the group."""
+    """None of the asked brokers knows the group."""
 
     def __init__(self, group: str, asked: str, namespace: str = "") -> None:
         where = f" in namespace {namespace!r}" if namespace else ""
@@ -231,12 +205,12 @@ class GroupNotFoundError(RocketMQError):
 
 
 class SomeBrokersFailedError(RocketMQError):
-    """Several brokers, or name servers, were to do something, and not all of them did.
+    """A request to several brokers or name servers failed on some of them.
 
     Attributes:
-        done: those that did it, by name or address.
-        answers: what each of them answered.
-        failures: the error of each of the others.
+        done: the names or addresses of those on which it succeeded.
+        answers: the answers of those, by name or address.
+        failures: the errors of the others, by name or address.
     """
 
     def __init__(self, what: str, answers: Mapping[str, Any], failures: Mapping[str, RocketMQError]) -> None:
@@ -250,26 +224,26 @@ class SomeBrokersFailedError(RocketMQError):
 
 
 class NoQueueError(RocketMQError):
-    """The topic has a route, but no queue of it can serve this: no permission, or no broker is up."""
+    """No queue of the topic can serve the request: permissions are missing, or no broker is up."""
 
     invalidates_route = True
 
 
 class QueueGoneError(NoQueueError):
-    """The broker says that it does not have the queue: its topic has fewer now, or was deleted there."""
+    """The broker no longer has the queue: its topic was deleted, or has fewer queues now."""
 
 
 class NotAssignedError(RocketMQError):
-    """The queue is not this consumer's: it was never assigned to it, or rebalancing has taken it away."""
+    """The queue is not assigned to this consumer, or was revoked by a rebalance."""
 
 
 class DataLossError(RocketMQError):
-    """Messages that were asked for by their offsets are no longer there.
+    """Messages that were requested by their offsets no longer exist.
 
     Attributes:
-        queue: where they were.
-        first: the first offset that is missing.
-        end: the offset after the last one; None where that is not known.
+        queue: the queue.
+        first: the first missing offset.
+        end: the offset after the last missing one. None if it is unknown.
     """
 
     def __init__(
@@ -281,49 +255,33 @@ class DataLossError(RocketMQError):
         *,
         cause: str = "the broker does not have them any more",
     ) -> None:
-        where = f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
-        which = f"{first} to {end - 1}" if end is not None else f"from {first} on"
-        super().__init__(f"offsets {which} of {where} are not there: {cause}{advice}")
+        offsets = f"{first} to {end - 1}" if end is not None else f"from {first} on"
+        super().__init__(f"offsets {offsets} of {described(queue)} are not there: {cause}{advice}")
         self.queue = queue
         self.first = first
         self.end = end
 
 
 class UnreadableBodyError(RocketMQError):
-    """A message's body is compressed, or a batch, and cannot be opened.
+    """A message's body is compressed, or is a batch, and cannot be read.
 
     Attributes:
-        queue: where the message is.
-        offset: its place there.
-        reason: why it cannot be opened, and what to install if that is the cause.
+        queue: the message's queue.
+        offset: the message's offset.
+        reason: the cause, and which package to install if one is missing.
     """
 
     def __init__(self, queue: MessageQueue, offset: int, reason: str) -> None:
-        where = f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
-        super().__init__(f"the message at offset {offset} of {where} cannot be opened: {reason}")
+        super().__init__(f"the message at offset {offset} of {described(queue)} cannot be opened: {reason}")
         self.queue = queue
         self.offset = offset
         self.reason = reason
 
 
-MOST_CHARACTERS = 500
-"""Of a peer's words in an error's text: they may be megabytes, and are logged again and again."""
-
-
-def one_line(words: str | None) -> str:
-    """Return a peer's words as one line of bounded length; brokers put line breaks and links into them."""
-    if not words:
-        return "no reason given"
-    line = " ".join(words[: 2 * MOST_CHARACTERS].split())
-    if len(words) <= 2 * MOST_CHARACTERS and len(line) <= MOST_CHARACTERS:
-        return line
-    return f"{line[:MOST_CHARACTERS]}... ({len(words)} characters)"
-
-
 class BrokerError(RocketMQError):
-    """A broker or name server answered with an error: its code, its own words, and its address.
+    """A broker or name server answered with an error. :meth:`from_answer` chooses the subclass.
 
-    Which subclass is raised depends on the code; :meth:`from_answer` chooses it.
+    ``code`` is the response code, and ``remark`` the broker's reason, if it gave one.
     """
 
     delivery = Delivery.REFUSED
@@ -336,37 +294,37 @@ class BrokerError(RocketMQError):
 
     @classmethod
     def from_answer(cls, code: int, remark: str | None, address: str) -> BrokerError:
-        """Return the error of the class that stands for ``code``, and for what is known of the remark."""
-        words = _ACCESS_WORDS.get(code)
-        if words is not None and remark and words.search(remark):
+        """Return the error for an answer. The code, and sometimes the remark, decide its class."""
+        denial = _ACCESS_DENIAL.get(code)
+        if denial is not None and remark and denial.search(remark):
             return AccessDeniedError(code, remark, address)
         return _CLASS_OF_CODE.get(code, BrokerError)(code, remark, address)
 
 
 class RetriableBrokerError(BrokerError):
-    """The broker cannot serve this now; another one may (SYSTEM_ERROR, SERVICE_NOT_AVAILABLE and others)."""
+    """The broker cannot serve the request now. Another one may (SYSTEM_ERROR, SERVICE_NOT_AVAILABLE, …)."""
 
     retriable = True
 
 
 class BrokerBusyError(RetriableBrokerError):
-    """The broker sheds load (SYSTEM_BUSY, FLOW_CONTROL): wait a little before the next try."""
+    """The broker sheds load (SYSTEM_BUSY, FLOW_CONTROL). Back off before the next attempt."""
 
 
 class BrokerTopicError(RetriableBrokerError):
-    """The broker does not know this topic (TOPIC_NOT_EXIST): the route is out of date."""
+    """The broker does not have the topic (TOPIC_NOT_EXIST). The route is outdated."""
 
     invalidates_route = True
 
 
 class NoPermissionError(BrokerTopicError):
-    """The broker, or the topic on it, may not be written to or read from (NO_PERMISSION)."""
+    """The broker, or the topic on it, is not writable or not readable (NO_PERMISSION)."""
 
 
 class AccessDeniedError(BrokerError):
-    """The broker checks access, and does not let these credentials do this, or wants some.
+    """The broker checks access, and credentials are missing, wrong, or lack the permission.
 
-    4.x answers with SYSTEM_ERROR then, 5.x with NO_PERMISSION: only the remark tells it from other causes.
+    4.x answers with SYSTEM_ERROR, 5.x with NO_PERMISSION. Only the remark tells it from other errors.
     """
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
@@ -374,23 +332,23 @@ class AccessDeniedError(BrokerError):
         reason = _JAVA_WRAPPING.sub("", one_line(remark))
         self.args: tuple[Any, ...] = (
             f"{address} denies access: {reason.removesuffix('.')}; "
-            "check the client's credentials, and what the broker lets them do",
+            "check the client's credentials and their permissions on the broker",
         )
 
 
 class MessageRefusedError(BrokerError):
-    """The broker finds the message itself wrong (MESSAGE_ILLEGAL): its size, name or properties."""
+    """The broker refuses the message (MESSAGE_ILLEGAL): its size, topic or properties."""
 
 
 class SubscriptionError(BrokerError):
-    """The broker cannot use the subscription: a filter it cannot parse, or one it has not got yet."""
+    """The broker cannot use the subscription: it cannot parse the filter, or does not have it yet."""
 
 
 class SqlFilterRefusedError(SubscriptionError):
-    """A broker does not accept a SQL filter: it cannot read it, or filters by no properties at all.
+    """A broker refuses a SQL filter: it cannot parse it, or does not filter by properties.
 
     Attributes:
-        topic: the topic that was subscribed.
+        topic: the subscribed topic.
         sql: the SQL filter.
     """
 
@@ -406,16 +364,16 @@ class SqlFilterRefusedError(SubscriptionError):
         self.sql = sql
 
 
-_ACCESS_WORDS: Mapping[int, re.Pattern[str]] = {
+_ACCESS_DENIAL: Mapping[int, re.Pattern[str]] = {
     ResponseCode.SYSTEM_ERROR: re.compile(r"\bAclException\b"),
     ResponseCode.NO_PERMISSION: re.compile(
         r"signature failed|username cannot be null|^User:.* (not found|disabled)|has no permission to access"
     ),
 }
-"""What the remark of a broker that denies access says: 4.x with the first code, 5.x with the second."""
+"""Patterns of the remarks with which 4.x (first code) and 5.x (second code) deny access."""
 
 _JAVA_WRAPPING = re.compile(r"^[\w.]*AclException: |, [\w.$]+\([\w.]+:\d+\)$")
-"""What 4.x puts around its words: Java's class before, and the place in its source behind."""
+"""Text that 4.x adds to a remark: Java's class in front, and the position in the source at the end."""
 
 _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.SYSTEM_ERROR: RetriableBrokerError,
@@ -432,3 +390,10 @@ _CLASS_OF_CODE: Mapping[int, type[BrokerError]] = {
     ResponseCode.NOT_IN_CURRENT_UNIT: RetriableBrokerError,
     ResponseCode.GO_AWAY: RetriableBrokerError,
 }
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors in an exception group and its nested groups. Any other error is returned itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
+    return [error]

@@ -1,29 +1,29 @@
-"""Names of topics and groups: what is allowed, and the topics that RocketMQ keeps for itself.
+"""Names of topics and groups: which names are valid, and which topics are RocketMQ's own.
 
-Source: Java's ``TopicValidator``, ``Validators`` and ``MixAll``.
+Java: ``TopicValidator``, ``Validators``, ``MixAll``.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
+from rocketmq_py.arguments import check_integer, check_text
 from rocketmq_py.errors import ConfigurationError
 
 DEFAULT_TOPIC = "TBW102"
-"""Its route stands in for a topic that a broker may create by itself (AUTO_CREATE_TOPIC_KEY_TOPIC)."""
+"""Its route serves topics that brokers create automatically. Java: AUTO_CREATE_TOPIC_KEY_TOPIC."""
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Where clients send what they trace (RMQ_SYS_TRACE_TOPIC)."""
+"""The topic of trace messages (RMQ_SYS_TRACE_TOPIC)."""
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_TOPIC_LENGTH = 127
 MAX_RETRY_TOPIC_LENGTH = 255
 MAX_GROUP_LENGTH = 120
 MAX_QUEUES = 65_536
-"""How many queues a topic may have on all its brokers together. Java has no bound, and no cluster comes near.
+"""The largest number of queues of a topic, on all brokers together. Java has no bound.
 
-Clients and brokers make an object of each queue: a number that is a slip, or an attack, would take all
-memory and stop everything else meanwhile.
+Clients and brokers make an object for each queue. A larger number is a mistake or an attack, and would
+exhaust the memory.
 """
 
 SYSTEM_TOPICS = frozenset(
@@ -45,36 +45,25 @@ NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOP
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
 
-def check_topic(topic: str) -> str:
-    """Return ``topic`` if a broker would take it as a name, else raise ConfigurationError."""
-    _check_type("topic", topic)
+def check_topic(topic: str, name: str = "topic") -> str:
+    """Return ``topic`` if it is a valid name, else raise ConfigurationError."""
+    check_text(topic, name)
     longest = (
         MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else MAX_TOPIC_LENGTH
     )
     return _check("topic", topic, longest)
 
 
-def check_group(group: str) -> str:
-    """Return ``group`` if a broker would take it as a name, else raise ConfigurationError."""
-    _check_type("group", group)
-    return _check("group", group, MAX_GROUP_LENGTH)
+def check_group(group: str, name: str = "group") -> str:
+    """Return ``group`` if it is a valid name, else raise ConfigurationError."""
+    return _check("group", check_text(group, name), MAX_GROUP_LENGTH)
 
 
 def check_count(number: int, name: str, lowest: int = 1) -> int:
-    """Return a number of queues or tries. Raises ConfigurationError unless ``lowest`` to MAX_QUEUES."""
-    if not isinstance(number, int):
-        raise ConfigurationError(f"{name} is {number!r}, of type {type(number).__name__}; expected int")
-    if not lowest <= number <= MAX_QUEUES:
-        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to {MAX_QUEUES}")
-    return number
+    """Return ``number`` if it is from ``lowest`` to MAX_QUEUES, else raise ConfigurationError."""
+    return check_integer(number, name, lowest=lowest, highest=MAX_QUEUES)
 
 
-def _check_type(kind: str, name: object) -> None:
-    if not isinstance(name, str):
-        raise ConfigurationError(f"{kind} is a text, not {type(name).__name__}")
-
-
-@lru_cache(maxsize=4096)  # a producer asks for every message
 def _check(kind: str, name: str, longest: int) -> str:
     if not name:
         raise ConfigurationError(f"the {kind} name is empty")
@@ -86,28 +75,28 @@ def _check(kind: str, name: str, longest: int) -> str:
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic on which a group gets again the messages that its consumers failed on."""
+    """Return the topic from which a group receives messages again that its consumers failed to consume."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic that collects the messages that a group has given up."""
+    """Return the topic of a group's dead letters."""
     return DEAD_LETTER_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Return the topic that a cluster's replies are sent to. Java: ``MixAll.getReplyTopic``."""
+    """Return the topic of a cluster's replies. Java: ``MixAll.getReplyTopic``."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Tell by a topic's name on the wire whether it is a group's own (retry, dead letters) or RocketMQ's.
+    """Return whether a topic, named as on the wire, is a retry or dead-letter topic or RocketMQ's own.
 
-    Topics of 5.5 brokers that Java's own list of system topics lacks begin like the others: RMQ_SYS_.
+    Brokers 5.5 have system topics that are missing in Java's own list. Their names begin with RMQ_SYS_.
     """
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, "RMQ_SYS_")) or is_system_topic(topic)
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether RocketMQ keeps ``topic`` for itself."""
+    """Return whether ``topic`` is a system topic of RocketMQ."""
     return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")

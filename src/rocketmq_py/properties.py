@@ -1,7 +1,7 @@
-r"""A message's properties: their names, and their form on the wire.
+r"""Message properties: their names, and their encoding on the wire.
 
-On the wire they are one UTF-8 text, ``key \x01 value \x02`` again and again (Java: ``MessageDecoder``,
-``MessageConst``). Java leaves the last ``\x02`` out; both forms are read.
+On the wire they are one UTF-8 text, a sequence of ``key \x01 value \x02``. Java omits the last ``\x02``; both
+forms are decoded. Java: ``MessageConst``, ``MessageDecoder``.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ INSTANCE_ID = "INSTANCE_ID"
 PRODUCER_GROUP = "PGROUP"
 TRANSACTION_PREPARED = "TRAN_MSG"
 TRANSACTION_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
-"""Of a half message that was stored again: its first place in the half topic."""
+"""For a half message that was stored again, its first offset in the half topic."""
 TRANSACTION_ID = "__transactionId__"
 TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
-"""How often a broker has asked what became of a transaction."""
+"""How often a broker has checked the transaction."""
 CHECK_IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-"""How long after a half message a broker asks nothing."""
+"""Seconds after a half message during which the broker does not check its transaction."""
 CORRELATION_ID = "CORRELATION_ID"
-"""What a reply and its request have in common."""
+"""The id that a reply shares with its request."""
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 """The id of the client that waits for the reply."""
 TTL = "TTL"
-"""Milliseconds that it waits."""
+"""Milliseconds that this client waits."""
 MESSAGE_TYPE = "MSG_TYPE"
-"""``REPLY_MESSAGE_TYPE`` on a reply."""
+"""``REPLY_MESSAGE_TYPE`` in a reply."""
 ARRIVE_TIME = "ARRIVE_TIME"
-"""When a reply came to its client, epoch milliseconds."""
+"""When a reply arrived at the client, epoch milliseconds."""
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
-"""When a broker handed a reply on, epoch milliseconds."""
+"""When a broker pushed a reply to the client, epoch milliseconds."""
 TIMER_DELAY_SECONDS = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-"""When to deliver, epoch milliseconds; the two before it: how long to wait (5.x)."""
+"""The delivery time, epoch milliseconds. The two properties above are delays instead (5.x)."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
-"""When a broker delivers, as it wrote it down: epoch milliseconds."""
+"""The delivery time that the broker recorded, epoch milliseconds."""
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
 TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
-"""On a note that takes a timed message back: which one."""
+"""The id of the timed message that this message cancels."""
 SHARDING_KEY = "__SHARDINGKEY"
-"""What a sender chose the queue by."""
+"""The key by which the sender chose the queue."""
 PRIORITY = "_SYS_MSG_PRIORITY_"
-"""Which queue a broker takes, where its sender leaves that to the message's priority (5.5)."""
+"""The message's priority, by which the broker chooses the queue (5.4.0)."""
 BORN_TIME = "BORN_TIMESTAMP"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 POP_CHECKPOINT = "POP_CK"
 """A popped message's receipt handle."""
 FIRST_POP_TIME = "1ST_POP_TIME"
-"""When a message was popped first, epoch milliseconds."""
+"""The time of a message's first pop, epoch milliseconds."""
 ORIGIN_GROUP = "ORIGIN_GROUP"
-"""Of a popped message that came again: the group that did not acknowledge it."""
+"""For a popped message that is delivered again, the group that did not acknowledge it."""
 INNER_NUMBER = "INNER_NUM"
 DEAD_LETTER_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DEAD_LETTER_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
 REPLY_MESSAGE_TYPE = "reply"
-"""What MESSAGE_TYPE says on a reply (Java: ``MixAll.REPLY_MESSAGE_FLAG``)."""
+"""The MESSAGE_TYPE of a reply. Java: ``MixAll.REPLY_MESSAGE_FLAG``."""
 
 KEY_SEPARATOR = " "
-"""Between the keys of a message that has several."""
+"""Separates several keys of one message."""
 
 SYSTEM_PROPERTIES = frozenset(
     {
@@ -96,23 +96,23 @@ SYSTEM_PROPERTIES = frozenset(
         PRIORITY, ORIGIN_GROUP, "__LITE_TOPIC",
     }
 )  # fmt: skip
-"""Names that RocketMQ sets itself and refuses from users (Java: ``MessageConst.STRING_HASH_SET``)."""
+"""Properties that RocketMQ sets, and users cannot set. Java: ``MessageConst.STRING_HASH_SET``."""
 
 MAX_ENCODED_SIZE = 32_767
-"""Bytes of the encoded form: the stored message keeps its length in a signed 16-bit number."""
+"""Bytes of the encoded properties. A stored message has their length in a signed 16-bit number."""
 
 
 class FrozenProperties(dict[str, str]):
-    """Properties that stay as they are: a dict in all but what would change it."""
+    """Immutable properties: a dict whose mutating methods raise TypeError."""
 
     __slots__ = ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(
-            "a message's properties do not change; attrs.evolve(message, properties=...) makes another"
+            "a message's properties are immutable; make another with attrs.evolve(message, properties=...)"
         )
 
-    if not TYPE_CHECKING:  # for type checkers messages have a Mapping
+    if not TYPE_CHECKING:  # type checkers see a Mapping, which has none of these
         __setitem__ = __delitem__ = __ior__ = _refuse
         clear = pop = popitem = setdefault = update = _refuse
 
@@ -124,12 +124,12 @@ NO_PROPERTIES = FrozenProperties()
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    r"""Return the wire form. The caller has made sure that no key or value holds ``\x01`` or ``\x02``."""
+    r"""Return the wire form. No key or value may contain ``\x01`` or ``\x02``."""
     return "".join([f"{key}\x01{value}\x02" for key, value in properties.items()])
 
 
 def decode_properties(encoded: str) -> dict[str, str]:
-    """Return the properties of a wire form; pieces without a separator are left out, as Java does."""
+    """Return the properties in a wire form. Pieces without a separator are ignored, as in Java."""
     properties = {}
     for piece in encoded.split("\x02"):
         key, separator, value = piece.partition("\x01")

@@ -43,7 +43,7 @@ ReaderKind = TypeVar("ReaderKind")
 AdminKind = TypeVar("AdminKind")
 
 
-class Opens(
+class FactoryMethods(
     Generic[
         ProducerKind, BatchingKind, TransactionKind, PushKind, PopKind, LitePullKind, ReaderKind, AdminKind
     ]
@@ -122,7 +122,7 @@ class Opens(
 
 class Client(
     core.Client,
-    Opens[
+    FactoryMethods[
         Producer,
         BatchingProducer,
         TransactionProducer,

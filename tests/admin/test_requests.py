@@ -10,7 +10,7 @@ import pytest
 from rocketmq_py import admin
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.headers.base import Request
 from tests.broker.offline import OfflineBroker
 
 NOT_IN_5 = {RequestCode.GET_BROKER_CLUSTER_ACL_INFO}

@@ -28,7 +28,7 @@ import uvloop
 
 import rocketmq_py
 from rocketmq_py import AssignmentListener, Client, ConsumerHook, ProducerHook, aio, blocking
-from rocketmq_py.shared_client import Opens
+from rocketmq_py.shared_client import FactoryMethods
 
 TRIO, ASYNCIO, UVLOOP, THREADS = "trio", "asyncio", "uvloop", "threads"
 DOORS = (TRIO, ASYNCIO, UVLOOP, THREADS)
@@ -350,8 +350,10 @@ class Pending:
 class _ThroughClient:
     """What opens through a door; all else is trio's client, for what a test looks at beside."""
 
-    _OPENS = frozenset(name for name in vars(Opens) if not name.startswith("_")) - {"admin"}
-    _OWN = _OPENS | {"add_rpc_hook"}
+    _FACTORY_METHODS = frozenset(name for name in vars(FactoryMethods) if not name.startswith("_")) - {
+        "admin"
+    }
+    _OWN = _FACTORY_METHODS | {"add_rpc_hook"}
 
     def __init__(self, side: Side, behind: Any, beside: Client) -> None:
         self._through = Through(side, behind)

@@ -12,7 +12,7 @@ from rocketmq_py import Client
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import Request
-from rocketmq_py.remoting import Connection, Connections
+from rocketmq_py.remoting import Connection, ConnectionPool
 
 TIMEOUT = 30.0
 """Timeout of a request in seconds, longer than brokers hold any request of these tests."""
@@ -33,7 +33,7 @@ class Peer:
     broker_name: str
     requests: list[Command] = attrs.field(factory=list)
     bodies: dict[int, Callable[[Command], bytes]] = attrs.field(factory=dict)
-    _connections: Connections | None = None
+    _connections: ConnectionPool | None = None
 
     async def ask(self, header: Request, body: bytes = b"", *, code: int | None = None) -> Command:
         """Send a request. Returns the answer, with any response code."""
@@ -75,7 +75,7 @@ async def open_peers(client: Client) -> AsyncIterator[Callable[[], Peer]]:
 
         def connect() -> Peer:
             peer = Peer(broker.broker_addrs[0], name)
-            peer._connections = Connections(nursery, peer._answer)
+            peer._connections = ConnectionPool(nursery, peer._answer)
             return peer
 
         yield connect

@@ -16,6 +16,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BatchAcks
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import TopicKind
 from rocketmq_py.protocol.headers import (
     AckMessageRequest,
     ChangeInvisibleTimeAnswer,
@@ -24,7 +25,6 @@ from rocketmq_py.protocol.headers import (
     PopMessageRequest,
     ResetOffsetRequest,
 )
-from rocketmq_py.protocol.receipt_handle import TopicMark
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.peers import Peer, open_peer
 from tests.behaviours.reading import PATIENCE, until_readable
@@ -246,7 +246,7 @@ async def test_an_unacknowledged_message_is_redelivered(consumer: Consumer) -> N
     assert message.properties["ORIGIN_GROUP"] == consumer.group
     assert message.born_time_ms == first[0].message.born_time_ms
     assert message.born_host == consumer.peer.address
-    assert again.handle.mark is TopicMark.RETRY
+    assert again.handle.topic_kind is TopicKind.RETRY
     assert again.handle.queue_id == message.queue_id == 0
     assert again.handle.offset == message.queue_offset
     assert (await consumer.ack(again)).code == ResponseCode.SUCCESS

@@ -13,7 +13,9 @@ import trio
 from rocketmq_py import Client, ReceivedMessage
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.properties import decode_properties, encode_properties
+from rocketmq_py.protocol.batch import BatchedMessage
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
@@ -24,8 +26,6 @@ from rocketmq_py.protocol.headers import (
     UnregisterClientRequest,
 )
 from rocketmq_py.protocol.message_id import OffsetMessageId
-from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.protocol.send_body import BatchedMessage
 from rocketmq_py.protocol.stored_message import decode_messages
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.peers import Peer, open_peer

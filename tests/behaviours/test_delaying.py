@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_py import Client, Message
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
-from rocketmq_py.protocol.recall_handle import RecallHandle
+from rocketmq_py.protocol.handles import RecallHandle
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import read_all
 

@@ -58,7 +58,7 @@ async def test_an_id_that_leads_nowhere(client: Client, topic: str) -> None:
         assert await reader.message(beyond) is None
         with pytest.raises(ConfigurationError, match="no broker of this cluster"):
             await reader.message(result.message_id)
-        with pytest.raises(ConfigurationError, match="is no offset message id"):
+        with pytest.raises(ConfigurationError, match="is not an offset message id"):
             await reader.message("X")
 
 

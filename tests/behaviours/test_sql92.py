@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rocketmq_py import Client, Message
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.bodies import ClientCheck, ConsumerData, Heartbeat, SubscriptionData
+from rocketmq_py.protocol.bodies import CheckClientConfig, ConsumerData, Heartbeat, SubscriptionData
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import HeartbeatRequest, PullMessageAnswer, PullMessageRequest
 from rocketmq_py.protocol.stored_message import decode_messages
@@ -73,7 +73,7 @@ async def test_what_conditions_mean(cluster: ClusterUnderTest, client: Client, u
 
 def check_of(expression: str, kind: str = SQL92) -> bytes:
     subscription = SubscriptionData(topic="t", sub_string=expression, expression_type=kind)
-    return ClientCheck(client_id="one@x", group="g", subscription_data=subscription).encode()
+    return CheckClientConfig(client_id="one@x", group="g", subscription_data=subscription).encode()
 
 
 async def test_what_is_wrong_with_a_condition_is_said(cluster: ClusterUnderTest, client: Client) -> None:

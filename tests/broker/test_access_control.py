@@ -6,10 +6,9 @@ import pytest
 
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo, read_acls, read_users
-from rocketmq_py.protocol.signature import signed
 from tests.broker.offline import Answer, OfflineBroker, OfflineClient
 
 ALICE = Credentials("alice", "12345678")

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.protocol.handles import TopicKind
 from rocketmq_py.protocol.headers import ChangeInvisibleTimeAnswer
-from rocketmq_py.protocol.receipt_handle import TopicMark
 from tests.broker.offline import OfflineBroker, OfflineClient
 from tests.broker.popping import ack, batch_ack, change, now_ms, pop
 from tests.popped import Popped, bodies
@@ -63,7 +63,7 @@ async def test_an_unacknowledged_message_is_redelivered_in_the_retry_topic(
     assert message.properties["ORIGIN_GROUP"] == "readers"
     assert message.born_time_ms == first.message.born_time_ms
     assert message.born_host == "127.0.0.1:10911"
-    assert again.handle.mark is TopicMark.RETRY
+    assert again.handle.topic_kind is TopicKind.RETRY
     assert str(again.handle) == message.properties["POP_CK"]
     assert again.handle.pop_time_ms == now_ms()
     route = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%readers_t"})
@@ -100,7 +100,7 @@ async def test_enable_retry_topic_v2_changes_the_name_of_the_retry_topic(
     pop(client, "t")
     await trio.sleep(31)
     popped = [each for _ in range(20) for each in pop(client, "t")]
-    assert [each.handle.mark for each in popped] == [TopicMark.RETRY_V2]
+    assert [each.handle.topic_kind for each in popped] == [TopicKind.RETRY_V2]
     ack(client, popped[0])
     await trio.sleep(31)
     assert [each for _ in range(20) for each in pop(client, "t")] == []

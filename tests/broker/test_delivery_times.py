@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.protocol.recall_handle import RecallHandle
+from rocketmq_py.protocol.handles import RecallHandle
 from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
 
 ID = "7F00000100002A139A55000000000001"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import random
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import encode_request
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -27,8 +30,6 @@ from rocketmq_py.protocol.headers import (
     SendMessageRequest,
     SendMessageRequestV2,
 )
-from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import OfflineBroker, OfflineClient
 
 MAY_BE_SILENT = (
@@ -60,7 +61,7 @@ async def test_an_unknown_request_is_refused(client: OfflineClient) -> None:
 
 _NAMES = sorted(
     {
-        name
+        field.encode_name
         for header in (
             SendMessageRequest,
             SendMessageRequestV2,
@@ -75,7 +76,7 @@ _NAMES = sorted(
             ConsumeMessageDirectlyRequest,
             QueryConsumeTimeSpanRequest,
         )
-        for _, name, _ in header._writing
+        for field in msgspec.structs.fields(header)
     }
     | {"offset", "group", "delayLevel", "clientID", "key", "maxNum", "timestamp", "perm", "attributes"}
 )

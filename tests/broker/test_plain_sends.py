@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.broker.topics import TopicConfig
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command, encode_request
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.protocol.plain_send import PlainSend
+from rocketmq_py.protocol.typed_sends import SendCommand
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import Answer, OfflineBroker
 
 CODE = int(RequestCode.SEND_MESSAGE_V2)
@@ -43,14 +43,14 @@ class SendTarget:
         topics.put(TopicConfig("ordered", 4, 4, order=True))
         self.client = self.broker.connect()
         self._fast = fast
-        self._decoder = FrameDecoder(reads_sends=True)
+        self._decoder = FrameDecoder(decodes_sends=True)
         self._decoder.feed_typed(encode_request(CODE, 0, FIELDS))
 
     def send(self, send: Send) -> bool:
         """Send a message. Returns whether the fast path handled it."""
         (request,) = self._decoder.feed_typed(encode_request(CODE, 5, *send))
         connection = cast(Connection, self.client)
-        if isinstance(request, PlainSend):
+        if isinstance(request, SendCommand):
             handler = self.broker.broker.send_handler
             assert handler is not None
             frame = handler(connection, request) if self._fast else None

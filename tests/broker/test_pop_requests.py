@@ -160,7 +160,7 @@ async def test_a_priority_topic_is_popped_from_the_highest_queue(client: Offline
 
 async def test_a_priority_factor_of_0_disables_priorities(client: OfflineClient) -> None:
     create(client, "p", attributes="+message.type=PRIORITY")
-    group = {"groupName": "readers", "attributes": {"priority.factor": "0"}}
+    group = {"groupName": "readers", "attributes": {"+priority.factor": "0"}}
     client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(group).encode())
     orders = set()
     for _ in range(20):

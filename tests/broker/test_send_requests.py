@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.protocol.send_body import BatchedMessage
+from rocketmq_py.protocol.batch import BatchedMessage
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG
 from tests.broker.offline import START_MS, OfflineBroker, OfflineClient
 from tests.protocol.encoding import encode_batch
@@ -163,7 +163,7 @@ async def test_a_negative_queue_id_lets_the_broker_choose_the_queue(client: Offl
     assert chosen == {"0", "1", "2", "3"}
 
 
-# Since 5.5 the priority of a message selects its queue.
+# Since 5.4.0 the priority of a message selects its queue.
 @pytest.mark.parametrize(
     ("properties", "queue_id", "is_kept"),
     [

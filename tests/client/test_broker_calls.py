@@ -8,12 +8,12 @@ import trio.testing
 
 from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
-from rocketmq_py.consumer.pull.pull_request import PullRequest
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
 from rocketmq_py.remoting import Connection
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from tests.scripted import ScriptedCluster, ScriptedServer, scripted_cluster, store
 
 QUEUE = MessageQueue("T", "broker-a", 1)
@@ -68,8 +68,8 @@ async def test_all_but_pulls_and_heartbeats_go_to_the_vip_channel() -> None:
         await client.brokers.committed_offset("g", QUEUE)
         client.heartbeats.add_producer("p")
         await client.heartbeats.send()
-        form = client.brokers.pull_form(pull)
-        await client.brokers.pull(broker.address, PullRequest(form, 0, 0, 0, timeout=3))
+        request = PendingRequest(pull.code, client.brokers.pull_fields(pull), b"", timeout=3)
+        await client.brokers.pull(broker.address, request)
     assert [request.code for request in vip.requests] == [
         RequestCode.GET_MAX_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,

@@ -12,7 +12,7 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConnectError, ConnectionLostError, InvalidMessageError, RequestTimeoutError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.dial import Dial
+from rocketmq_py.remoting.pending_connection import PendingConnection
 from tests.scripted import ignore, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")
@@ -195,7 +195,7 @@ async def test_a_hook_that_takes_longer_than_a_dialling_that_fails(
                 "127.0.0.1:9", RequestCode.GET_ROUTEINFO_BY_TOPIC, {}, timeout=60
             )
         dial = client.connections.channel_nowait("127.0.0.1:10")
-        assert isinstance(dial, Dial)
+        assert isinstance(dial, PendingConnection)
         await dial.done.wait()
         with pytest.raises(ConnectError, match=r"127\.0\.0\.1:10"):
             dial.oneway_nowait(RequestCode.HEART_BEAT, {})
@@ -210,7 +210,7 @@ async def test_a_dial_that_is_done_gives_oneway_requests_to_its_connection(
         Client(broker.name_server_address) as client,
     ):
         dial = client.connections.channel_nowait(broker.name_server_address)
-        assert isinstance(dial, Dial)
+        assert isinstance(dial, PendingConnection)
         await dial.done.wait()
         assert dial.connection is not None
         dial.oneway_nowait(RequestCode.HEART_BEAT, {})

@@ -17,7 +17,7 @@ from rocketmq_py.producer.batch import (
     split_batch,
 )
 from rocketmq_py.properties import decode_properties
-from rocketmq_py.protocol.send_body import decode_batch
+from rocketmq_py.protocol.batch import decode_batch
 
 MAX_SIZE = 4 * 1024 * 1024
 ANSWERED = SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "", "first,second,third", MessageQueue("T", "b", 3), 17)

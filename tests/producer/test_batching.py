@@ -29,8 +29,8 @@ from rocketmq_py.errors import (
 from rocketmq_py.message import Message, MessageQueue, SendResult
 from rocketmq_py.producer import PendingSend, ProducerHook, SelectByHash, SendContext
 from rocketmq_py.producer.batching import YIELD_EVERY, BatchingProducer
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.remoting import Connection
 from tests.cancelling import cancel_at_each_await
 from tests.scripted import scripted_cluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rocketmq_py.protocol.batch import BatchedMessage, encode_batched
 from rocketmq_py.protocol.command import Command, encode
-from rocketmq_py.protocol.send_body import BatchedMessage, encode_batched
 
 
 def encode_command(command: Command) -> bytes:

@@ -84,11 +84,11 @@ STANDARD: list[tuple[type[AnyBody], str]] = [
         f'"messageModel":"CLUSTERING","subscriptionTable":{{"T":{SUBSCRIPTION}}}}}',
     ),
     (
-        bodies.ClientCheck,
+        bodies.CheckClientConfig,
         f'{{"clientId":"x","group":"G","namespace":"n","subscriptionData":{SUBSCRIPTION}}}',
     ),
     (
-        bodies.DirectConsumption,
+        bodies.ConsumeMessageDirectlyResult,
         '{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}',
     ),
     (
@@ -209,7 +209,7 @@ ROUTE = TopicRoute(
     queue_datas=(QueueData(broker_name="b", read_queue_nums=4, write_queue_nums=4, perm=6),),
     broker_datas=(
         BrokerData(
-            cluster="C", broker_name="b", broker_addrs={MASTER_ID: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
+            cluster="C", broker_name="b", announced={MASTER_ID: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
         ),
     ),
 )
@@ -231,6 +231,14 @@ def test_route_is_written_as_standard_json() -> None:
         "1": "10.0.0.2:10911",
     }
     assert TopicRoute.decode(ROUTE.encode()) == ROUTE
+
+
+def test_a_broker_is_dialled_in_one_form_and_written_as_it_was_announced() -> None:
+    broker = BrokerData(broker_name="b", announced={MASTER_ID: "0:0:0:0:0:0:0:1:10911", 1: "nonsense"})
+    assert broker.broker_addrs == {MASTER_ID: "[::1]:10911", 1: "nonsense"}
+    text = broker.encode()
+    assert json.loads(text)["brokerAddrs"] == {"0": "0:0:0:0:0:0:0:1:10911", "1": "nonsense"}
+    assert BrokerData.decode(text) == broker
 
 
 def queues(read: int, write: int, brokers: int = 1) -> str:
@@ -258,7 +266,7 @@ def test_a_route_of_too_many_queues_is_refused_before_they_are_made(text: str, c
 
 @pytest.mark.parametrize("conf", ["b", "b:", "b:²", "b:x", "b:-1", "b:" + "9" * 4300, "b:1:2", "a:1;b:٣"])
 def test_an_order_configuration_that_is_none(conf: str) -> None:
-    with pytest.raises(ProtocolError, match="where broker:count should be"):
+    with pytest.raises(ProtocolError, match="expected broker:count"):
         TopicRoute.decode(json.dumps({"orderTopicConf": conf}).encode())
 
 

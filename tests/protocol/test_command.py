@@ -5,11 +5,9 @@ import json
 import pytest
 from hypothesis import given
 
-from rocketmq_py.codes import RequestCode
+from rocketmq_py.codes import LANGUAGE_JAVA, LANGUAGE_PYTHON, RequestCode
 from rocketmq_py.errors import InvalidMessageError, ProtocolError
 from rocketmq_py.protocol.command import (
-    LANGUAGE_JAVA,
-    LANGUAGE_PYTHON,
     MAX_HEADER_SIZE,
     VERSION,
     Command,

@@ -10,22 +10,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, ProtocolError
+from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol import bodies, fastjson, headers
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.bodies import ResetOffsets, TopicRoute
 from rocketmq_py.protocol.compression import CompressionType, decompress
-from rocketmq_py.protocol.decoding import decoder, shown
+from rocketmq_py.protocol.decoding import decoder
 from rocketmq_py.protocol.frames import FrameDecoder
+from rocketmq_py.protocol.handles import PoppedOffsets, RecallHandle, ReceiptHandle
 from rocketmq_py.protocol.headers import Header, PushReplyMessageRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
-from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle
 from rocketmq_py.protocol.reply import reply_message
-from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.protocol.trace import read_records
 from tests.protocol import java_messages as java
@@ -119,7 +120,7 @@ def test_texts_are_read_or_are_a_protocol_error(name: str, text: str, piece: str
 @settings(max_examples=3 * settings().max_examples)
 def test_headers_are_read_or_are_a_protocol_error(cls: type[Header], data: st.DataObject) -> None:
     values = st.sampled_from(HOSTILE_TEXTS + TEXTS + ["0", "1", "true"]) | st.text(max_size=5)
-    fields = {name: data.draw(values) for _, name, _, _ in cls._reading}
+    fields = {field.encode_name: data.draw(values) for field in msgspec.structs.fields(cls)}
     with only_protocol_errors():
         header = cls.from_fields(fields)
         if isinstance(header, PushReplyMessageRequest):
@@ -217,5 +218,5 @@ def test_errors_of_ones_own_stay_what_they_are() -> None:
 
 
 def test_a_peers_text_is_shown_by_its_beginning() -> None:
-    assert shown("short") == "short"
-    assert shown("x" * 1_000_000) == "x" * 200 + "… (1000000 characters)"
+    assert shortened("short") == "short"
+    assert shortened("x" * 1_000_000) == "x" * 200 + "… (1000000 characters)"

@@ -103,7 +103,7 @@ def test_impossible_lengths_are_refused_as_soon_as_they_have_come(length: int) -
 
 
 def test_header_longer_than_its_frame() -> None:
-    with pytest.raises(ProtocolError, match="of 10 bytes says that its header has 7"):
+    with pytest.raises(ProtocolError, match="of 10 bytes announces a header of 7 bytes"):
         FrameDecoder().feed((10).to_bytes(4, "big") + (7).to_bytes(4, "big"))
 
 

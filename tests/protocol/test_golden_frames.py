@@ -15,10 +15,10 @@ import pytest
 
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol import bodies, fastjson, headers
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.headers import Header, Request
-from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, decode_messages, encode_message
 from tests.protocol.encoding import encode_batch, encode_command
 
@@ -174,7 +174,7 @@ REQUEST_BODIES: Mapping[int, Callable[[bytes], None]] = {
     RequestCode.HEART_BEAT: body_of(bodies.Heartbeat),
     RequestCode.LOCK_BATCH_MQ: body_of(bodies.QueueLock),
     RequestCode.UNLOCK_BATCH_MQ: body_of(bodies.QueueLock),
-    RequestCode.CHECK_CLIENT_CONFIG: body_of(bodies.ClientCheck),
+    RequestCode.CHECK_CLIENT_CONFIG: body_of(bodies.CheckClientConfig),
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: body_of(bodies.ResetOffsets),
     RequestCode.QUERY_ASSIGNMENT: body_of(bodies.AssignmentQuery),
     RequestCode.SET_MESSAGE_REQUEST_MODE: body_of(bodies.RequestModeSetting),
@@ -198,7 +198,7 @@ ANSWER_BODIES: Mapping[int, Callable[[bytes], None]] = {
     RequestCode.GET_CONSUME_STATS: body_of(bodies.ConsumeStats),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: body_of(bodies.ResetOffsets),
     RequestCode.GET_CONSUMER_RUNNING_INFO: body_of(bodies.ConsumerRunningInfo),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: body_of(bodies.DirectConsumption),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: body_of(bodies.ConsumeMessageDirectlyResult),
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: body_of(bodies.ConsumerOffsets),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: body_of(bodies.ConsumerOffsets),
     RequestCode.QUERY_CONSUME_TIME_SPAN: body_of(bodies.ConsumeTimeSpans),

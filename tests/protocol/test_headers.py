@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -291,26 +290,3 @@ def test_what_a_class_has_compiled_is_not_its_childrens() -> None:
     assert Parent(first="1").to_fields() == {"first": "1"}
     assert Child(first="1", second="2").to_fields() == {"first": "1", "second": "2"}
     assert Child.from_fields({"first": "1", "second": "2"}) == Child(first="1", second="2")
-
-
-PULL_ANSWER = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset", "offsetDelta")
-NUMBERS = st.one_of(
-    st.integers(-(2**64), 2**64).map(str),
-    st.sampled_from(["", " 7 ", "1_0", "x", "٣", str(2**63), str(-(2**63))]),
-)
-
-
-@given(st.dictionaries(st.sampled_from(PULL_ANSWER), NUMBERS))
-def test_both_ways_to_read_the_answer_to_a_pull_say_the_same(fields: Mapping[str, str]) -> None:
-    def in_general(fields: Mapping[str, str]) -> tuple[int, ...]:
-        answer = headers.PullMessageAnswer.from_fields(fields)
-        place = answer.suggest_which_broker_id, answer.next_begin_offset, answer.min_offset, answer.max_offset
-        return *place, answer.offset_delta or 0
-
-    def outcome(read: Callable[[Mapping[str, str]], tuple[int, ...]]) -> object:
-        try:
-            return read(fields)
-        except ProtocolError as error:
-            return str(error)
-
-    assert outcome(headers.pulled_place) == outcome(in_general)

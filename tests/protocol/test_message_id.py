@@ -90,7 +90,6 @@ def test_a_fork_does_not_repeat_the_first() -> None:
     generator = world.generator()
     first = generator.next()
     world.process_id += 0x10000  # even where the 16 bits in the id are the same
-    generator.forked()
     second = generator.next()
     assert first[:12] == second[:12]
     assert first[12:20] != second[12:20]
@@ -99,7 +98,7 @@ def test_a_fork_does_not_repeat_the_first() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_generator_notices_that_it_is_in_a_forked_process() -> None:
-    generator = World().generator()
+    generator = UniqueIdGenerator(ADDRESS, process_id=os.getpid, now_ms=lambda: 0, random=Random(1))
     before = generator.next()
     reading, writing = os.pipe()
     child = os.fork()
@@ -113,6 +112,7 @@ def test_a_generator_notices_that_it_is_in_a_forked_process() -> None:
     here = generator.next()
     assert in_child[-4:] == here[-4:] == "0001"
     assert here[:20] == before[:20] != in_child[:20]
+    assert in_child[12:20] != here[12:20], "the salt, too"
 
 
 def test_time_begins_with_each_month() -> None:
@@ -156,6 +156,22 @@ def test_java_offset_message_id_of_ipv6() -> None:
     parsed = OffsetMessageId.parse(text)
     assert (parsed.broker_address, parsed.commit_log_offset) == ("[2001:db8::2]:10911", 123456789012)
     assert str(parsed) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0A00000200002A9F0000001CBE991A14", "10.0.0.2:10911"),
+        ("0000000000000000000000000000000100002A9F0000001CBE991A14", "[::1]:10911"),
+        ("FE80000000000000000000000000000100002A9F0000001CBE991A14", "[fe80::1%eth0]:10911"),
+    ],
+)
+def test_an_id_is_of_the_broker_whose_address_it_holds(text: str, address: str) -> None:
+    parsed = OffsetMessageId.parse(text)
+    assert parsed.is_of(address)
+    assert not parsed.is_of(address.replace("10911", "10912"))
+    for other in ("10.0.0.3:10911", "[::2]:10911", "broker-a:10911", "nonsense"):
+        assert not parsed.is_of(other)
 
 
 @given(st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20), int64)

@@ -7,21 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import LANGUAGE_JAVA, RequestCode, ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.protocol.command import (
-    LANGUAGE_JAVA,
-    ONEWAY_FLAG,
-    RESPONSE_FLAG,
-    Command,
-    Serialization,
-    encode_response,
-)
+from rocketmq_py.protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, Serialization, encode_response
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.protocol.plain_send import PlainSend, answer_template
-from rocketmq_py.protocol.send_answer import SendAnswer
 from rocketmq_py.protocol.send_request import send_fields
+from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand, answer_template
 from tests.protocol.encoding import encode_command
 from tests.protocol.strategies import commands, int32, text
 
@@ -50,12 +42,12 @@ requests = st.builds(
 
 def decoder() -> FrameDecoder:
     """Return one that has seen a plain send."""
-    decoder = FrameDecoder(reads_sends=True)
+    decoder = FrameDecoder(decodes_sends=True)
     decoder.feed_typed(encode_command(SEND))
     return decoder
 
 
-def as_command(received: Command | SendAnswer | PlainSend) -> Command:
+def as_command(received: Command | SendAnswer | SendCommand) -> Command:
     return received if isinstance(received, Command) else received.as_command()
 
 
@@ -74,16 +66,16 @@ def test_what_is_read_as_a_plain_send_is_the_same_command(sent: list[Command], s
 
 def test_plain_sends_are_read_as_such_from_the_second_on() -> None:
     sent = [SEND, SEND, Command(int(RequestCode.HEART_BEAT), 2), SEND, SEND]
-    received = FrameDecoder(reads_sends=True).feed_typed(b"".join(map(encode_command, sent)))
-    assert [type(one) for one in received] == [Command, PlainSend, Command, Command, PlainSend]
+    received = FrameDecoder(decodes_sends=True).feed_typed(b"".join(map(encode_command, sent)))
+    assert [type(one) for one in received] == [Command, SendCommand, Command, Command, SendCommand]
     plain = received[1]
-    assert isinstance(plain, PlainSend)
+    assert isinstance(plain, SendCommand)
     assert (plain.opaque, plain.body, plain.fields.topic, plain.fields.queue_id) == (1, b"body", "T", "3")
 
 
 def test_who_did_not_ask_for_plain_sends_gets_commands() -> None:
     received = FrameDecoder().feed_typed(encode_command(SEND) * 2)
-    assert received == FrameDecoder(reads_sends=True).feed(encode_command(SEND) * 2) == [SEND, SEND]
+    assert received == FrameDecoder(decodes_sends=True).feed(encode_command(SEND) * 2) == [SEND, SEND]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +115,7 @@ def test_what_java_sends_is_read_as_a_plain_send(version: str) -> None:
     sent = [bytes.fromhex(line["hex"]) for line in map(json.loads, lines) if line["code"] == CODE]
     requests = [frame for frame in sent if not FrameDecoder().feed(frame)[0].flag]
     received = [one for frame in requests for one in decoder().feed_typed(frame)]
-    assert {type(one) for one in received} == {PlainSend}
+    assert {type(one) for one in received} == {SendCommand}
     assert [as_command(one) for one in received] == [FrameDecoder().feed(frame)[0] for frame in requests]
 
 

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from rocketmq_py.errors import InvalidMessageError
-from rocketmq_py.protocol.recall_handle import RecallHandle
+from rocketmq_py.protocol.handles import RecallHandle
 
 HANDLE = RecallHandle("orders", "broker-a", "1732190000000", "7F0000013A5C0D0000000000")
 

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle, TopicMark, pop_retry_topic
+from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind, pop_retry_topic
 from tests.protocol.test_golden_frames import FILES, decode, frames_of
 
 TEXT = "5 1700000000000 30000 2 1 broker-a 3 7"
@@ -13,7 +13,7 @@ HANDLE = ReceiptHandle(
     pop_time_ms=1_700_000_000_000,
     invisible_ms=30_000,
     revive_queue_id=2,
-    mark=TopicMark.RETRY,
+    topic_kind=TopicKind.RETRY,
     broker_name="broker-a",
     queue_id=3,
     offset=7,
@@ -33,7 +33,7 @@ def test_old_clients_leave_the_offset_out() -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "5 x 30000 2 1 broker-a 3 7", TEXT.replace(" 1 ", " 9 ")])
 def test_what_is_no_handle(text: str) -> None:
-    with pytest.raises(ProtocolError, match="is no receipt handle"):
+    with pytest.raises(ProtocolError, match="is not a receipt handle"):
         ReceiptHandle.parse(text)
 
 
@@ -44,10 +44,10 @@ def test_what_was_popped_in_order_has_a_queue_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("mark", "topic"),
-    [(TopicMark.NORMAL, "t_1"), (TopicMark.RETRY, "%RETRY%g_t_1"), (TopicMark.RETRY_V2, "%RETRY%g+t_1")],
+    [(TopicKind.NORMAL, "t_1"), (TopicKind.RETRY, "%RETRY%g_t_1"), (TopicKind.RETRY_V2, "%RETRY%g+t_1")],
 )
-def test_a_mark_stands_for_a_topic(mark: TopicMark, topic: str) -> None:
-    assert TopicMark.of(topic) is mark
+def test_a_mark_stands_for_a_topic(mark: TopicKind, topic: str) -> None:
+    assert TopicKind.of(topic) is mark
     assert mark.topic("t_1", "g") == topic
 
 
@@ -58,11 +58,11 @@ def test_retry_topics() -> None:
 
 def test_where_popped_messages_come_from() -> None:
     popped = PoppedOffsets.parse("0 3 10;1 0 5", "0 3 10,12;1 0 5", "0 qo3%12 2;0 3 0;1 0 1")
-    queue, retry = (TopicMark.NORMAL, 3), (TopicMark.RETRY, 0)
+    queue, retry = (TopicKind.NORMAL, 3), (TopicKind.RETRY, 0)
     assert popped.starts == {queue: 10, retry: 5}
     assert popped.offsets == {queue: (10, 12), retry: (5,)}
     assert [popped.count(queue, 10), popped.count(queue, 12), popped.count(retry, 5)] == [0, 2, 1]
-    assert popped.count((TopicMark.NORMAL, 9), 1) == 0
+    assert popped.count((TopicKind.NORMAL, 9), 1) == 0
     assert (
         PoppedOffsets.parse(popped.start_offset_info, popped.msg_offset_info, popped.order_count_info)
         == popped

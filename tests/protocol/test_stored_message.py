@@ -21,11 +21,11 @@ from rocketmq_py.protocol.stored_message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     MAGIC_V2,
-    MAX_UNPACKED,
     NEED_UNWRAP_FLAG,
+    PULL_BUDGET,
     STORE_HOST_V6_FLAG,
-    decode_answer,
     decode_messages,
+    decode_within_budget,
     encode_message,
 )
 from tests.protocol import java_messages as java
@@ -194,7 +194,7 @@ def test_inner_batch_that_is_none_is_one_corrupt_message() -> None:
     ("body", "kind", "reason"),
     [
         (b"x", 0, "ZLIB"),
-        (zlib.compress(b"x" * 100)[:-1], 3, "ends too early"),
+        (zlib.compress(b"x" * 100)[:-1], 3, "is truncated"),
         (b"x" * 20, 1, "LZ4"),
         (b"x" * 20, 2, "ZSTD"),
         (lambda: zlib.compress(bytes(MAX_UNCOMPRESSED_SIZE + 1), 1), 3, "more than 67108864 bytes"),
@@ -342,36 +342,36 @@ def zeros(size: int) -> bytes:
 
 
 def test_bodies_are_unpacked_until_the_budget_is_used() -> None:
-    large = zeros(MAX_UNPACKED // 2)
+    large = zeros(PULL_BUDGET // 2)
     data = b"".join([numbered(java.PLAIN, 1), *[numbered(large, number) for number in range(2, 6)]])
-    answer = decode_answer(data, "b")
+    answer = decode_within_budget(data, "b")
     assert [(message.queue_offset, len(message.body)) for message in answer.messages] == [
-        (1, 5), (2, MAX_UNPACKED // 2), (3, MAX_UNPACKED // 2), (4, MAX_UNPACKED // 2)
+        (1, 5), (2, PULL_BUDGET // 2), (3, PULL_BUDGET // 2), (4, PULL_BUDGET // 2)
     ]  # fmt: skip
-    assert answer.left_from == 5
+    assert answer.continue_at == 5
     assert len(decode_messages(data, "b")) == 5
 
 
 @pytest.mark.long
 def test_the_first_message_is_always_there() -> None:
     one, two = numbered(zeros(MAX_UNCOMPRESSED_SIZE), 1), numbered(zeros(1), 2)
-    answer = decode_answer(one + two, "b")
+    answer = decode_within_budget(one + two, "b")
     assert [len(message.body) for message in answer.messages] == [MAX_UNCOMPRESSED_SIZE]
-    assert answer.left_from == 2
+    assert answer.continue_at == 2
 
 
 def test_what_is_not_packed_uses_no_budget() -> None:
     data = b"".join([numbered(java.V6_BOTH, number) for number in range(50)])
-    answer = decode_answer(data, "b", budget=1)
+    answer = decode_within_budget(data, "b", budget=1)
     assert [message.queue_offset for message in answer.messages] == list(range(50))
-    assert answer.left_from is None
+    assert answer.continue_at is None
 
 
 def test_what_is_looked_up_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     data = zeros(10_000) * 2
     assert len(decode_messages(data, "b")) == 2
-    monkeypatch.setattr(stored_message, "MAX_LOOKED_UP", 9_000)
-    with pytest.raises(ProtocolError, match="unpack to more than 9000 bytes: ask for fewer"):
+    monkeypatch.setattr(stored_message, "ALL_MESSAGES_BUDGET", 9_000)
+    with pytest.raises(ProtocolError, match="decompress to more than 9000 bytes: ask for fewer"):
         decode_messages(data, "b")
 
 
@@ -397,9 +397,9 @@ def test_a_batch_of_more_messages_than_brokers_count_is_corrupt() -> None:
 @pytest.mark.long
 def test_small_messages_of_batches_use_the_budget_that_they_take_in_memory() -> None:
     batch = stored(zlib.compress(EMPTY_INNER * 32_767), system_flag=INNER_FLAGS)
-    answer = decode_answer(batch * 20, "b")
+    answer = decode_within_budget(batch * 20, "b")
     assert len(answer.messages) == 5 * 32_767, "of each, 3.7 MB"
-    assert answer.left_from == 11
+    assert answer.continue_at == 11
 
 
 def test_a_blank_rest_ends_the_list() -> None:

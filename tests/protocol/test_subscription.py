@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.protocol.subscription import SQL92, matches, subscribe, tag_code, tag_in
+from rocketmq_py.protocol.subscription import SQL92, make_subscription, matches, tag_code, tag_in
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_text_has_a_code_of_32_bits(tag: str) -> None:
     ],
 )
 def test_expressions(expression: str, written: str, tags: tuple[str, ...]) -> None:
-    subscription = subscribe("T", expression, version_ms=17)
+    subscription = make_subscription("T", expression, version_ms=17)
     assert (subscription.topic, subscription.sub_version) == ("T", 17)
     assert (subscription.sub_string, subscription.tags_set) == (written, tags)
     assert set(subscription.code_set) == {tag_code(tag) for tag in tags}
@@ -54,11 +54,11 @@ def test_expressions(expression: str, written: str, tags: tuple[str, ...]) -> No
 @pytest.mark.parametrize("expression", ["||", " || || "])
 def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
     with pytest.raises(ConfigurationError, match="names no tag"):
-        subscribe("T", expression, version_ms=1)
+        make_subscription("T", expression, version_ms=1)
 
 
 def test_sql_is_left_to_the_broker() -> None:
-    subscription = subscribe("T", "a > 5 OR b = '||'", version_ms=1, kind=SQL92)
+    subscription = make_subscription("T", "a > 5 OR b = '||'", version_ms=1, kind=SQL92)
     assert subscription.sub_string == "a > 5 OR b = '||'"
     assert (subscription.tags_set, subscription.code_set) == ((), ())
     assert subscription.expression_type == "SQL92"
@@ -67,16 +67,16 @@ def test_sql_is_left_to_the_broker() -> None:
 
 def test_sql_needs_a_filter() -> None:
     with pytest.raises(ConfigurationError, match="needs a SQL filter"):
-        subscribe("T", " ", version_ms=1, kind=SQL92)
+        make_subscription("T", " ", version_ms=1, kind=SQL92)
 
 
 def test_other_kinds_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="'REGEX'"):
-        subscribe("T", ".*", version_ms=1, kind="REGEX")
+        make_subscription("T", ".*", version_ms=1, kind="REGEX")
 
 
 def test_matching() -> None:
-    both = subscribe("T", "A || B", version_ms=1)
+    both = make_subscription("T", "A || B", version_ms=1)
     assert matches(both, b"TAGS\x01A\x02")
     assert matches(both, b"KEYS\x01k\x02TAGS\x01B")
     assert not matches(both, b"")
@@ -85,7 +85,7 @@ def test_matching() -> None:
 
 @given(st.binary())
 def test_all_matches_everything(encoded_properties: bytes) -> None:
-    assert matches(subscribe("T", version_ms=1), encoded_properties)
+    assert matches(make_subscription("T", version_ms=1), encoded_properties)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import trio
 
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import TLS, Connection, Connections, Handler, serve
+from rocketmq_py.remoting import TLS, Connection, ConnectionPool, Handler, serve
 
 
 def echo(connection: Connection, request: Command) -> None:
@@ -28,9 +28,9 @@ async def pool_of(
     handler: Handler = ignore,
     connect_timeout: float = 3.0,
     credentials: Credentials | None = None,
-) -> AsyncIterator[Connections]:
+) -> AsyncIterator[ConnectionPool]:
     async with trio.open_nursery() as nursery:
-        connections = Connections(
+        connections = ConnectionPool(
             nursery, handler, tls=tls, connect_timeout=connect_timeout, credentials=credentials
         )
         yield connections

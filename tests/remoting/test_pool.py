@@ -13,7 +13,7 @@ from rocketmq_py.errors import (
     RequestTimeoutError,
 )
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.remoting import TLS, Connection, Connections, serve
+from rocketmq_py.remoting import TLS, Connection, ConnectionPool, serve
 from tests.remoting.serving import echo, ignore, pool_of, serving
 
 
@@ -145,7 +145,7 @@ async def test_go_away_is_answered_by_a_new_connection_and_the_same_request() ->
 
 async def test_a_closed_pool_dials_no_more() -> None:
     async with serving(echo) as address, trio.open_nursery() as nursery:
-        connections = Connections(nursery, ignore)
+        connections = ConnectionPool(nursery, ignore)
         await connections.get(address)
         await connections.aclose()
         with pytest.raises(ClosedError):
@@ -174,7 +174,7 @@ async def test_what_is_no_address_is_refused_and_ends_nothing(address: str) -> N
 
 async def test_after_its_nursery_has_ended_it_is_closed() -> None:
     async with trio.open_nursery() as nursery:
-        connections = Connections(nursery, ignore)
+        connections = ConnectionPool(nursery, ignore)
         nursery.cancel_scope.cancel()
     with pytest.raises(ClosedError):
         await connections.get("127.0.0.1:1")

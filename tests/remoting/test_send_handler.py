@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import trio
 
+from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command, encode_request, encode_response
 from rocketmq_py.protocol.frames import FrameDecoder
-from rocketmq_py.protocol.plain_send import PlainSend
+from rocketmq_py.protocol.typed_sends import SendCommand
 from rocketmq_py.remoting import Connection, SendHandler, serve
-from rocketmq_py.remoting.address import split_address
 
 FIELDS = {"a": "G", "b": "T", "e": "0", "f": "0", "g": "1", "h": "0"}
 BODIES = [b"first", b"plain", b"unusual", b"plain"]
@@ -20,13 +20,13 @@ def echo(connection: Connection, request: Command) -> None:
     connection.respond(request, ResponseCode.SUCCESS, request.fields, request.body)
 
 
-def take(_: Connection, send: PlainSend) -> bytes | None:
+def take(_: Connection, send: SendCommand) -> bytes | None:
     if send.body == b"unusual":
         return None
     return encode_response(send.as_command(), ResponseCode.SUCCESS, {"plain": send.fields.topic})
 
 
-def fail(_: Connection, __: PlainSend) -> bytes | None:
+def fail(_: Connection, __: SendCommand) -> bytes | None:
     raise LookupError("a defect")
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signature
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.signature import signature
 from rocketmq_py.remoting import Answer, Connection
 from tests.remoting.serving import pool_of, serving
 

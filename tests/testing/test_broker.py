@@ -283,10 +283,10 @@ def test_settings_are_those_of_the_embedded_broker() -> None:
     [
         ("Orders", r"topics is a text; .* such as \['Orders'\]"),
         (["no topic!"], "'no topic!' may hold only"),
-        ([5], "topic is a text, not int"),
+        ([5], "topic must be a str, not int"),
         ({"Orders": 0}, "number of queues of Orders is 0; it must be from 1 to 65536"),
         ({"Orders": 65_537}, "Orders is 65537"),
-        ({"Orders": "4"}, "Orders is '4', of type str; expected int"),
+        ({"Orders": "4"}, "Orders is '4'; it must be a whole number"),
     ],
 )
 async def test_invalid_topics_are_refused(topics: Any, message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.late import late
+from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py.admin.access import Access, AccountsVersion, Rule, RuleListing, User, UserListing
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.admin.topics import Topics
 else:
-    __getattr__ = late(
+    __getattr__ = lazy_attributes(
         globals(),
         {
             "access": (

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 from rocketmq_py.admin.asking import have_each_do
 from rocketmq_py.client import Client
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode, version_name
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers.fields import Request
-from rocketmq_py.protocol.version import version_name
+from rocketmq_py.protocol.headers.base import Request
 
 FIRST_5 = 413
 """The ordinal of Java's ``MQVersion.V5_0_0``."""

@@ -9,11 +9,12 @@ from rocketmq_py import properties as names
 from rocketmq_py.admin.asking import Answers, ask_each
 from rocketmq_py.admin.message_values import DeadLetter, DeadLetters
 from rocketmq_py.admin.part import Part
+from rocketmq_py.arguments import check_instances, check_integer, optional
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.names import check_group, dead_letter_topic
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 
 RESENT_FROM = "RESENT_FROM"
 """The property of a dead letter that was sent again: the topic that it was found in."""
@@ -46,8 +47,9 @@ class DeadLetterQueues(Part):
             ConfigurationError: ``max`` is not above 0, or no group can have such a name.
             NameServerError: no name server answered.
         """
-        if max < 1:
-            raise ConfigurationError(f"max is {max}; it must be above 0")
+        max = check_integer(max, "max", lowest=1)  # noqa: A001
+        begin_ms = optional(check_integer, begin_ms, "begin_ms", lowest=0)
+        end_ms = optional(check_integer, end_ms, "end_ms", lowest=0)
         client = self._client
         topic = dead_letter_topic(check_group(group))
         try:
@@ -71,7 +73,9 @@ class DeadLetterQueues(Part):
                 # Without bounds of time only the last ones are read.
                 start = None if end_ms is not None else end - max
                 bounds = Bounds(start_offset=start, end_offset=end, begin_ms=begin_ms, end_ms=end_ms)
-                async for message in QueueRange(client, queue, subscribe(topic, version_ms=0), bounds):
+                async for message in QueueRange(
+                    client, queue, make_subscription(topic, version_ms=0), bounds
+                ):
                     newest.append(message)
             return total, newest
 
@@ -97,6 +101,7 @@ class DeadLetterQueues(Part):
         """
         from rocketmq_py.producer import Producer  # who only lists should not wait for it
 
+        letters = check_instances(letters, "letters", DeadLetter)
         by_id = {letter.message.offset_message_id: letter for letter in letters}
         async with Producer(self._client, group=_GROUP) as producer:
             return await ask_each(by_id, lambda letter_id: producer.send(_again(by_id[letter_id])))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.admin.asking import ask_each
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.group_values import (
@@ -17,7 +18,7 @@ from rocketmq_py.admin.group_values import (
     TopicLag,
 )
 from rocketmq_py.client import Client
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import ResponseCode, version_name
 from rocketmq_py.errors import BrokerError, UnsupportedByBrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
@@ -36,7 +37,6 @@ from rocketmq_py.protocol.headers import (
     GetConsumerRunningInfoRequest,
     GetConsumeStatsRequest,
 )
-from rocketmq_py.protocol.version import version_name
 
 
 @attrs.frozen
@@ -151,7 +151,7 @@ async def members_of(
         info = answers.values.get(client_id)
         member = GroupMember(
             client_id=client_id,
-            address=connection.client_addr,
+            address=normal_address(connection.client_addr),
             language=connection.language,
             version=version_name(connection.version),
             brokers=tuple(known_by[client_id]),

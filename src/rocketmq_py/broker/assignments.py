@@ -16,7 +16,7 @@ from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import (
     ALL_QUEUES,
     AssignmentQuery,
-    BodyQueue,
+    JsonMessageQueue,
     MessageModel,
     MessageQueueAssignment,
     QueueAssignments,
@@ -136,7 +136,7 @@ def _shared_queues(
 def _assignments(queues: Iterable[MessageQueue], mode: RequestMode) -> tuple[MessageQueueAssignment, ...]:
     return tuple(
         [
-            MessageQueueAssignment(message_queue=BodyQueue.of(queue), mode=mode)
+            MessageQueueAssignment(message_queue=JsonMessageQueue.of(queue), mode=mode)
             for queue in dict.fromkeys(queues)
         ]
     )

@@ -14,7 +14,7 @@ from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.names import retry_topic
 from rocketmq_py.protocol.bodies import (
-    ClientCheck,
+    CheckClientConfig,
     ConsumerList,
     Heartbeat,
     LockedQueues,
@@ -130,7 +130,7 @@ class ClientProcessor:
 
     def _check_subscription(self, connection: Connection, request: Command) -> None:
         if request.body:
-            self._check_expression(ClientCheck.decode(request.body).subscription_data)
+            self._check_expression(CheckClientConfig.decode(request.body).subscription_data)
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _check_expression(self, subscription: SubscriptionData) -> None:

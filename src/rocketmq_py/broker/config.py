@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from rocketmq_py.arguments import check_integer, check_number, check_text, flag, text, whole, wrong_type
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_count, check_topic
 from rocketmq_py.protocol.bodies import RequestMode
@@ -16,7 +17,7 @@ _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def _at_least(minimum: float) -> Callable[[object, attrs.Attribute[Any], Any], None]:
     def check(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if value < minimum:
+        if check_number(value, attribute.name) < minimum:
             raise ConfigurationError(f"{attribute.name} is {value}; it must be at least {minimum}")
 
     return check
@@ -28,17 +29,17 @@ def _queue_count(_: object, attribute: attrs.Attribute[int], value: int) -> None
 
 def _name(_: object, attribute: attrs.Attribute[str], value: str) -> None:
     try:
-        check_topic(value)
+        check_topic(value, attribute.name)
     except ConfigurationError as error:
         raise ConfigurationError(f"{attribute.name}: {error}") from None
 
 
 def _delay_levels(_: object, attribute: attrs.Attribute[str], value: str) -> None:
-    parse_delay_levels(value)
+    parse_delay_levels(check_text(value, attribute.name))
 
 
 def _permission(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if value not in range(8):
+    if check_integer(value, attribute.name) not in range(8):
         raise ConfigurationError(
             f"{attribute.name} is {value}; it must be from 0 to 7: add 4 for readable and 2 for writable"
         )
@@ -51,6 +52,8 @@ def _request_mode(_: object, attribute: attrs.Attribute[str], value: str) -> Non
 
 def _access_keys(_: object, attribute: attrs.Attribute[Any], value: Mapping[str, str]) -> None:
     # The error names no key, because each may be a secret.
+    if not isinstance(value, Mapping):
+        raise wrong_type(attribute.name, "a mapping of access keys to secret keys", value)
     if not all(isinstance(key, str) and key for pair in value.items() for key in pair):
         raise ConfigurationError(
             f"{attribute.name}: an access key or a secret key is not a string, or is empty"
@@ -140,36 +143,36 @@ class BrokerConfig:
 
     broker_name: str = attrs.field(default="broker-a", validator=_name)
     cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
-    broker_ip1: str = ""
+    broker_ip1: str = attrs.field(default="", validator=text)
     default_topic_queue_nums: int = attrs.field(default=8, validator=_queue_count)
-    auto_create_topic_enable: bool = True
-    auto_create_subscription_group: bool = True
+    auto_create_topic_enable: bool = attrs.field(default=True, validator=flag)
+    auto_create_subscription_group: bool = attrs.field(default=True, validator=flag)
     broker_permission: int = attrs.field(default=6, validator=_permission)
     access_keys: Mapping[str, str] = attrs.field(factory=dict, repr=False, hash=False, validator=_access_keys)
     max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=_at_least(1))
     message_delay_level: str = attrs.field(
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", validator=_delay_levels
     )
-    timer_wheel_enable: bool = True
+    timer_wheel_enable: bool = attrs.field(default=True, validator=flag)
     timer_max_delay_sec: int = attrs.field(default=3 * 24 * 3600, validator=_at_least(1))
-    recall_message_enable: bool = True
-    reject_transaction_message: bool = False
+    recall_message_enable: bool = attrs.field(default=True, validator=flag)
+    reject_transaction_message: bool = attrs.field(default=False, validator=flag)
     transaction_time_out: float = attrs.field(default=6.0, validator=_at_least(0))
     transaction_check_interval: float = attrs.field(default=30.0, validator=_at_least(0.001))
     transaction_check_max: int = attrs.field(default=15, validator=_at_least(0))
-    store_reply_message_enable: bool = True
-    enable_property_filter: bool = True
-    enable_retry_topic_v2: bool = False
+    store_reply_message_enable: bool = attrs.field(default=True, validator=flag)
+    enable_property_filter: bool = attrs.field(default=True, validator=flag)
+    enable_retry_topic_v2: bool = attrs.field(default=False, validator=flag)
     default_message_request_mode: str = attrs.field(default="PULL", validator=_request_mode)
-    default_pop_share_queue_num: int = -1
-    use_server_side_reset_offset: bool = True
-    long_polling_enable: bool = True
+    default_pop_share_queue_num: int = attrs.field(default=-1, validator=whole)
+    use_server_side_reset_offset: bool = attrs.field(default=True, validator=flag)
+    long_polling_enable: bool = attrs.field(default=True, validator=flag)
     short_polling_time: float = attrs.field(default=1.0, validator=_at_least(0))
     channel_expired_timeout: float = attrs.field(default=120.0, validator=_at_least(0.001))
     max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=_at_least(1))
     max_transfer_bytes_on_message_in_memory: int = attrs.field(default=256 * 1024, validator=_at_least(1))
-    region_id: str = "DefaultRegion"
-    trace_on: bool = True
+    region_id: str = attrs.field(default="DefaultRegion", validator=text)
+    trace_on: bool = attrs.field(default=True, validator=flag)
     max_store_bytes: int = attrs.field(default=512 * 1024 * 1024, validator=_at_least(1))
     max_store_messages: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(_at_least(1))

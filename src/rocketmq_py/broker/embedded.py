@@ -14,15 +14,17 @@ from typing import Any, Self
 import attrs
 import trio
 
+from rocketmq_py.address import format_address, split_address
+from rocketmq_py.arguments import check_instance, check_integer, optional
 from rocketmq_py.broker.broker import Broker
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Dispatcher, topic_of
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.broker.topics import TopicConfig, check_topics
+from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection, SendHandler, serve
-from rocketmq_py.remoting.address import format_address, split_address
 from rocketmq_py.remoting.running import check_inside_trio
 
 
@@ -76,6 +78,15 @@ class EmbeddedBroker:
         rng: random.Random | None = None,
         **settings: Any,
     ) -> None:
+        if on_request is not None:
+            check_callable(on_request, "on_request", "code", "topic", "client_address", awaited=False)
+        if now_ms is not None:
+            check_callable(now_ms, "now_ms", awaited=False)
+        optional(check_instance, config, "config", kind=BrokerConfig)
+        optional(check_instance, tls, "tls", kind=ssl.SSLContext)
+        optional(check_instance, rng, "rng", kind=random.Random)
+        for name, value in (("namesrv_port", namesrv_port), ("port", port)):
+            check_integer(value, name, lowest=0, highest=65_535)
         self.config: BrokerConfig = attrs.evolve(config or BrokerConfig(), **settings)
         self._topics = check_topics(topics)
         self._tls = tls

@@ -41,6 +41,10 @@ class SubscriptionGroupTable:
         """Return whether a group exists. Does not create it."""
         return group in self._groups
 
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group's settings if it exists. Does not create it."""
+        return self._groups.get(group)
+
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group's settings, creating the group if that is enabled and its name is valid."""
         found = self._groups.get(group)

@@ -9,6 +9,7 @@ import attrs
 import msgspec
 import trio
 
+from rocketmq_py.address import announced_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler
 from rocketmq_py.broker.topics import PERM_READ, PERM_WRITE, TopicConfig
@@ -69,7 +70,9 @@ class _RegisteredBroker:
         return BrokerData(
             cluster=self.config.cluster_name,
             broker_name=self.config.broker_name,
-            broker_addrs=dict(sorted(self.addresses.items())),
+            announced={
+                broker_id: announced_address(address) for broker_id, address in sorted(self.addresses.items())
+            },
         )
 
 

@@ -17,7 +17,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import SubscriptionData, SubscriptionGroupConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection
 
 COMMIT_FLAG = 1
@@ -200,7 +200,7 @@ def _parse_subscription(header: PullMessageRequest) -> SubscriptionData:
         )
     try:
         if is_tag_expression(header.expression_type):
-            return subscribe(header.topic, expression, version_ms=header.sub_version)
+            return make_subscription(header.topic, expression, version_ms=header.sub_version)
     except ConfigurationError:
         pass
     raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
+from rocketmq_py.address import pack_address, split_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups, SubscriptionGroupTable
 from rocketmq_py.broker.message_filters import SqlFilterTable
@@ -16,7 +17,6 @@ from rocketmq_py.broker.storage.message_store import MessageStore
 from rocketmq_py.broker.topics import TopicConfig, TopicTable
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import MASTER_ID, DataVersion
-from rocketmq_py.remoting.address import pack_address, split_address
 
 
 @attrs.frozen(kw_only=True)

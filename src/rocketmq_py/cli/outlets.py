@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import trio
 
-from rocketmq_py.cli.output import Output, stdout_closed, write_stdout
+from rocketmq_py.cli.console import write_parts
+from rocketmq_py.cli.output import Output, stdout_closed
 from rocketmq_py.cli.running import CommandError
 from rocketmq_py.message import ReceivedMessage
 
@@ -21,11 +23,11 @@ MOST_FILES = 256
 class Outlet(Protocol):
     """Takes messages, as bytes."""
 
-    async def put(self, message: ReceivedMessage, data: bytes) -> None:
-        """Have ``data`` written soon; wait only while too much is waiting already."""
+    async def put(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
+        """Have ``parts`` written soon; wait only while too much is waiting already."""
 
-    async def put_now(self, message: ReceivedMessage, data: bytes) -> None:
-        """Return when ``data`` has been written."""
+    async def put_now(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
+        """Return when ``parts`` has been written."""
 
     async def flush(self) -> None:
         """Return when all has been written."""
@@ -39,7 +41,7 @@ class Printed:
     """Standard output, until nobody reads it any more."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self._output = Output(write_stdout)
+        self._output = Output(lambda parts: write_parts(sys.stdout, parts))
         nursery.start_soon(self._output.run)
         nursery.start_soon(self._end_when_closed)
 
@@ -47,13 +49,13 @@ class Printed:
         if await stdout_closed():
             await self._output.end()
 
-    async def put(self, _: ReceivedMessage, data: bytes) -> None:
+    async def put(self, _: ReceivedMessage, parts: Sequence[bytes]) -> None:
         """See Outlet."""
-        await self._output.print(data)
+        await self._output.print(parts)
 
-    async def put_now(self, _: ReceivedMessage, data: bytes) -> None:
+    async def put_now(self, _: ReceivedMessage, parts: Sequence[bytes]) -> None:
         """See Outlet."""
-        await self._output.print_now(data)
+        await self._output.print_now(parts)
 
     async def flush(self) -> None:
         """See Outlet."""
@@ -75,13 +77,13 @@ class Files:
         self._nursery = nursery
         self._outputs: dict[str, Output] = {}
 
-    async def put(self, message: ReceivedMessage, data: bytes) -> None:
+    async def put(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
         """See Outlet."""
-        await self._output_of(message).print(data)
+        await self._output_of(message).print(parts)
 
-    async def put_now(self, message: ReceivedMessage, data: bytes) -> None:
+    async def put_now(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
         """See Outlet."""
-        await self._output_of(message).print_now(data)
+        await self._output_of(message).print_now(parts)
 
     async def flush(self) -> None:
         """See Outlet."""
@@ -99,7 +101,7 @@ class Files:
                 file = open(name, "ab", buffering=0)  # noqa: SIM115  # closed when its task ends
             except OSError as error:
                 raise CommandError(f"cannot write {name}: {error.strerror or error}") from error
-            output = self._outputs[name] = Output(file.write)
+            output = self._outputs[name] = Output(lambda parts: file.write(b"".join(parts)))
             self._nursery.start_soon(_run_and_close, output, file.close)
         return output
 
@@ -120,7 +122,7 @@ class Command:
     def __init__(self, command: str, _: trio.Nursery) -> None:
         self._command = command
 
-    async def put(self, message: ReceivedMessage, data: bytes) -> None:
+    async def put(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
         """Return when the command has ended."""
         told = {
             "ROCKETMQ_MESSAGE_TOPIC": message.topic,
@@ -129,14 +131,14 @@ class Command:
             "ROCKETMQ_MESSAGE_KEYS": " ".join(message.keys),
         }
         ended = await trio.run_process(
-            ["/bin/sh", "-c", self._command], stdin=data, check=False, env={**os.environ, **told}
+            ["/bin/sh", "-c", self._command], stdin=b"".join(parts), check=False, env={**os.environ, **told}
         )
         if ended.returncode:
             raise CommandError(f"the command ended with {ended.returncode} for message {message.message_id}")
 
-    async def put_now(self, message: ReceivedMessage, data: bytes) -> None:
+    async def put_now(self, message: ReceivedMessage, parts: Sequence[bytes]) -> None:
         """See :meth:`put`."""
-        await self.put(message, data)
+        await self.put(message, parts)
 
     async def flush(self) -> None:
         """See Outlet."""

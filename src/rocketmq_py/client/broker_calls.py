@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
+from rocketmq_py.address import vip_address
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -15,11 +16,9 @@ from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers.fields import Request
-from rocketmq_py.protocol.pull_request import PullForm
-from rocketmq_py.remoting import Connections
-from rocketmq_py.remoting.address import vip_address
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.protocol.headers.base import Request
+from rocketmq_py.remoting import ConnectionPool
+from rocketmq_py.remoting.pending_requests import PendingRequest
 
 
 class BrokerCalls:
@@ -40,7 +39,7 @@ class BrokerCalls:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ConnectionPool,
         routes: Routes,
         *,
         namespace: Namespace,
@@ -242,16 +241,16 @@ class BrokerCalls:
         answer = await self.call(self._routes.broker_address(broker_name), header)
         return headers.RecallMessageAnswer.from_fields(answer.fields).msg_id
 
-    def pull_form(self, header: headers.PullMessageRequest) -> PullForm:
-        """Return what pulls like this one have in common, for :meth:`pull`."""
-        return PullForm(self._namespace.wrap(header).to_fields())
+    def pull_fields(self, header: headers.PullMessageRequest) -> dict[str, str]:
+        """Return the ext fields of a pull, for :meth:`pull`."""
+        return self._namespace.wrap(header).to_fields()
 
     async def pull(self, address: str, request: PendingRequest) -> Command:
         """Return the broker's answer to a pull, whatever its code is."""
         return await self._connections.exchange(address, request)
 
     def begin_pull(self, address: str, request: PendingRequest) -> bool:
-        """Send a pull that nobody waits for, if it can go at once; see ``Connections.begin``."""
+        """Send a pull that nobody waits for, if it can go at once; see ``ConnectionPool.begin``."""
         return self._connections.begin(address, request)
 
     async def create_topic(self, address: str, topic: str, *, queues: int, perm: int = 6) -> None:

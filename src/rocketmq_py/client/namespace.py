@@ -12,7 +12,7 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic, is_system_topic
 from rocketmq_py.protocol.bodies import ConsumerData
-from rocketmq_py.protocol.headers.fields import Request
+from rocketmq_py.protocol.headers.base import Request
 
 _SEPARATOR = "%"
 _LEGAL = re.compile(r"[|a-zA-Z0-9_-]+", re.ASCII)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.late import late
+from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py.consumer.allocation.consistent_hash import AllocateConsistentHash
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rocketmq_py.consumer.read.raw import PulledChunk, Span
     from rocketmq_py.consumer.read.reader import Reader, Start
 else:
-    __getattr__ = late(
+    __getattr__ = lazy_attributes(
         globals(),
         {
             "allocation.consistent_hash": ("AllocateConsistentHash",),

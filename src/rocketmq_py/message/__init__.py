@@ -1,40 +1,16 @@
-"""The values that users send and get: plain, frozen, without any I/O."""
+"""Messages: plain, frozen values without any I/O.
 
-from __future__ import annotations
+:class:`Message` is what a program sends, :class:`ReceivedMessage` what it receives. Both hold their
+properties (``rocketmq_py.properties``) as a mapping. Begin with ``sent``: it checks everything that a user
+may pass. The values of ``rocketmq_py.queues`` are re-exported here.
+"""
 
-from typing import TYPE_CHECKING
-
-from rocketmq_py.late import late
-
-if TYPE_CHECKING:
-    from rocketmq_py.message.queue import MessageQueue, queue_name
-    from rocketmq_py.message.received import HEAD, ReceivedMessage
-    from rocketmq_py.message.sent import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL, Message, SendResult, SendStatus
-else:
-    __getattr__ = late(
-        globals(),
-        {
-            "queue": (
-                "MessageQueue",
-                "queue_name",
-            ),
-            "received": (
-                "HEAD",
-                "ReceivedMessage",
-            ),
-            "sent": (
-                "DELAY_LEVEL_NAMES",
-                "MAX_DELAY_LEVEL",
-                "Message",
-                "SendResult",
-                "SendStatus",
-            ),
-        },
-    )
+from rocketmq_py.message.received import ReceivedMessage
+from rocketmq_py.message.sent import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL, Message
+from rocketmq_py.queues import MessageQueue, SendResult, SendStatus, queue_name
 
 __all__ = [
     "DELAY_LEVEL_NAMES",
-    "HEAD",
     "MAX_DELAY_LEVEL",
     "Message",
     "MessageQueue",

@@ -1,8 +1,7 @@
-"""Messages as brokers stored them."""
+"""Received messages, as a broker stored them."""
 
 from __future__ import annotations
 
-import ipaddress
 import struct
 from collections.abc import Mapping
 from functools import cached_property
@@ -10,11 +9,12 @@ from functools import cached_property
 import attrs
 
 from rocketmq_py import properties as names
-from rocketmq_py.message.queue import MessageQueue
+from rocketmq_py.address import unpack_address
 from rocketmq_py.properties import FrozenProperties
+from rocketmq_py.queues import MessageQueue
 
-_SHOWN_OF_A_BODY = 40
-"""Bytes of a body that the ``repr`` of a received message shows."""
+_SHOWN_BODY_SIZE = 40
+"""Bytes of the body in the ``repr`` of a received message."""
 
 
 @attrs.frozen(slots=False, eq=False, repr=False)
@@ -22,24 +22,24 @@ class ReceivedMessage:
     """A message as a broker stored it. Java: ``MessageExt``.
 
     Attributes:
-        topic: the topic that the consumer subscribed; for a retried message the original one.
-        body: the payload, uncompressed.
-        broker_name: the broker that it came from.
+        topic: the topic that the consumer subscribed. For a retried message, the original topic.
+        body: the payload, decompressed.
+        broker_name: the broker that sent it.
         queue_id: the queue on that broker.
-        queue_offset: its place in the queue.
-        commit_log_offset: its place in the broker's commit log, in bytes.
+        queue_offset: the offset in the queue.
+        commit_log_offset: the position in the broker's commit log, in bytes.
         flag: the sender's own number.
-        system_flag: RocketMQ's own bits; the compression bits are cleared, as the body is uncompressed.
+        system_flag: RocketMQ's flags. The compression flags are cleared, because the body is decompressed.
         born_time_ms: when it was sent, epoch milliseconds on the sender's clock.
         born_address: the sender's address in packed form: 4 or 16 bytes, then the port in 4.
         store_time_ms: when it was stored, epoch milliseconds on the broker's clock.
         store_address: the broker's address in the same packed form.
-        reconsume_times: how often its group failed on it before.
-        prepared_transaction_offset: for transactions, the commit-log offset of the half message.
+        reconsume_times: how often its group failed to consume it before.
+        prepared_transaction_offset: for a transactional message, the commit-log offset of the half message.
         body_crc: the broker's CRC-32 of the stored body.
-        store_size: bytes of the whole stored form.
-        encoded_properties: the properties as they came; ``properties`` decodes them when first asked.
-        corruption: why the body could not be opened, else None. ``body`` then holds the stored bytes.
+        store_size: bytes of the whole stored message.
+        encoded_properties: the properties as received. ``properties`` decodes them on first use.
+        corruption: why the body could not be decompressed, else None. ``body`` then holds the stored bytes.
     """
 
     topic: str
@@ -63,8 +63,8 @@ class ReceivedMessage:
 
     def __repr__(self) -> str:
         body: object = self.body
-        if len(self.body) > _SHOWN_OF_A_BODY:
-            body = f"{self.body[:_SHOWN_OF_A_BODY]!r}... ({len(self.body)} bytes)"
+        if len(self.body) > _SHOWN_BODY_SIZE:
+            body = f"{self.body[:_SHOWN_BODY_SIZE]!r}... ({len(self.body)} bytes)"
         shown = {
             "topic": repr(self.topic),
             "broker_name": repr(self.broker_name),
@@ -104,68 +104,80 @@ class ReceivedMessage:
 
     @property
     def sharding_key(self) -> str:
-        """What its sender chose the queue by, or an empty text."""
+        """The key by which the sender chose the queue, or an empty text."""
         return self.properties.get(names.SHARDING_KEY, "")
 
     @property
     def message_id(self) -> str:
-        """The sender's id of it (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
+        """The sender's id (UNIQ_KEY), else the broker's. Java: ``MessageClientExt.getMsgId``."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
 
     @cached_property
     def offset_message_id(self) -> str:
-        """The id that the broker gave it: its address and place in the commit log, in upper-case hex."""
+        """The broker's id: its address and the position in its commit log, in upper-case hex."""
         return (self.store_address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that it was pulled from; for a retried message, with the original topic's name."""
+        """The queue that it was pulled from. For a retried message, with the original topic's name."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     @property
     def born_host(self) -> str:
         """The sender's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return _readable_address(self.born_address)
+        return unpack_address(self.born_address)
 
     @property
     def store_host(self) -> str:
         """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return _readable_address(self.store_address)
+        return unpack_address(self.store_address)
 
 
 HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")
-"""What comes before the body of a message that is stored by a broker with an address of 4 bytes."""
+"""The head of a stored message: the numbers before its body. Sender and broker have IPv4 addresses."""
 _HEAD_FIELDS = (
     "store_size", None, "body_crc", "queue_id", "flag", None, "commit_log_offset", "system_flag",
     "born_time_ms", "born_address", "store_time_ms", "store_address", "reconsume_times",
     "prepared_transaction_offset", None,
 )  # fmt: skip
-"""The fields of a ReceivedMessage in that order; None is none of them, or one that every message has."""
+"""The attributes of a ReceivedMessage that HEAD holds, in order. None stands for the magic number, the queue
+offset, which every message has unpacked, and the body's size."""
 
 
-class _InHead:
-    """A field that is unpacked out of ``_head`` when it is read, unless the message has it by itself."""
+# Fast path: avoids unpacking attributes that are rarely read, saves 20 % of push
+# (timeit of message_with_packed_head, and of ReceivedMessage with HEAD.unpack).
+def message_with_packed_head(
+    topic: str, body: bytes, broker_name: str, queue_offset: int, encoded_properties: bytes, head: bytes
+) -> ReceivedMessage:
+    """Return a message that unpacks ``head`` when one of its attributes is first read."""
+    message = object.__new__(ReceivedMessage)
+    attributes = message.__dict__
+    attributes["topic"] = topic
+    attributes["body"] = body
+    attributes["broker_name"] = broker_name
+    attributes["queue_offset"] = queue_offset
+    attributes["encoded_properties"] = encoded_properties
+    attributes["_head"] = head
+    return message
 
-    def __init__(self, place: int) -> None:
-        self._place = place
+
+class _PackedAttribute:
+    """An attribute in the packed head. Not used by messages that have it in their ``__dict__``."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
 
     def __get__(self, message: ReceivedMessage | None, _: object) -> object:
         if message is None:
             return self
-        fields = message.__dict__
-        unpacked = fields.get("_unpacked")
+        attributes = message.__dict__
+        unpacked = attributes.get("_unpacked")
         if unpacked is None:
-            unpacked = fields["_unpacked"] = HEAD.unpack(fields["_head"])
-        return unpacked[self._place]
+            unpacked = attributes["_unpacked"] = HEAD.unpack(attributes["_head"])
+        return unpacked[self._index]
 
 
-for _place, _name in enumerate(_HEAD_FIELDS):
+for _index, _name in enumerate(_HEAD_FIELDS):
     if _name is not None:
-        setattr(ReceivedMessage, _name, _InHead(_place))
-ReceivedMessage.corruption = None  # of nearly all
-
-
-def _readable_address(packed: bytes) -> str:
-    host = ipaddress.ip_address(packed[:-4])
-    port = int.from_bytes(packed[-4:], "big", signed=True)
-    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
+        setattr(ReceivedMessage, _name, _PackedAttribute(_index))
+ReceivedMessage.corruption = None  # for messages with a packed head

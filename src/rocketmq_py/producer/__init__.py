@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.late import late
+from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py.producer.batching import BatchingProducer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.producer.transactions import LocalWork, TransactionProducer
 else:
-    __getattr__ = late(
+    __getattr__ = lazy_attributes(
         globals(),
         {
             "batching": ("BatchingProducer",),

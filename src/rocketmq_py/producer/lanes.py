@@ -16,6 +16,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
+from rocketmq_py.codes import V5_0_0_SNAPSHOT
 from rocketmq_py.errors import (
     Delivery,
     InvalidMessageError,
@@ -28,8 +29,7 @@ from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.producer.queue_choice import FaultAwareRoundRobin, RoundRobin
 from rocketmq_py.producer.selectors import select
 from rocketmq_py.producer.send_request import SendRequest
-from rocketmq_py.protocol.send_request import HeaderTemplate, SendForm
-from rocketmq_py.protocol.version import FIRST_5
+from rocketmq_py.protocol.send_request import HeaderTemplate, SendRequestBuilder
 from rocketmq_py.remoting import Connection
 
 
@@ -178,7 +178,7 @@ class Lanes:
             route = await self._client.routes.get(topic, for_sending=True)
             for broker_name in dict.fromkeys(queue.broker_name for queue in route.write_queues):
                 connection = await self._reach(broker_name, end, introduced=True)
-                if connection.peer_version < FIRST_5:
+                if connection.peer_version < V5_0_0_SNAPSHOT:
                     return False
         if waiting.cancelled_caught:
             raise RequestTimeoutError(self._client.name_servers.addresses, timeout, Delivery.NOT_SENT)
@@ -239,7 +239,7 @@ class Lanes:
         return self._client.heartbeats.is_heard_on(connection) and not _is_too_old(connection, request)
 
 
-class TopicForm(SendForm):
+class TopicForm(SendRequestBuilder):
     """What the requests of one kind to one topic have in common, and the ways that they go.
 
     Attributes:
@@ -260,4 +260,4 @@ def nothing_sent() -> Iterator[None]:
 
 
 def _is_too_old(connection: Connection, request: SendRequest) -> bool:
-    return request.is_timed and connection.peer_version < FIRST_5
+    return request.is_timed and connection.peer_version < V5_0_0_SNAPSHOT

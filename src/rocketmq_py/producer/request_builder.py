@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
+from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import check_timeout
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message
@@ -90,8 +90,8 @@ class RequestBuilder:
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
-        body, is_bare = message.body, message.is_bare
-        if queue is None and not is_bare and message.sharding_key:
+        body = message.body
+        if queue is None and message.sharding_key:
             queue = select_by_sharding_key
         if len(body) > config.max_message_size:
             raise MessageTooLargeError(
@@ -105,9 +105,7 @@ class RequestBuilder:
             self._form(message.topic, self._code if code is None else code),
             (message,),
             body,
-            None
-            if is_bare and not system_properties
-            else encode_message_properties(message, unique_id, system_properties),
+            encode_message_properties(message, unique_id, system_properties),
             unique_id,
             now_ms,
             config.send_timeout if timeout is None else timeout,
@@ -115,7 +113,7 @@ class RequestBuilder:
             queue,
             system_flag,
         )
-        if not is_bare and (message.delay or message.deliver_at_ms):
+        if message.is_timed:
             request.wants_heartbeat = True
         if len(body) >= self._compress_over:
             request.may_be_compressed = True

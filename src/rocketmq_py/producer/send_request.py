@@ -13,10 +13,10 @@ from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.selectors import QueueSelector, check_destination
 from rocketmq_py.protocol.command import Command, Serialization
 from rocketmq_py.protocol.headers import stored_place
-from rocketmq_py.protocol.send_answer import SendAnswer, StoredFields
-from rocketmq_py.protocol.send_request import STORED, HeaderTemplate, bare_properties
+from rocketmq_py.protocol.send_request import STORED, HeaderTemplate
 from rocketmq_py.protocol.trace import DEFAULT_REGION
-from rocketmq_py.remoting.pending_request import Answer, PendingRequest
+from rocketmq_py.protocol.typed_sends import SendAnswer, SendAnswerFields
+from rocketmq_py.remoting.pending_requests import Answer, PendingRequest
 
 if TYPE_CHECKING:
     from rocketmq_py.producer.lanes import TopicForm
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_BACK_OFF = 0.1
 """Seconds before the second try, doubled for each further one, where trying at once would be in vain."""
 
-Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | StoredFields]
+Stored: TypeAlias = tuple[SendStatus, str, str, MessageQueue, int, Mapping[str, str] | SendAnswerFields]
 """A broker's answer as :func:`send_result` takes it: the result is made when it is looked at."""
 
 Outcome: TypeAlias = Stored | SendResult | RocketMQError
@@ -46,7 +46,7 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
     if isinstance(outcome, SendResult):
         return outcome
     status, message_id, offset_message_id, queue, offset, fields = outcome
-    if type(fields) is StoredFields:
+    if type(fields) is SendAnswerFields:
         return SendResult(
             status,
             message_id,
@@ -58,7 +58,7 @@ def send_result(outcome: Stored | SendResult) -> SendResult:
             fields.region or DEFAULT_REGION,
             fields.trace_on != "false",
         )
-    assert not isinstance(fields, StoredFields)
+    assert not isinstance(fields, SendAnswerFields)
     return SendResult(
         status,
         message_id,
@@ -81,7 +81,7 @@ class SendRequest(PendingRequest):
         form: what its header has in common with others.
         messages: what is sent.
         body: the request's body; it may be large and is never copied.
-        properties: the wire form of the properties in its header; None for those of a bare message.
+        properties: the wire form of the properties in its header.
         message_id: the id of the message; of a batch all of them, with commas between.
         born_time_ms: when it was made, epoch milliseconds.
         timeout: seconds for all tries together, from the first one's beginning on.
@@ -157,7 +157,7 @@ class SendRequest(PendingRequest):
         form: TopicForm,
         messages: tuple[Message, ...],
         body: bytes,
-        properties: str | None,
+        properties: str,
         message_id: str,
         born_time_ms: int,
         timeout: float,
@@ -259,7 +259,7 @@ class SendRequest(PendingRequest):
             queue.queue_id,
             queue.broker_name,
             born_time_ms=self._born_time_ms,
-            properties=bare_properties(self.message_id) if self._properties is None else self._properties,
+            properties=self._properties,
             flag=self._flag,
             system_flag=self._system_flag,
         )
@@ -269,13 +269,8 @@ class SendRequest(PendingRequest):
         template = self.template
         if template is None or credentials is not None or serialization:
             return super().frame(opaque, serialization, credentials)
-        properties = self._properties
-        if properties is None:
-            return template.bare_frame(
-                opaque, self._born_time_ms, self.message_id, self._flag, self._system_flag, self.body
-            )
         return template.frame(
-            opaque, self._born_time_ms, properties, self._flag, self._system_flag, self.body
+            opaque, self._born_time_ms, self._properties, self._flag, self._system_flag, self.body
         )
 
     def answered(self, answer: Answer | SendAnswer) -> None:
@@ -292,7 +287,7 @@ class SendRequest(PendingRequest):
             raise BrokerError.from_answer(answer.code, answer.remark, self.address)
         queue = self.queue
         assert queue is not None
-        fields: Mapping[str, str] | StoredFields
+        fields: Mapping[str, str] | SendAnswerFields
         if isinstance(answer, SendAnswer):
             fields = answer.stored
             offset_message_id, queue_id, offset = fields.message_id, fields.queue_id, fields.queue_offset

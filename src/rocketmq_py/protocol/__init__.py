@@ -1,7 +1,7 @@
-"""Bytes to values and back: no socket, no clock and no randomness in here.
+"""RocketMQ's wire protocol: bytes to values and back, without I/O, clock or randomness.
 
-- ``command`` and ``frames``: requests and answers, and cutting a stream into them
-- ``headers``: typed headers; ``bodies``: JSON bodies; ``fastjson``: what Java takes for JSON
-- ``send_request`` and ``send_body``: what a producer sends; ``stored_message``: what a consumer gets
-- ``message_id``, ``subscription``, ``compression``: what the name says
+A connection carries frames. ``frames`` splits them, ``command`` defines what is in one (:class:`Command`),
+and ``json_header`` and ``binary_header`` are its two encodings. ``headers`` and ``bodies`` have a class for
+each header and JSON body. ``send_request``, ``batch`` and ``stored_message`` encode messages on their way out
+and in. Begin with ``command``, then ``frames`` and ``headers.base``.
 """

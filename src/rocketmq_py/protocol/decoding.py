@@ -1,7 +1,8 @@
-"""The one gate of all decoding: what a peer sent is read, or is a ProtocolError that fails one exchange.
+"""The rule of all decoding: whatever a peer sent is either read or raises ProtocolError.
 
-Every function of this package that reads a peer's bytes or texts is declared with :func:`decoder`. Errors of
-Python or of a library, which nobody expects, never leave it: a client or broker would end by them.
+Every function of this package that reads a peer's bytes or texts is declared with :func:`decoder`, which
+turns unexpected errors of Python and of libraries into a ProtocolError. One such error fails one exchange. If
+it escaped, it would end the client or the broker.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import msgspec
+
 from rocketmq_py.errors import ProtocolError, RocketMQError
+from rocketmq_py.formatting import shortened
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SHOWN = 200  # characters of a peer's text in an error
+JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The errors that msgspec raises for bytes that are not the JSON it expects."""
 
 
 def decoder(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Declare that a function reads ``what`` a peer sent.
+    """Declare that a function decodes ``what`` from a peer, for example ``"a frame"``.
 
-    An error of this library leaves it as it is, which is a ProtocolError unless what is read may be a user's
-    as well; any other error becomes a ProtocolError.
+    The function may raise the errors of this library: ProtocolError, or another one if a user may pass the
+    same input. Any other error becomes a ProtocolError.
     """
 
     def declare(read: Callable[P, T]) -> Callable[P, T]:
@@ -41,10 +46,5 @@ def decoder(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def unreadable(what: str, error: Exception) -> ProtocolError:
-    """Return the error that says why ``what`` a peer sent cannot be read."""
-    return ProtocolError(f"{what} cannot be read: {shown(str(error) or type(error).__name__)}")
-
-
-def shown(text: str) -> str:
-    """Return a peer's text as errors show it: its beginning, if it is long."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+    """Return the error for ``what``, sent by a peer, that cannot be read because of ``error``."""
+    return ProtocolError(f"{what} cannot be read: {shortened(str(error) or type(error).__name__)}")

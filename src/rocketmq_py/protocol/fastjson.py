@@ -1,22 +1,25 @@
-"""Reading the JSON that Java's fastjson writes, which is not always JSON.
+"""A reader for the JSON dialect of Java's fastjson.
 
-Its maps may have keys that are no texts: numbers (``{0:"10.0.0.1:10911"}``), and whole objects
-(``{{"brokerName":"a","queueId":0,"topic":"t"}:5}``). Standard JSON is left to msgspec, which is far faster.
+In fastjson's objects, keys may be numbers (``{0:"10.0.0.1:10911"}``) and even objects
+(``{{"brokerName":"a","queueId":0,"topic":"t"}:5}``). msgspec, which is much faster, reads standard JSON.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import decoder
+from rocketmq_py.protocol.decoding import JSON_ERRORS, decoder
+
+T = TypeVar("T")
 
 MAX_DEPTH = 64
-"""How deep objects and arrays may be nested; RocketMQ's own bodies need six."""
+"""The deepest allowed nesting of objects and arrays. RocketMQ's own bodies need six levels."""
 
 _string = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL).match
 _skip_blanks = re.compile(r"[ \t\r\n]*").match
@@ -26,20 +29,20 @@ _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 @decoder("a body of JSON")
 def loads(data: bytes) -> Any:
-    """Return the value that ``data`` holds, as ``json.loads`` would.
+    """Return the value in ``data``, like ``json.loads``.
 
-    A key that is a number, a boolean or null becomes its text: ``{0:1}`` and ``{"0":1}`` are the same. A key
-    that is an object becomes a tuple of its (name, value) pairs, sorted by name: ``dict(key)`` is the object
-    again. One that is an array becomes a tuple. Inside of such a key it goes on so.
+    A key that is a number, a boolean or null becomes its text, so that ``{0:1}`` equals ``{"0":1}``. A key
+    that is an object becomes a tuple of its (name, value) pairs, sorted by name. ``dict(key)`` restores the
+    object. A key that is an array becomes a tuple. The same goes for objects and arrays inside such a key.
 
     Raises:
-        ProtocolError: ``data`` is neither, is no UTF-8, holds half a surrogate pair, or is nested deeper
-            than 64.
+        ProtocolError: ``data`` is in neither dialect, is not UTF-8, contains a lone surrogate, or is nested
+            deeper than 64 levels.
     """
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass  # what is wrong with it is found, and said, below
+    except JSON_ERRORS:
+        pass  # the reader below accepts fastjson's dialect, and reports what is wrong with anything else
     else:
         _check_depth(value)
         return value
@@ -71,13 +74,13 @@ def _too_deep() -> ProtocolError:
 
 def _after_blanks(text: str, position: int) -> int:
     match = _skip_blanks(text, position)
-    assert match is not None  # it may be empty, but it always is one
+    assert match is not None  # the pattern matches an empty text too
     return match.end()
 
 
 def _unexpected(text: str, position: int, wanted: str) -> ProtocolError:
     found = repr(text[position]) if position < len(text) else "the end"
-    return ProtocolError(f"a body cannot be read as JSON: {found} at {position} where {wanted} should be")
+    return ProtocolError(f"a body cannot be read as JSON: {found} at {position}, expected {wanted}")
 
 
 def _read(text: str, position: int, depth: int) -> tuple[Any, int]:
@@ -87,7 +90,7 @@ def _read(text: str, position: int, depth: int) -> tuple[Any, int]:
     first = text[position : position + 1]
     if string := _string(text, position):
         content = json.loads(string[0], strict=False)
-        content.encode()  # half a surrogate pair is no text: it could never be written again
+        content.encode()  # raises for a lone surrogate, which could not be encoded again
         return content, string.end()
     if first == "{":
         return _read_object(text, position + 1, depth + 1)
@@ -104,43 +107,43 @@ def _read(text: str, position: int, depth: int) -> tuple[Any, int]:
 
 
 def _read_object(text: str, position: int, depth: int) -> tuple[dict[Any, Any], int]:
-    members: dict[Any, Any] = {}
-    position = _after_blanks(text, position)
-    if text.startswith("}", position):
-        return members, position + 1
-    while True:
+    def read_member(position: int) -> tuple[tuple[Any, Any], int]:
         key, position = _read(text, position, depth)
         position = _after_blanks(text, position)
         if not text.startswith(":", position):
             raise _unexpected(text, position, "':'")
         value, position = _read(text, _after_blanks(text, position + 1), depth)
-        members[_hashable(key)] = value
-        position = _after_blanks(text, position)
-        if text.startswith("}", position):
-            return members, position + 1
-        if not text.startswith(",", position):
-            raise _unexpected(text, position, "',' or '}'")
-        position = _after_blanks(text, position + 1)
+        return (_hashable(key), value), position
+
+    members, position = _read_until("}", text, position, read_member)
+    return dict(members), position
 
 
 def _read_array(text: str, position: int, depth: int) -> tuple[list[Any], int]:
-    items: list[Any] = []
+    return _read_until("]", text, position, lambda position: _read(text, position, depth))
+
+
+def _read_until(
+    end: str, text: str, position: int, read_item: Callable[[int], tuple[T, int]]
+) -> tuple[list[T], int]:
+    """Return the items before ``end``, which commas separate, and the position after it."""
+    items: list[T] = []
     position = _after_blanks(text, position)
-    if text.startswith("]", position):
+    if text.startswith(end, position):
         return items, position + 1
     while True:
-        item, position = _read(text, position, depth)
+        item, position = read_item(position)
         items.append(item)
         position = _after_blanks(text, position)
-        if text.startswith("]", position):
+        if text.startswith(end, position):
             return items, position + 1
         if not text.startswith(",", position):
-            raise _unexpected(text, position, "',' or ']'")
+            raise _unexpected(text, position, f"',' or {end!r}")
         position = _after_blanks(text, position + 1)
 
 
 def _hashable(key: Any) -> Any:
-    """Return what stands for ``key`` in a dict."""
+    """Return the key under which a dictionary holds ``key``."""
     if isinstance(key, str):
         return key
     if isinstance(key, dict | list):
@@ -150,11 +153,8 @@ def _hashable(key: Any) -> Any:
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple(sorted(((name, _frozen(item)) for name, item in value.items()), key=_name))
+        members = [(name, _frozen(item)) for name, item in value.items()]
+        return tuple(sorted(members, key=lambda member: str(member[0])))
     if isinstance(value, list):
         return tuple([_frozen(item) for item in value])
     return value
-
-
-def _name(member: tuple[Any, Any]) -> str:
-    return str(member[0])

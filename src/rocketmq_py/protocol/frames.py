@@ -1,4 +1,4 @@
-"""Cutting a stream of bytes into commands, whatever the pieces in which it comes (Java: ``NettyDecoder``)."""
+"""Splitting a byte stream into commands, however the bytes arrive. Java: ``NettyDecoder``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command, decode_command
-from rocketmq_py.protocol.decoding import decoder
-from rocketmq_py.protocol.plain_send import NO_PLAIN_SEND, PlainSend, decode_plain_send, is_plain_send
-from rocketmq_py.protocol.send_answer import (
-    NO_SEND_ANSWER,
+from rocketmq_py.protocol.decoding import JSON_ERRORS, decoder
+from rocketmq_py.protocol.typed_sends import (
     SendAnswer,
+    SendCommand,
     decode_send_answer,
+    decode_send_command,
     is_send_answer,
+    is_send_command,
 )
 
 MAX_FRAME_SIZE = 16_777_216
-"""Bytes of a frame with its length field. Java: ``com.rocketmq.remoting.frameMaxLength``."""
+"""Bytes of the largest frame, length field included. Java: ``com.rocketmq.remoting.frameMaxLength``."""
 
 _unpack_lengths = struct.Struct(">iI").unpack_from
 _PREFIX_SIZE = 8
@@ -25,62 +26,63 @@ _HTTP = int.from_bytes(b"HTTP", "big")
 
 
 class FrameDecoder:
-    """Takes the bytes of one direction of one connection and gives back the commands in them.
+    """Decodes the commands of one direction of one connection.
 
-    It holds at most one frame that is not complete, and refuses an impossible one as soon as its first eight
-    bytes have come.
+    Buffers at most one incomplete frame. Refuses an impossible frame as soon as its first eight bytes have
+    arrived.
 
     Args:
-        max_frame_size: the largest frame accepted, in bytes, its length field included.
-        reads_sends: whether :meth:`feed_typed` returns plain sends as what they are, too.
+        max_frame_size: the largest accepted frame in bytes, length field included.
+        decodes_sends: whether :meth:`feed_typed` also returns SendCommands.
     """
 
-    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE, *, reads_sends: bool = False) -> None:
+    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE, *, decodes_sends: bool = False) -> None:
         self._max_frame_size = max_frame_size
-        self._held = bytearray()
-        self._wanted = _PREFIX_SIZE  # bytes held before there is something to be done
-        self._broken: str | None = None
-        self._expects_send_answers = False  # as the last answer was one, and the next will be
-        self._reads_sends = reads_sends
-        self._expects_sends = False  # the same
+        self._buffer = bytearray()
+        self._wanted = _PREFIX_SIZE  # bytes in the buffer before the next frame can be looked at
+        self._error: str | None = None
+        self._expects_send_answers = False
+        self._decodes_sends = decodes_sends
+        self._expects_send_commands = False
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
-        """Return the commands that ``data`` completes, in their order; none is normal.
+        """Return the commands that ``data`` completes, in order. Often there is none.
 
         Raises:
-            ProtocolError: a length is impossible, or a header cannot be read. Commands of the same
-                ``data`` before that place are lost. From then on every call raises it.
+            ProtocolError: a length is impossible, or a header cannot be read. Earlier commands in the same
+                ``data`` are lost. Every later call raises it too.
         """
         return self._feed(data, typed=False)
 
-    def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer | PlainSend]:
-        """As :meth:`feed`, but return answers to sends as what they are, as soon as the first has come.
+    def feed_typed(self, data: bytes | bytearray | memoryview) -> list[Command | SendAnswer | SendCommand]:
+        """Return commands like :meth:`feed`, but typed ones where possible.
 
-        And plain sends, if the decoder was told so.
+        An answer to a send is returned as a SendAnswer if the previous answer was one to a send, too. With
+        ``decodes_sends`` the same goes for requests and SendCommands.
         """
         return self._feed(data, typed=True)
 
     def _feed(self, data: bytes | bytearray | memoryview, typed: bool) -> list[Any]:
-        if self._broken is not None:
-            raise ProtocolError(self._broken)
-        held = self._held
-        if held:
-            held += data
-            if len(held) < self._wanted:
+        if self._error is not None:
+            raise ProtocolError(self._error)
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            if len(buffer) < self._wanted:
                 return []
-            data = bytes(held)
-            held.clear()
+            data = bytes(buffer)
+            buffer.clear()
         elif not isinstance(data, bytes):
             data = bytes(data)
         try:
-            return self._cut(data, typed)
+            return self._split(data, typed)
         except ProtocolError as error:
-            self._broken = str(error)
+            self._error = str(error)
             raise
 
     @decoder("a frame")
-    def _cut(self, data: bytes, typed: bool) -> list[Command | SendAnswer | PlainSend]:
-        commands: list[Command | SendAnswer | PlainSend] = []
+    def _split(self, data: bytes, typed: bool) -> list[Command | SendAnswer | SendCommand]:
+        commands: list[Command | SendAnswer | SendCommand] = []
         position = 0
         available = len(data)
         self._wanted = _PREFIX_SIZE
@@ -88,7 +90,7 @@ class FrameDecoder:
             length, mark = _unpack_lengths(data, position)
             header_size = mark & 0xFFFFFF
             if not 4 + header_size <= length <= self._max_frame_size - 4:
-                raise ProtocolError(self._complaint(length, header_size))
+                raise ProtocolError(self._impossible_length(length, header_size))
             end = position + 4 + length
             if end > available:
                 self._wanted = 4 + length
@@ -96,16 +98,17 @@ class FrameDecoder:
             body_start = position + _PREFIX_SIZE + header_size
             header = data[position + _PREFIX_SIZE : body_start]
             position = end
+            # The mark's first byte is the serialization: 0 is JSON.
             if self._expects_send_answers and body_start == end and mark == header_size:
                 try:
                     commands.append(decode_send_answer(header))
                     continue
-                except NO_SEND_ANSWER:
+                except JSON_ERRORS:
                     pass
-            elif self._expects_sends and mark == header_size:
+            elif self._expects_send_commands and mark == header_size:
                 try:
-                    send = decode_plain_send(header)
-                except NO_PLAIN_SEND:
+                    send = decode_send_command(header)
+                except JSON_ERRORS:
                     pass
                 else:
                     send.header, send.body = header, data[body_start:end]
@@ -117,15 +120,15 @@ class FrameDecoder:
                 if command.flag & RESPONSE_FLAG:
                     self._expects_send_answers = is_send_answer(command)
                 else:
-                    self._expects_sends = self._reads_sends and is_plain_send(command)
-        self._held += data[position:] if position else data
+                    self._expects_send_commands = self._decodes_sends and is_send_command(command)
+        self._buffer += data[position:] if position else data
         return commands
 
-    def _complaint(self, length: int, header_size: int) -> str:
+    def _impossible_length(self, length: int, header_size: int) -> str:
         if length == _HTTP:
-            return "it begins with 'HTTP', as the answers of web servers do"
+            return "the stream begins with 'HTTP', as the answers of web servers do"
         if length < 4:
-            return f"a frame says that {length} bytes follow; its header's length alone takes 4"
+            return f"a frame announces {length} bytes; the length of its header alone takes 4"
         if length > self._max_frame_size - 4:
-            return f"a frame says that {length} bytes follow; at most {self._max_frame_size - 4} are accepted"
-        return f"a frame of {length} bytes says that its header has {header_size}"
+            return f"a frame announces {length} bytes; at most {self._max_frame_size - 4} are accepted"
+        return f"a frame of {length} bytes announces a header of {header_size} bytes"

@@ -1,6 +1,6 @@
-"""A command's header as JSON text (Java: ``SerializeType.JSON``).
+"""A command's header as JSON (Java: ``SerializeType.JSON``).
 
-The fields are written in the order in which Java writes them: its parser is fastest with that order.
+The members are written in the order of Java's own encoder, because its parser is fastest with that order.
 """
 
 from __future__ import annotations
@@ -10,28 +10,18 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from rocketmq_py.codes import language_name
 from rocketmq_py.errors import ProtocolError
+from rocketmq_py.protocol.decoding import JSON_ERRORS
 
-LANGUAGE_NAMES = (
-    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
-    "RUST", "NODE_JS",
-)  # fmt: skip
-"""The name of each language code, which is its place here. Java: ``LanguageCode``."""
-
-LANGUAGE_CODES: Mapping[str | None, int] = {name: code for code, name in enumerate(LANGUAGE_NAMES)} | {
-    None: 0
-}
-"""The code of each name; a header without one is Java's."""
-OTHER = LANGUAGE_CODES["OTHER"]
 _MAX_TEMPLATE_SIZE = 64 * 1024
-"""Bytes of a header without what is left open: far from the most that a header can have."""
-_NAME_OF_CODE = dict(enumerate(LANGUAGE_NAMES))
+"""Bytes of a template. Far below the largest possible header, so that filling it in cannot exceed that."""
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Header(msgspec.Struct, rename={"fields": "extFields"}):
-    """What a header says, as it is written."""
+    """The members of a JSON header."""
 
     code: Int32
     opaque: Int32 = 0
@@ -44,13 +34,8 @@ class Header(msgspec.Struct, rename={"fields": "extFields"}):
 
 _to_json = msgspec.json.Encoder().encode
 decode_strictly: Final = msgspec.json.Decoder(Header).decode
-"""Returns a header that is as all but some clients write it; one call, as this runs for every answer. What it
-raises for others is the affair of :func:`decode_loosely`."""
-
-
-def language_name(code: int) -> str:
-    """Return the name of a language code, OTHER for one that has none here."""
-    return _NAME_OF_CODE.get(code, "OTHER")
+"""Decode a header as nearly all clients write it. For any other, raises one of JSON_ERRORS; then use
+:func:`decode_loosely`."""
 
 
 def encode(
@@ -65,13 +50,13 @@ def encode(
     """Return the header's bytes. A language code without a name is written as OTHER.
 
     Raises:
-        UnicodeEncodeError: a text holds half a surrogate pair.
+        UnicodeEncodeError: a text contains a lone surrogate.
     """
     header: dict[str, Any] = {
         "code": code,
         "extFields": fields,
         "flag": flag,
-        "language": _NAME_OF_CODE.get(language, "OTHER"),
+        "language": language_name(language),
         "opaque": opaque,
         "serializeTypeCurrentRPC": "JSON",
         "version": version,
@@ -89,18 +74,25 @@ def template(
     open_fields: Mapping[str, bytes],
     flag: int = 0,
 ) -> bytes | None:
-    """Return a header in which some values are left open, for the operator ``%``.
+    """Return a header with placeholders for some values, to be filled in with the operator ``%``.
 
-    That is ``open_fields``: what stands for each in ``fields`` is a NUL and its key here, and what it becomes
-    its value. The opaque is left open, too: ``%d``. None for names out of the common, or very long ones.
+    The opaque's placeholder is ``%d``. It comes after those of the fields.
+
+    Args:
+        code, language, version, flag: as in :func:`encode`.
+        fields: the ext fields. The value of an open field is a NUL and the key of its placeholder.
+        open_fields: the placeholders, such as ``b'"%d"'``, by their keys.
+
+    Returns:
+        None if the template would be ambiguous, because of unusual texts in ``fields``, or too long.
     """
     try:
         header = encode(code, language, version, 0, flag, None, fields)
     except UnicodeEncodeError:
         return None
     header = header.replace(b"%", b"%%")
-    # No name can look like these: a quotation mark in one is escaped, and so would a NUL be.
-    openings = {b'"\\u0000%b"' % name.encode(): value for name, value in open_fields.items()}
+    # No text can contain these byte sequences: JSON escapes the quotation marks and the NUL of a text.
+    openings = {b'"\\u0000%b"' % key.encode(): value for key, value in open_fields.items()}
     for opening, value in (openings | {b'"opaque":0,': b'"opaque":%d,'}).items():
         if header.count(opening) != 1:
             return None
@@ -109,13 +101,13 @@ def template(
 
 
 def decode_loosely(data: bytes) -> Header:
-    """Return a header that :data:`decode_strictly` refused.
+    """Decode a header that :data:`decode_strictly` refused.
 
-    Ext fields that are numbers or booleans become texts, and those that are null are left out: some clients
-    write such headers.
+    Some clients write ext fields that are numbers, booleans or null. Numbers and booleans become texts, and
+    null is left out.
 
     Raises:
-        ProtocolError: the bytes are no JSON, or not such a header.
+        ProtocolError: the bytes are not JSON, or not a header.
     """
     try:
         header = msgspec.json.decode(data)
@@ -126,7 +118,7 @@ def decode_loosely(data: bytes) -> Header:
                     name: _text(value) for name, value in fields.items() if value is not None
                 }
         return msgspec.convert(header, Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ProtocolError(f"a frame's JSON header cannot be read: {error}") from error
 
 

@@ -1,15 +1,19 @@
-"""Replies, as brokers hand them to the client that waits for them. Java: ``ClientRemotingProcessor``."""
+"""Replies to request messages, as brokers push them to the requesting client.
+
+Java: ``ClientRemotingProcessor``.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 import zlib
 
+from rocketmq_py.address import normal_address, pack_address
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.properties import ARRIVE_TIME
 from rocketmq_py.protocol.decoding import decoder
 from rocketmq_py.protocol.headers import PushReplyMessageRequest
-from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, unpack_body
+from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, decompress_body
 
 _UNKNOWN_ADDRESS = bytes(8)
 
@@ -18,17 +22,17 @@ _UNKNOWN_ADDRESS = bytes(8)
 def reply_message(header: PushReplyMessageRequest, body: bytes, arrived_ms: int) -> ReceivedMessage:
     """Return the reply in a broker's PUSH_REPLY_MESSAGE_TO_CLIENT.
 
-    It was stored nowhere, or its place is not told: its offsets are 0.
+    Its offsets are 0: the broker does not store it, or does not report its position.
 
     Args:
-        header: of the request.
-        body: of the request.
-        arrived_ms: the present, epoch milliseconds.
+        header: the header of the broker's request.
+        body: the body of the broker's request.
+        arrived_ms: the current time, epoch milliseconds.
     """
     size, system_flag, corruption = len(body), header.sys_flag, None
     crc = zlib.crc32(body) & 0x7FFFFFFF
     if system_flag & COMPRESSED_FLAG:
-        body, system_flag, corruption = unpack_body(body, system_flag)
+        body, system_flag, corruption = decompress_body(body, system_flag)
     properties = (header.properties or "").removesuffix("\x02")
     separator = "\x02" if properties else ""
     return ReceivedMessage(
@@ -54,9 +58,8 @@ def reply_message(header: PushReplyMessageRequest, body: bytes, arrived_ms: int)
 
 
 def _pack(address: str) -> bytes:
-    """Return ``host:port`` in the form that stored messages hold; zeros for what is no address."""
-    host, _, port = address.rpartition(":")
+    """Return an address as stored messages encode it, or zeros if it is not a numeric address."""
     try:
-        return ipaddress.ip_address(host.strip("[]/")).packed + int(port).to_bytes(4, "big")
-    except (ValueError, OverflowError):
+        return pack_address(normal_address(address))
+    except ConfigurationError:
         return _UNKNOWN_ADDRESS

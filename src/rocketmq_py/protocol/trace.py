@@ -1,7 +1,7 @@
-r"""Records of what happened to messages, in RocketMQ's own format. Java: ``TraceDataEncoder``.
+r"""Trace records of messages that were sent and consumed. Java: ``TraceDataEncoder``.
 
-A record is a text of fields with ``\x01`` between, ended with ``\x02``; the body of a message for the trace
-topic holds one or more of them.
+A record is a text: fields separated by ``\x01``, and ``\x02`` at the end. The body of a message on the trace
+topic contains one or more records.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from rocketmq_py.protocol.decoding import decoder
 _FIELD_END = "\x01"
 _RECORD_END = "\x02"
 _NO_KEYS = "null"
-"""As Java writes it: its reader drops empty fields at a record's end, and then misses them."""
+"""Stands for no keys, as in Java. Java's reader fails on an empty field at the end of a record."""
 
 DEFAULT_REGION = "DefaultRegion"
-"""The region of a broker that is told of none (Java: ``MixAll.DEFAULT_TRACE_REGION_ID``)."""
+"""The region of a broker without a configured one. Java: ``MixAll.DEFAULT_TRACE_REGION_ID``."""
 
-
-_SEPARATING = re.compile(r"[\s\x01\x02]+")
+_SEPARATORS = re.compile(r"[\s\x01\x02]+")
 
 
 class TracedType(enum.IntEnum):
-    """What kind of message was sent. Java: ``MessageType``."""
+    """The kind of a traced message. Java: ``MessageType``."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -40,16 +39,16 @@ class TracedType(enum.IntEnum):
 
 @attrs.frozen(kw_only=True)
 class ProducerTrace:
-    """What the records of producers have in common.
+    """The attributes that all records of producers have.
 
     Attributes:
-        timestamp_ms: when it began, epoch milliseconds.
+        timestamp_ms: the beginning of the send, epoch milliseconds.
         region: the broker's region.
         group: the producer group.
         topic: the message's topic.
-        message_id: the id that the sender gave it.
-        tags: its tags.
-        keys: its business keys, with blanks between.
+        message_id: the sender's id of the message.
+        tags: the message's tags.
+        keys: its business keys, separated by blanks.
         store_host: the broker's ``host:port``.
     """
 
@@ -77,16 +76,16 @@ def _read_producer(fields: Sequence[str]) -> dict[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class PublishTrace(ProducerTrace):
-    """A message was sent. Java: the ``Pub`` record.
+    """The record of a send. Java: ``Pub``.
 
     The attributes are those of :class:`ProducerTrace`, and these.
 
     Attributes:
-        body_size: bytes of its body.
-        cost_ms: how long sending took.
-        traced_type: its kind.
-        offset_message_id: the id that the broker gave it.
-        success: whether it was stored as safely as the broker should.
+        body_size: bytes of the body.
+        cost_ms: duration of the send in milliseconds.
+        traced_type: the kind of the message.
+        offset_message_id: the broker's id of the message.
+        success: whether the message was stored with status SEND_OK.
     """
 
     body_size: int
@@ -96,7 +95,7 @@ class PublishTrace(ProducerTrace):
     success: bool
 
     def fields(self) -> tuple[object, ...]:
-        """Return what stands in the record."""
+        """Return the fields of the record."""
         return self._fields(
             "Pub", self.body_size, self.cost_ms, int(self.traced_type), self.offset_message_id,
             _boolean(self.success),
@@ -105,16 +104,16 @@ class PublishTrace(ProducerTrace):
 
 @attrs.frozen(kw_only=True)
 class ConsumeStartTrace:
-    """A consumer was given a message. Java: the ``SubBefore`` record.
+    """The record of a message that is passed to a consumer. Java: ``SubBefore``.
 
     Attributes:
-        timestamp_ms: when, epoch milliseconds.
+        timestamp_ms: the time, epoch milliseconds.
         region: the broker's region.
         group: the consumer group.
-        request_id: what the two records of one call have in common.
+        request_id: the id of the call, which the record of its end has too.
         message_id: the message's id.
-        retries: how often its group failed on it before.
-        keys: its business keys, with blanks between.
+        retries: how often its group failed to consume it before.
+        keys: its business keys, separated by blanks.
     """
 
     timestamp_ms: int
@@ -126,7 +125,7 @@ class ConsumeStartTrace:
     keys: str
 
     def fields(self) -> tuple[object, ...]:
-        """Return what stands in the record."""
+        """Return the fields of the record."""
         return (
             "SubBefore", self.timestamp_ms, self.region, self.group, self.request_id, self.message_id,
             self.retries, self.keys or _NO_KEYS,
@@ -134,7 +133,7 @@ class ConsumeStartTrace:
 
 
 class ConsumeReturn(enum.IntEnum):
-    """How a consumer's call ended. Java: ``ConsumeReturnType``."""
+    """The outcome of a consumer's call. Java: ``ConsumeReturnType``."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -145,16 +144,16 @@ class ConsumeReturn(enum.IntEnum):
 
 @attrs.frozen(kw_only=True)
 class ConsumeEndTrace:
-    """A consumer is done with a message. Java: the ``SubAfter`` record.
+    """The record of the end of a consumer's call. Java: ``SubAfter``.
 
     Attributes:
-        request_id: what the two records of one call have in common.
+        request_id: the id of the call, which the record of its start has too.
         message_id: the message's id.
-        cost_ms: how long the call took, shared among its messages.
-        success: whether it was consumed.
-        keys: its business keys, with blanks between.
-        returned: how the call ended.
-        timestamp_ms: when the call ended, epoch milliseconds.
+        cost_ms: duration of the call in milliseconds, divided by its number of messages.
+        success: whether the message was consumed.
+        keys: its business keys, separated by blanks.
+        returned: the outcome of the call.
+        timestamp_ms: the end of the call, epoch milliseconds.
         group: the consumer group.
     """
 
@@ -168,7 +167,7 @@ class ConsumeEndTrace:
     group: str
 
     def fields(self) -> tuple[object, ...]:
-        """Return what stands in the record."""
+        """Return the fields of the record."""
         return (
             "SubAfter", self.request_id, self.message_id, self.cost_ms, _boolean(self.success),
             self.keys or _NO_KEYS, int(self.returned), self.timestamp_ms, self.group,
@@ -177,14 +176,14 @@ class ConsumeEndTrace:
 
 @attrs.frozen(kw_only=True)
 class EndTransactionTrace(ProducerTrace):
-    """A broker was told what became of a transaction. Java: the ``EndTransaction`` record.
+    """The record of a transaction's commit or rollback. Java: ``EndTransaction``.
 
     The attributes are those of :class:`ProducerTrace`, and these.
 
     Attributes:
         transaction_id: the transaction's id.
         state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
-        from_check: whether it answered a broker's check.
+        from_check: whether this was the answer to a broker's check.
     """
 
     transaction_id: str
@@ -192,7 +191,7 @@ class EndTransactionTrace(ProducerTrace):
     from_check: bool
 
     def fields(self) -> tuple[object, ...]:
-        """Return what stands in the record."""
+        """Return the fields of the record."""
         return self._fields(
             "EndTransaction", int(TracedType.TRANSACTION_COMMIT), self.transaction_id, self.state,
             _boolean(self.from_check),
@@ -208,26 +207,26 @@ def encode_record(record: TraceRecord) -> str:
 
 
 def keys_of(records: Iterable[TraceRecord]) -> Sequence[str]:
-    """Return the keys by which a message with these records is found: ids and business keys, each once."""
+    """Return the keys of a message with these records: message ids and business keys, without duplicates."""
     keys: dict[str, None] = {}
     for record in records:
-        # Ids may come from other clients, with blanks or separators in them.
-        keys.update(dict.fromkeys(_SEPARATING.split(f"{record.message_id} {record.keys}")))
+        # Ids from other clients may contain blanks or separators.
+        keys.update(dict.fromkeys(_SEPARATORS.split(f"{record.message_id} {record.keys}")))
     keys.pop("", None)
     return list(keys)
 
 
 @decoder("a trace")
 def read_records(body: bytes) -> list[list[str]]:
-    """Return the fields of each record in the body of a message of the trace topic; the first is its kind."""
+    """Return the fields of each record in the body of a trace message. The first field is the kind."""
     return [record.split(_FIELD_END) for record in body.decode(errors="replace").split(_RECORD_END) if record]
 
 
 def decode_records(body: bytes) -> list[TraceRecord]:
-    """Return the records in the body of a message of the trace topic.
+    """Return the records in the body of a message on the trace topic.
 
-    Those of a kind that is not known here, and those that lack fields or have others, are left out: any
-    client may write what it likes there. Of old clients, what they do not write is empty.
+    Records of unknown kinds or with unexpected fields are skipped, because any client may write to that
+    topic. Fields that old clients do not write are empty.
     """
     records = []
     for fields in read_records(body):
@@ -239,7 +238,7 @@ def decode_records(body: bytes) -> list[TraceRecord]:
 
 
 def _read_publish(fields: Sequence[str]) -> PublishTrace:
-    # Before 4.7 there was no id of the broker's.
+    # Clients before 4.7 do not write the offset message id.
     has_offset_id = len(fields) > 13
     return PublishTrace(
         **_read_producer(fields),
@@ -283,8 +282,8 @@ _READERS: Mapping[str, Callable[[Sequence[str]], TraceRecord]] = {
 }
 
 
-def _keys_of(fields: Sequence[str], place: int) -> str:
-    keys = fields[place] if len(fields) > place else ""
+def _keys_of(fields: Sequence[str], index: int) -> str:
+    keys = fields[index] if len(fields) > index else ""
     return "" if keys == _NO_KEYS else keys
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_py.late import late
+from rocketmq_py.lazy import lazy_attributes
 from rocketmq_py.producer.delay_relay import MAX_DELAY_SECONDS, MESSAGE_ID, wait_in
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocketmq_py.relay.relay import Relay, cancel
     from rocketmq_py.relay.store import StoreError
 else:
-    __getattr__ = late(
+    __getattr__ = lazy_attributes(
         globals(),
         {
             "config": ("RelayConfig", "RelayOptions"),

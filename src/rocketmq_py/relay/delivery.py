@@ -9,12 +9,14 @@ from typing import Final
 
 import trio
 
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.entries import Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, StoreRecord
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -91,12 +93,13 @@ class QueueDelivery:
         self._read_to = store.next_offset or 0
         self._changed = trio.Event()
         self._unavailable_topics: set[str] = set()
+        self._retry_logs = RetryLogs(logger, "delivery", "topic", group=config.group)
         self._has_progressed = False
 
     async def run(self) -> None:
         """Deliver messages, until cancelled. Messages in flight are then delivered again by the next run."""
         self._unavailable_topics.update(self._store.deferred_topics())
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(self._retry_deferred)
             nursery.start_soon(self._record_progress_periodically)
             while True:
@@ -152,12 +155,8 @@ class QueueDelivery:
                 refused.append(record)
                 continue
             deferred.append(record)
-            if topic not in self._unavailable_topics:
-                self._unavailable_topics.add(topic)
-                interval = self._config.retry_interval
-                logger.warning(
-                    "deferring messages topic=%s retry_interval=%g cause=%s", topic, interval, error
-                )
+            self._unavailable_topics.add(topic)
+            self._retry_logs.failed(topic, error, retry_in=self._config.retry_interval)
         if deferred or refused:
             await trio.to_thread.run_sync(self._store.defer, deferred + refused)
             # A retry may have found a topic available since. These messages need another one.
@@ -169,7 +168,7 @@ class QueueDelivery:
         by_target: defaultdict[tuple[str, str], list[StoreRecord]] = defaultdict(list)
         for record in records:
             by_target[record.message.topic, record.message.sharding_key].append(record)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for batch in by_target.values():
                 nursery.start_soon(self._send_batch, batch, failed)
         return failed
@@ -223,14 +222,16 @@ class QueueDelivery:
             for topic in sorted(self._unavailable_topics):
                 if await self._deliver_deferred(topic):
                     self._unavailable_topics.discard(topic)
-                    logger.info("delivering messages again topic=%s", topic)
+                    self._retry_logs.succeeded(topic)
 
     async def _deliver_deferred(self, topic: str) -> bool:
         """Deliver the deferred messages for a topic. Returns whether the topic is available."""
         after, count = b"", 1  # the first message tests whether the topic is available
         while records := self._store.deferred(topic, after, count):
             after, count = records[-1].key, self._batch_size
-            if not all(_is_permanent(error) for _, error in await self._send(records)):
+            errors = [error for _, error in await self._send(records) if not _is_permanent(error)]
+            if errors:
+                self._retry_logs.failed(topic, errors[0], retry_in=self._config.retry_interval)
                 return False
         return True
 

@@ -6,7 +6,6 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from typing import Final, Unpack
 
 import trio
@@ -14,8 +13,9 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
+from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
-from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError, leaves_of
+from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
@@ -29,6 +29,7 @@ from rocketmq_py.relay.entries import (
 )
 from rocketmq_py.relay.retention import RetentionMonitor, query_retention
 from rocketmq_py.relay.store import QueueStore, Store, StoreError
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -113,9 +114,7 @@ class Relay(Member):
         rng: random.Random | None = None,
         **options: Unpack[RelayOptions],
     ) -> None:
-        own, shared = split_options(
-            {**options, "topic": topic, "store": Path(store)}, RelayConfig, ClientConfig
-        )
+        own, shared = split_options({**options, "topic": topic, "store": store}, RelayConfig, ClientConfig)
         self.config: RelayConfig = RelayConfig(**own)
         super().__init__(client, rng, shared)
         self.close_timeout: float = self.config.close_timeout
@@ -123,6 +122,9 @@ class Relay(Member):
         self._queues: dict[MessageQueue, _OwnedQueue] = {}
         self._assignment_changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
         self._assigned: set[MessageQueue] = set()  # those that are not in _queues are still to be acquired
+        group = self.config.group
+        self._commit_log = RetryLog(logger, "offset commit", group=group, topic=self.config.topic)
+        self._acquire_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
         self._is_run = False
@@ -162,6 +164,8 @@ class Relay(Member):
         self._work_scope = trio.CancelScope()
         self._work_ended = trio.Event()
         self.nursery.start_soon(self._work)
+        # The group looks up a missing topic at growing intervals. The first messages must not wait so long.
+        self.nursery.start_soon(self.client.routes.wait_for, self.config.topic)
 
     async def _close(self) -> None:
         self._stopped.set()
@@ -189,11 +193,11 @@ class Relay(Member):
     async def _work(self) -> None:
         try:
             with self._work_scope:
-                async with trio.open_nursery() as nursery:
+                async with open_nursery() as nursery:
                     await self._read_buffer(nursery)
-        except* StoreError as group:
+        except StoreError as error:
             # Reading and delivery stop. The store's contents are safe, and other messages are read again.
-            self._failure = StoreError(f"{self.config.store}: {leaves_of(group)[0]}")
+            self._failure = StoreError(f"{self.config.store}: {error}")
             if not self._is_run:  # otherwise run() raises it
                 logger.error("relay stopped cause=%s", self._failure)
         finally:
@@ -232,7 +236,9 @@ class Relay(Member):
         except NotAssignedError:
             pass  # a queue was just revoked; its new owner commits
         except RocketMQError as error:
-            logger.warning("could not commit offsets cause=%s", error)
+            self._commit_log.failed(error, queues=len(offsets))
+        else:
+            self._commit_log.succeeded()
 
     # Assignment of buffer queues
 
@@ -249,7 +255,9 @@ class Relay(Member):
             except NotAssignedError:
                 pass  # listeners are called before the consumer has the queue; the next turn tries again
             except RocketMQError as error:
-                logger.warning("could not acquire buffer queue, retrying queue=%s cause=%s", queue, error)
+                self._acquire_logs.failed(queue, error)
+            else:
+                self._acquire_logs.succeeded(queue)
 
     async def _acquire(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
         assert self._store is not None

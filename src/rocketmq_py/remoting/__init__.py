@@ -1,13 +1,13 @@
 """Connections that carry many requests at once, over trio.
 
-One :class:`Connection` to an address, used from both sides of the wire; :class:`Connections` dials
+One :class:`Connection` to an address, used from both sides of the wire; :class:`ConnectionPool` dials
 and keeps those of a client; :func:`serve` accepts those of a server.
 """
 
 from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import Answer
-from rocketmq_py.remoting.pool import Connections
+from rocketmq_py.remoting.pending_requests import Answer
+from rocketmq_py.remoting.pool import ConnectionPool
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHook, RpcHooks
 from rocketmq_py.remoting.server import serve
 from rocketmq_py.remoting.tls import TLS
@@ -16,7 +16,7 @@ __all__ = [
     "TLS",
     "Answer",
     "Connection",
-    "Connections",
+    "ConnectionPool",
     "Deadlines",
     "Handler",
     "RpcContext",

@@ -10,9 +10,9 @@ import trio
 
 from rocketmq_py.errors import Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.send_answer import SendAnswer
+from rocketmq_py.protocol.typed_sends import SendAnswer
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import Answer, PendingRequest, SubmittedRequest
+from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
 
 
@@ -115,7 +115,7 @@ class Channel(ABC):
             InvalidMessageError: a text of the header cannot be written as UTF-8. A dial says so in
                 ``on_answer``.
         """
-        pending = SubmittedRequest(code, fields, body, timeout, on_answer)
+        pending = CallbackRequest(code, fields, body, timeout, on_answer)
         pending.deadline = deadline
         self.carry(pending)
         return pending

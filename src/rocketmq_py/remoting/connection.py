@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 
 import trio
 
+from rocketmq_py.address import pack_address
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.credentials import Credentials
+from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import (
     ConnectionLostError,
     Delivery,
@@ -25,15 +26,12 @@ from rocketmq_py.protocol.command import (
     encode_response,
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
-from rocketmq_py.protocol.plain_send import PlainSend
-from rocketmq_py.protocol.send_answer import SendAnswer
-from rocketmq_py.protocol.signature import signed
-from rocketmq_py.remoting.address import pack_address
+from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.pending_request import PendingRequest
-from rocketmq_py.remoting.pending_requests import PendingRequests
+from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
+from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
 
@@ -52,7 +50,7 @@ FLUSH_SECONDS = 1.0
 Handler: TypeAlias = "Callable[[Connection, Command], None]"
 """Called in the reader's task for every request of the peer: it must not block. It answers with
 :meth:`Connection.respond`, at once or later; what it raises is logged and answered as SYSTEM_ERROR."""
-SendHandler: TypeAlias = "Callable[[Connection, PlainSend], bytes | None]"
+SendHandler: TypeAlias = "Callable[[Connection, SendCommand], bytes | None]"
 """Called in the same way for a plain send. It returns the frame that answers it, or None to have the general
 handler called."""
 
@@ -118,7 +116,7 @@ class Connection(Channel):
         self._credentials = credentials
         self._successor = successor
         self._read_waits_for_space = read_waits_for_space
-        self._decoder = FrameDecoder(max_frame_size, reads_sends=send_handler is not None)
+        self._decoder = FrameDecoder(max_frame_size, decodes_sends=send_handler is not None)
         self.writer: Writer = Writer(wire, max_buffered)
         self.peer_address: str = wire.peer_address
         self.local_address: str = wire.local_address
@@ -166,10 +164,6 @@ class Connection(Channel):
 
     # Sending
 
-    def can_carry_now(self, deadline: float) -> bool:
-        """Whether, in a block of WritingTogether, it carries a request without trio having to do anything."""
-        return self.writer.is_ready and deadline >= self._requests.watched and self.is_usable
-
     def carry(self, pending: PendingRequest) -> None:
         """Write a request: a new one, or one that was given to another channel before."""
         if not self.is_usable:
@@ -191,7 +185,7 @@ class Connection(Channel):
             pending.place = writer.put_alone(frame)
         else:
             pending.place = writer.put(frame)
-        self._pending[opaque] = pending  # last: a signal's handler may raise before it has its place
+        self._pending[opaque] = pending
 
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer; waits only while the buffer is full.
@@ -298,7 +292,7 @@ class Connection(Channel):
             logger.exception("%s: request %d failed", self.address, request.code)
             self.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
-    def _sent(self, send: PlainSend) -> None:
+    def _sent(self, send: SendCommand) -> None:
         assert self._send_handler is not None
         try:
             frame = self._send_handler(self, send)
@@ -355,7 +349,7 @@ class Connection(Channel):
         Never raises for a fault of the connection: whoever waits on it is told instead.
         """
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._read)
@@ -420,7 +414,7 @@ class Connection(Channel):
                         else:
                             self._answered(command.as_command(), pending)
                         continue
-                    if type(command) is PlainSend:
+                    if type(command) is SendCommand:
                         self._sent(command)
                         continue
                     assert isinstance(command, Command)

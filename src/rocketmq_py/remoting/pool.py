@@ -10,15 +10,16 @@ from functools import partial
 import attrs
 import trio
 
+from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
-from rocketmq_py.remoting.dial import Dial
-from rocketmq_py.remoting.pending_request import PendingRequest
+from rocketmq_py.remoting.pending_connection import PendingConnection
+from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
+from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
 
@@ -36,7 +37,7 @@ class _Failures:
     reason: str
 
 
-class Connections:
+class ConnectionPool:
     """Dials and keeps the connections of one client. Source: Java's ``NettyRemotingClient``.
 
     Everything runs in ``nursery``; cancelling it closes all. An address that cannot be reached is not
@@ -81,7 +82,7 @@ class Connections:
         self._on_open = on_open
         self._deadlines = Deadlines()
         self._connections: dict[str, Connection] = {}
-        self._dials: dict[str, Dial] = {}
+        self._dials: dict[str, PendingConnection] = {}
         self._failures: dict[str, _Failures] = {}
         self._closed = False
         nursery.start_soon(self._deadlines.run)
@@ -113,7 +114,7 @@ class Connections:
             raise channel.error
         return channel.connection
 
-    def channel_nowait(self, address: str) -> Connection | Dial:
+    def channel_nowait(self, address: str) -> Connection | PendingConnection:
         """Return the connection to ``address``, or else its dial, which begins now if none is under way.
 
         Both take requests at once (:meth:`Channel.submit`), in the order in which they are given: nobody
@@ -129,11 +130,11 @@ class Connections:
         dial = self._dials.get(address)
         return dial if dial is not None else self._begin_dial(address)
 
-    def _begin_dial(self, address: str) -> Dial:
+    def _begin_dial(self, address: str) -> PendingConnection:
         failures = self._failures.get(address)
         if failures is not None and trio.current_time() < failures.retry_at:
             raise failures.kind(address, failures.reason)
-        dial = Dial(address, self._deadlines, self._hooks)
+        dial = PendingConnection(address, self._deadlines, self._hooks)
         try:
             self._nursery.start_soon(self._run_dial, dial)
         except RuntimeError:
@@ -204,11 +205,11 @@ class Connections:
     async def aclose(self) -> None:
         """Write what is buffered, within a second, and close all. Nothing is dialled any more."""
         self._closed = True
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for connection in self._connections.values():
                 nursery.start_soon(connection.aclose)
 
-    async def _run_dial(self, dial: Dial) -> None:
+    async def _run_dial(self, dial: PendingConnection) -> None:
         address = dial.address
         try:
             with trio.fail_after(self._connect_timeout):
@@ -241,7 +242,9 @@ class Connections:
             del self._dials[address]
             dial.finish()
 
-    def _dial_failed(self, dial: Dial, reason: str, kind: type[ConnectError] = ConnectError) -> None:
+    def _dial_failed(
+        self, dial: PendingConnection, reason: str, kind: type[ConnectError] = ConnectError
+    ) -> None:
         dial.fail(reason, kind)
         self._failed(dial.address, reason, kind)
 

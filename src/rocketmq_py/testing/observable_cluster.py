@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import trio
 
+from rocketmq_py.callables import check_callable
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.names import dead_letter_topic
 
@@ -75,8 +76,9 @@ class ObservableCluster(ABC):
     def wait_until(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until ``condition()`` is true. It is called after each request and each stored message.
 
-        Raises the errors of :meth:`wait_for`.
+        Raises the errors of :meth:`wait_for`, and ConfigurationError if ``condition`` needs arguments.
         """
+        check_callable(condition, "condition", awaited=False)
         self._wait(condition, lambda: "the condition is not true", "wait_until", "held", timeout)
 
     async def held(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 import trio
 
+from rocketmq_py.address import format_address, split_address
 from rocketmq_py.broker import BrokerConfig
 from rocketmq_py.broker.broker import Broker
 from rocketmq_py.broker.dispatch import Dispatcher
@@ -26,7 +27,6 @@ from rocketmq_py.protocol.bodies import MASTER_ID, Heartbeat
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection, serve
-from rocketmq_py.remoting.address import format_address, split_address
 from rocketmq_py.testing.faults import CLIENTS, ActiveFaults
 from rocketmq_py.testing.faulty_socket import FaultySocket
 from rocketmq_py.testing.requests import Request, record_request

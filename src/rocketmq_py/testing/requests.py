@@ -8,9 +8,9 @@ import attrs
 
 from rocketmq_py.broker.dispatch import topic_of
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.credentials import SECURITY_TOKEN, SIGNATURE
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.signature import SECURITY_TOKEN, SIGNATURE
 
 _VARIANTS = {
     RequestCode.SEND_MESSAGE: (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),

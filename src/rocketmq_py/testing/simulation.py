@@ -18,6 +18,7 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.callables import check_callable
 from rocketmq_py.consumer.push.far_side import Call
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run
 from rocketmq_py.errors import ConfigurationError
@@ -199,6 +200,7 @@ def simulate(
         trio.TooSlowError: the program has not ended within ``timeout``.
         BaseException: an error of the program, with a note that contains the seed.
     """
+    check_callable(program, "program", "world")
     _check_network(latency, split)
     events = EventTrace(keep_lines=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
@@ -280,7 +282,7 @@ def _deterministic(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
             "trio.to_thread.run_sync": _run_in_place,
             "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_in_place,
             "rocketmq_py.client.identity._counter": itertools.count(),
-            "rocketmq_py.crossing.door.trio_thread": _refuse_thread,
+            "rocketmq_py.handoff.hosted.trio_thread": _refuse_thread,
             "os.getpid": lambda: 4242,
             "random.Random": SeededRandom,
             "time.time": lambda: time_ns() / 1e9,

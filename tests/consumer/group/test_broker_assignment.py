@@ -22,9 +22,9 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
     AssignmentQuery,
-    BodyQueue,
     ConsumerData,
     ConsumerList,
+    JsonMessageQueue,
     MessageQueueAssignment,
     QueueAssignments,
     RequestMode,
@@ -35,7 +35,7 @@ from tests.scripted import scripted_cluster
 
 
 def assignment(*numbers: int, mode: RequestMode = RequestMode.PULL, topic: str = "T") -> bytes:
-    queues = [BodyQueue(topic=topic, broker_name="broker-a", queue_id=number) for number in numbers]
+    queues = [JsonMessageQueue(topic=topic, broker_name="broker-a", queue_id=number) for number in numbers]
     assigned = [MessageQueueAssignment(message_queue=queue, mode=mode) for queue in queues]
     return QueueAssignments(message_queue_assignments=tuple(assigned)).encode()
 
@@ -184,7 +184,7 @@ async def test_a_broker_that_cannot_tell_changes_nothing(
         broker.code, broker.body = code, body
         await trio.sleep(20)
         assert member.has == {"T": [2]}
-        assert "it keeps its queues of T" in caplog.text
+        assert "queue assignment failed, retrying: group=g topic=T" in caplog.text
 
 
 async def test_another_broker_is_asked_when_one_cannot_tell(jumping_clock: trio.testing.MockClock) -> None:

@@ -28,9 +28,9 @@ from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.errors import BrokerError, ClosedError, ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
     ConsumerOffsets,
     ConsumerRunningInfo,
-    DirectConsumption,
     ProcessQueueInfo,
 )
 from rocketmq_py.protocol.headers import (
@@ -39,8 +39,8 @@ from rocketmq_py.protocol.headers import (
     GetConsumerStatusRequest,
     ResetOffsetRequest,
 )
-from rocketmq_py.protocol.headers.fields import Request
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.headers.base import Request
+from rocketmq_py.protocol.subscription import make_subscription
 from tests.consumer.conftest import Fill, now_ms
 from tests.consumer.pushing import QUEUE, Kept, consumer_of
 
@@ -91,11 +91,11 @@ class Operator:
         header = ResetOffsetRequest(topic="T", group=group, timestamp=timestamp_ms, is_force=True)
         await self.ask(header, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
-    async def consume(self, consumer: AnyConsumer, message_id: str) -> DirectConsumption:
+    async def consume(self, consumer: AnyConsumer, message_id: str) -> ConsumeMessageDirectlyResult:
         header = ConsumeMessageDirectlyRequest(
             consumer_group="g", client_id=consumer.client.client_id, msg_id=message_id, topic="T"
         )
-        return DirectConsumption.decode(await self.ask(header))
+        return ConsumeMessageDirectlyResult.decode(await self.ask(header))
 
 
 @pytest.fixture
@@ -377,7 +377,7 @@ async def test_what_cannot_be_set_is_said(
 async def message_id(client: Client, offset: int) -> str:
     """The broker's id of a message of the queue."""
     puller = QueuePuller(client, "p", QUEUE, batch_size=1, hold=0, timeout=3)
-    pulled = await puller.pull(offset, subscribe("T", version_ms=1))
+    pulled = await puller.pull(offset, make_subscription("T", version_ms=1))
     return pulled.messages[0].offset_message_id
 
 
@@ -417,7 +417,7 @@ async def test_an_operator_has_one_message_handled(
         ready.set()
         answer = await operator.consume(consumer, await message_id(client, 1))
     assert seen == [("T", b"1", "broker-a")]
-    assert answer == DirectConsumption(
+    assert answer == ConsumeMessageDirectlyResult(
         consume_result=code,
         order=options.get("orderly", False),
         auto_commit=options.get("auto_commit", True),

@@ -40,10 +40,10 @@ def test_settings_come_as_fields_or_as_objects(kind: Any, config: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "config"), KINDS)
 def test_wrong_types_are_named_where_they_are_written(kind: Any, config: Any) -> None:
-    with pytest.raises(ConfigurationError, match="group is a text, not int"):
+    with pytest.raises(ConfigurationError, match="group must be a str, not int"):
         kind(group=5)
     consumer = kind(group="g")
-    with pytest.raises(ConfigurationError, match="topic is a text, not list"):
+    with pytest.raises(ConfigurationError, match="topic must be a str, not list"):
         consumer.subscribe(["a"])
     with pytest.raises(ConfigurationError, match=r"tags is \['A'\]; it must be a text"):
         consumer.subscribe("T", ["A"])

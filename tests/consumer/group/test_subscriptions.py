@@ -22,7 +22,7 @@ from rocketmq_py.errors import (
     SubscriptionError,
     TopicNotFoundError,
 )
-from rocketmq_py.protocol.bodies import ClientCheck
+from rocketmq_py.protocol.bodies import CheckClientConfig
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.consumer.conftest import Fill
@@ -38,12 +38,12 @@ class Broker:
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
-    checks: list[ClientCheck] = attrs.field(factory=list)
+    checks: list[CheckClientConfig] = attrs.field(factory=list)
     before: Callable[[], None] = lambda: None
 
     def __call__(self, connection: Connection, request: Command) -> None:
         assert request.code == RequestCode.CHECK_CLIENT_CONFIG
-        self.checks.append(ClientCheck.decode(request.body))
+        self.checks.append(CheckClientConfig.decode(request.body))
         self.before()
         connection.respond(request, self.code, remark=self.remark)
 
@@ -221,7 +221,7 @@ async def test_a_sql_filter_waits_for_a_topic_that_is_not_there_yet(
     await trio.sleep(30)
     assert subscribed.strings == {}
     [record] = caplog.records
-    assert "topic later waits for a broker that accepts its SQL filter" in record.message
+    assert "SQL filter check failed, retrying: group=g topic=later" in record.message
     subscribed.topics["later"] = (4, 4, 6)
     await trio.sleep(30)
     assert subscribed.strings == {"later": "a > 5"}

@@ -14,7 +14,7 @@ from rocketmq_py.consumer.pull.process_queue import ProcessQueue
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection
 from tests.consumer.received import stored
 from tests.scripted import scripted_cluster
@@ -64,7 +64,7 @@ async def test_the_last_commit_is_not_overtaken_by_the_pull_under_way(
         queues = AssignedQueues(
             client,
             PushConsumerConfig(group="g"),
-            {"T": subscribe("T", version_ms=0)},
+            {"T": make_subscription("T", version_ms=0)},
             offsets,
             begin_at=begin_at,
         )

@@ -23,14 +23,14 @@ from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import PullMessageRequest
-from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, MAX_UNPACKED
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, PULL_BUDGET
+from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection
 from tests.consumer.received import stored
 from tests.scripted import ScriptedCluster, ScriptedServer, ignore, scripted_cluster
 
 QUEUE = MessageQueue("T", "broker-a", 2)
-ALL = subscribe("T", version_ms=1234)
+ALL = make_subscription("T", version_ms=1234)
 
 
 @attrs.define
@@ -144,7 +144,7 @@ async def test_an_answer_that_cannot_be_read_is_a_protocol_error(answers: Pulls)
 
 
 async def test_what_unpacks_to_too_much_at_once_comes_with_the_next_pull() -> None:
-    flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(MAX_UNPACKED), 1)
+    flag, large = COMPRESSED_FLAG.to_bytes(4, "big"), zlib.compress(bytes(PULL_BUDGET), 1)
     plain = [stored(number, body=large) for number in (3, 4, 6)]
     packed = [message[:36] + flag + message[40:] for message in plain]
     answers = Pulls(body=b"".join(packed), fields={"offsetDelta": "100"})
@@ -165,7 +165,7 @@ async def test_tags_with_the_same_hash_are_told_apart() -> None:
     bodies = [stored(0, TAGS="Aa"), stored(1, TAGS="BB"), stored(2), stored(3, KEYS="k", TAGS="C", a="b")]
     answers = Pulls(body=b"".join(bodies))
     async with pulling(answers) as (puller, _):
-        pulled = await puller.pull(0, subscribe("T", "BB || C", version_ms=1))
+        pulled = await puller.pull(0, make_subscription("T", "BB || C", version_ms=1))
     assert [message.queue_offset for message in pulled.messages] == [1, 3]
     assert answers.headers[0].subscription == "BB || C"
 
@@ -187,7 +187,7 @@ async def with_replica(
                 BrokerData(
                     cluster="c",
                     broker_name="broker-a",
-                    broker_addrs={broker_id: server.address for broker_id, server in servers.items()},
+                    announced={broker_id: server.address for broker_id, server in servers.items()},
                 ),
             ),
         ).encode()

@@ -107,7 +107,7 @@ async def test_at_the_door(address: str) -> None:
             await reader.find_message("T", "k")
         with pytest.raises(ConfigurationError, match="max is 0"):
             await reader.find("T", "k", max=0)
-        with pytest.raises(ConfigurationError, match="is no offset message id"):
+        with pytest.raises(ConfigurationError, match="is not an offset message id"):
             await reader.message("k")
 
 
@@ -122,7 +122,7 @@ def knowing(cluster: ScriptedCluster) -> Answering:
             cluster.route(connection, request)
             return
         brokers = {
-            name: BrokerData(cluster="c", broker_name=name, broker_addrs={0: server.address})
+            name: BrokerData(cluster="c", broker_name=name, announced={0: server.address})
             for name, server in cluster.brokers.items()
         }
         connection.respond(request, ResponseCode.SUCCESS, {}, ClusterInfo(broker_addr_table=brokers).encode())

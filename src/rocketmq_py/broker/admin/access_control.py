@@ -15,8 +15,9 @@ import msgspec
 
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.credentials import ACCESS_KEY, SIGNATURE, signature
 from rocketmq_py.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from rocketmq_py.protocol.bodies.body import Body
+from rocketmq_py.protocol.bodies.base import Body
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers import (
     CreateAclRequest,
@@ -27,7 +28,6 @@ from rocketmq_py.protocol.headers import (
     ListUsersRequest,
     UpdateUserRequest,
 )
-from rocketmq_py.protocol.signature import ACCESS_KEY, SIGNATURE, signature
 from rocketmq_py.remoting import Connection
 
 SUPER, NORMAL = "Super", "Normal"

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.state import BrokerState
@@ -15,7 +16,6 @@ from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import MASTER_ID, KeyValueTable, read_properties
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import split_address
 
 VERSION = "V5_5_0"
 """This broker behaves like Java's broker of this version."""

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 import msgspec
 
+from rocketmq_py.address import announced_address
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
-    BodyQueue,
     ConsumeStats,
     ConsumeTimeSpans,
     GroupOffset,
+    JsonMessageQueue,
     QueueTimeSpan,
 )
 from rocketmq_py.protocol.command import Command
@@ -65,7 +66,7 @@ class ConsumeStatsProcessor:
                 stats.append(msgspec.Raw(ConsumeStats(table, rate).encode()))
             stats_by_group.append({group.group_name: stats})
         body = {
-            "brokerAddr": self._state.address,
+            "brokerAddr": announced_address(self._state.address),
             "consumeStatsList": stats_by_group,
             "totalDiff": lag,
             "totalInflightDiff": in_flight,
@@ -125,7 +126,7 @@ class ConsumeStatsProcessor:
         consumed = -1 if committed is None else committed
         first_ms = store_time_of(queue.start)
         return QueueTimeSpan(
-            message_queue=BodyQueue.of(self._state.message_queue(topic, queue_id)),
+            message_queue=JsonMessageQueue.of(self._state.message_queue(topic, queue_id)),
             min_time_ms=first_ms,
             max_time_ms=store_time_of(queue.end - 1),
             consume_time_ms=store_time_of(consumed - 1) if consumed > 0 else first_ms,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import trio
 
+from rocketmq_py.address import announced_address
+from rocketmq_py.broker.admin.attributes import GROUP_ATTRIBUTES, change_attributes
 from rocketmq_py.broker.admin.topic_requests import check_queue_count
 from rocketmq_py.broker.dispatch import Refusal, RequestHandler
 from rocketmq_py.broker.groups import GroupMember
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.topics import group_name_error
-from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.codes import RequestCode, ResponseCode, language_name
 from rocketmq_py.protocol.bodies import (
     Connection as ConnectionBody,
 )
@@ -37,7 +40,6 @@ from rocketmq_py.protocol.headers import (
     QueryTopicConsumeByWhoRequest,
     QueryTopicsByConsumerRequest,
 )
-from rocketmq_py.protocol.json_header import language_name
 from rocketmq_py.remoting import Connection
 
 
@@ -72,7 +74,10 @@ class GroupProcessor:
             if error is not None:
                 raise Refusal(ResponseCode.INVALID_PARAMETER, error)
             check_queue_count(f"retry topic of group[{group.group_name}]", group.retry_queue_nums)
-            self._groups.put(group)
+            known = self._groups.get(group.group_name)
+            old = known.attributes if known else None
+            attributes = change_attributes(GROUP_ATTRIBUTES, old, group.attributes)
+            self._groups.put(msgspec.structs.replace(group, attributes=attributes))
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _delete(self, connection: Connection, request: Command) -> None:
@@ -131,7 +136,7 @@ class GroupProcessor:
                 [
                     ProducerInfo(
                         client_id=member.client_id,
-                        remote_ip=member_connection.address,
+                        remote_ip=f"/{member_connection.address}",
                         language=language_name(member.language),
                         version=member.version,
                         last_update_timestamp=round(clock_offset_ms + member.last_heartbeat * 1000),
@@ -154,7 +159,7 @@ class GroupProcessor:
     def _topics_of_group(self, connection: Connection, request: Command) -> None:
         header = QueryTopicsByConsumerRequest.from_fields(request.fields)
         topics = tuple(self._state.offsets.topics_of(header.group))
-        body = TopicList(topic_list=topics, broker_addr=self._state.address)
+        body = TopicList(topic_list=topics, broker_addr=announced_address(self._state.address))
         connection.respond(request, ResponseCode.SUCCESS, body=body.encode())
 
     def _subscription(self, connection: Connection, request: Command) -> None:

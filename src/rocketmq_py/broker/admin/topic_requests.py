@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketmq_py.broker.admin.topic_attributes import change_attributes
+from rocketmq_py.broker.admin.attributes import change_topic_attributes
 from rocketmq_py.broker.dispatch import UNSET_REMARK, Refusal, RequestHandler
 from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.broker.topics import TopicConfig, topic_name_error
@@ -53,7 +53,7 @@ class TopicProcessor:
             header.topic_filter_type,
             header.topic_sys_flag or 0,
             header.order,
-            change_attributes(old.attributes if old else None, header.attributes or ""),
+            change_topic_attributes(old.attributes if old else None, header.attributes or ""),
         )
         self._topics.put(topic)
         connection.respond(request, ResponseCode.SUCCESS, remark=UNSET_REMARK)

@@ -14,12 +14,12 @@ from rocketmq_py.broker.state import BrokerState
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.bodies import BatchAck, BatchAcks
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import ORDERED_REVIVE_QUEUE, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import (
     AckMessageRequest,
     ChangeInvisibleTimeAnswer,
     ChangeInvisibleTimeRequest,
 )
-from rocketmq_py.protocol.receipt_handle import ORDERED_REVIVE_QUEUE, ReceiptHandle, TopicMark
 from rocketmq_py.remoting import Connection
 
 _UNCHANGED = ChangeInvisibleTimeAnswer(pop_time=0, invisible_time=0, revive_qid=0).to_fields()
@@ -88,8 +88,8 @@ class AckProcessor:
         connection.respond(request, ResponseCode.SUCCESS)
 
     def _acknowledge_all(self, connection: Connection, ack: BatchAck) -> None:
-        mark = ack.mark if ack.mark in list(TopicMark) else TopicMark.NORMAL
-        topic = TopicMark(mark).topic(ack.topic, ack.consumer_group)
+        mark = ack.topic_kind if ack.topic_kind in list(TopicKind) else TopicKind.NORMAL
+        topic = TopicKind(mark).topic(ack.topic, ack.consumer_group)
         if ack.revive_queue_id == ORDERED_REVIVE_QUEUE:
             group_queue = GroupQueue(topic, ack.consumer_group, ack.queue_id)
             for offset in self._ordered_pops.popped_offsets(group_queue):

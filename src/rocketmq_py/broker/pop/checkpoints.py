@@ -18,7 +18,7 @@ from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import BatchAck
-from rocketmq_py.protocol.receipt_handle import pop_retry_topic
+from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.remoting import Deadlines
 
 

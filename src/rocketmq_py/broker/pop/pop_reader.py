@@ -22,15 +22,15 @@ from rocketmq_py.broker.storage.consume_queue import (
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.headers import INIT_FROM_MIN, PopMessageRequest
-from rocketmq_py.protocol.receipt_handle import (
+from rocketmq_py.protocol.handles import (
     ORDERED_REVIVE_QUEUE,
     PoppedOffsets,
-    QueueMark,
+    PopQueueKey,
     ReceiptHandle,
-    TopicMark,
+    TopicKind,
     pop_retry_topic,
 )
+from rocketmq_py.protocol.headers import INIT_FROM_MIN, PopMessageRequest
 from rocketmq_py.protocol.stored_message import encode_message
 
 FROM_RETRY_PERCENT = 20
@@ -64,10 +64,10 @@ class PopBatch:
     messages: list[bytes] = attrs.field(factory=list)
     remaining: int = 0
     count: int = 0
-    starts: dict[QueueMark, int] = attrs.field(factory=dict)
-    offsets_of: dict[QueueMark, tuple[int, ...]] = attrs.field(factory=dict)
-    queue_counts: dict[QueueMark, int] = attrs.field(factory=dict)
-    counts: dict[tuple[QueueMark, int], int] = attrs.field(factory=dict)
+    starts: dict[PopQueueKey, int] = attrs.field(factory=dict)
+    offsets_of: dict[PopQueueKey, tuple[int, ...]] = attrs.field(factory=dict)
+    queue_counts: dict[PopQueueKey, int] = attrs.field(factory=dict)
+    counts: dict[tuple[PopQueueKey, int], int] = attrs.field(factory=dict)
 
     @property
     def space(self) -> int:
@@ -183,7 +183,7 @@ class PopReader:
     def _add(self, batch: PopBatch, group_queue: GroupQueue, start: int, result: ReadResult) -> None:
         """Add messages to a batch, and record them as popped."""
         header = batch.header
-        mark = TopicMark.of(group_queue.topic), group_queue.queue_id
+        mark = TopicKind.of(group_queue.topic), group_queue.queue_id
         offsets = tuple([message.queue_offset for message in result.messages])
         if header.order:
             counts = self._ordered_pops.record(
@@ -201,7 +201,7 @@ class PopReader:
         batch.starts[mark] = start
         batch.offsets_of[mark] = offsets
         batch.count += len(offsets)
-        if mark[0] is TopicMark.NORMAL:
+        if mark[0] is TopicKind.NORMAL:
             batch.messages += [message.data for message in result.messages]
         else:
             self._add_retries(batch, start, result.messages)
@@ -217,7 +217,7 @@ class PopReader:
                 pop_time_ms=batch.pop_time_ms,
                 invisible_ms=batch.header.invisible_time,
                 revive_queue_id=batch.revive_queue_id,
-                mark=TopicMark.of(message.topic),
+                topic_kind=TopicKind.of(message.topic),
                 broker_name=self._config.broker_name,
                 queue_id=message.queue_id,
                 offset=message.queue_offset,

@@ -21,9 +21,9 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.protocol.headers import PopMessageAnswer, PopMessageRequest
-from rocketmq_py.protocol.receipt_handle import pop_retry_topic
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 from rocketmq_py.remoting import Connection
 
 MAX_POPPED = 32
@@ -191,7 +191,7 @@ def _parse_filter(header: PopMessageRequest) -> MessageFilter:
     expression_type = header.exp_type
     try:
         if expression_type is None or is_tag_expression(expression_type):
-            return tag_filter(subscribe(header.topic, header.exp, version_ms=0))
+            return tag_filter(make_subscription(header.topic, header.exp, version_ms=0))
         return sql_filter(parse_sql_filter(expression_type, header.exp))
     except (ConfigurationError, SqlFilterError):
         raise _refusal(

@@ -18,8 +18,8 @@ from rocketmq_py.broker.storage.consume_queue import ConsumeQueue
 from rocketmq_py.broker.topics import is_sendable
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.names import RETRY_PREFIX
-from rocketmq_py.protocol.plain_send import AnswerTemplate, PlainSend, answer_template
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
+from rocketmq_py.protocol.typed_sends import AnswerTemplate, SendCommand, answer_template
 from rocketmq_py.remoting import Connection
 
 _SPECIAL_BITS = TRANSACTION_BITS | INNER_BATCH_FLAG
@@ -64,7 +64,7 @@ class PlainSendHandler:
         self._targets: dict[str, dict[str, _Target]] = {}  # by topic, and by queue id as text
         self._topic_changes = state.topics.changes
 
-    def handle(self, connection: Connection, send: PlainSend) -> bytes | None:
+    def handle(self, connection: Connection, send: SendCommand) -> bytes | None:
         """Store a message and return the encoded answer. Returns None if the message is not plain."""
         fields = send.fields
         encoded = fields.properties

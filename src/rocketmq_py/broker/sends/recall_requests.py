@@ -12,8 +12,8 @@ from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageAnswer, RecallMessageRequest
-from rocketmq_py.protocol.recall_handle import RecallHandle
 from rocketmq_py.remoting import Connection
 
 _TAG = "_RECALL_TAG_"

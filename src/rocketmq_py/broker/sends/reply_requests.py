@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from rocketmq_py import properties as names
+from rocketmq_py.address import java_address
 from rocketmq_py.broker.dispatch import RequestHandler, answer_with
 from rocketmq_py.broker.forwarded_requests import call_client
 from rocketmq_py.broker.sends.send_requests import SendHeader, SendValidator, read_header, read_header_v2
@@ -95,8 +96,8 @@ class ReplyProcessor:
             properties=names.encode_properties({**properties, names.PUSH_REPLY_TIME: str(now_ms)}),
             reconsume_times=header.reconsume_times,
             unit_mode=False,
-            born_host=connection.address,
-            store_host=self._state.address,
+            born_host=_without_brackets(connection.address),
+            store_host=_without_brackets(java_address(self._state.address)),
             store_timestamp=now_ms,
         )
 
@@ -118,3 +119,7 @@ class ReplyProcessor:
                 fields["queueOffset"] = str(stored.queue_offset)
         code = ResponseCode.SUCCESS if error is None else ResponseCode.SYSTEM_ERROR
         connection.respond(request, code, fields, remark=error)
+
+
+def _without_brackets(address: str) -> str:
+    return address.replace("[", "").replace("]", "")

@@ -31,10 +31,10 @@ from rocketmq_py.broker.topics import PERM_WRITE, TopicConfig, is_sendable, topi
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX, dead_letter_topic
+from rocketmq_py.protocol.batch import decode_batch
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import SendMessageRequest
-from rocketmq_py.protocol.recall_handle import RecallHandle
-from rocketmq_py.protocol.send_body import decode_batch
 from rocketmq_py.protocol.stored_message import INNER_BATCH_FLAG
 from rocketmq_py.remoting import Connection
 
@@ -367,7 +367,7 @@ def _is_half_message(message: BrokerMessage) -> bool:
 
 
 def _queue_by_priority(properties: dict[str, str], topic: TopicConfig, queue_id: int) -> int:
-    """Return the queue of a message with a priority (5.5.0): the queue id is the priority.
+    """Return the queue of a message with a priority (5.4.0): the queue id is the priority.
 
     Messages that are also delayed, ordered or transactional lose the priority. Java: ``TopicMessageType``.
     """

@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from rocketmq_py import properties as names
+from rocketmq_py.address import pack_address
 from rocketmq_py.broker.config import BrokerConfig
 from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, StoredMessage
 from rocketmq_py.broker.storage.message_store import MessageStore
@@ -22,7 +23,6 @@ from rocketmq_py.protocol.stored_message import (
     decode_messages,
 )
 from rocketmq_py.protocol.subscription import tag_code
-from rocketmq_py.remoting.address import pack_address
 
 TRANSACTION_BITS = TRANSACTION_ROLLBACK
 """The bits of the system flag that hold the transaction state."""

@@ -19,10 +19,10 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer.group.counters import Statistics
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerOffsets,
     ConsumerRunningInfo,
-    DirectConsumption,
     PopQueueInfo,
     ProcessQueueInfo,
     ResetOffsets,
@@ -73,7 +73,7 @@ class BrokerRequests:
         popped: Callable[[], Mapping[MessageQueue, PopQueueInfo]] = dict,
         offsets: Callable[[], Mapping[MessageQueue, int]] = dict,
         reset: Callable[[Mapping[MessageQueue, int]], Awaitable[None]] | None = None,
-        consume: Callable[[ReceivedMessage], Awaitable[DirectConsumption]] | None = None,
+        consume: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]] | None = None,
     ) -> None:
         self._client = client
         self._group = group
@@ -184,7 +184,7 @@ class BrokerRequests:
 
     async def _respond(
         self,
-        consume: Callable[[ReceivedMessage], Awaitable[DirectConsumption]],
+        consume: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult]],
         message: ReceivedMessage,
         respond: Callable[..., None],
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.protocol.receipt_handle import pop_retry_topic
+from rocketmq_py.protocol.handles import pop_retry_topic
 
 
 def retries_of(topic: str, group: str, namespace: Namespace) -> str:

@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
@@ -19,9 +20,9 @@ from rocketmq_py.errors import (
     SqlFilterRefusedError,
     SubscriptionError,
 )
-from rocketmq_py.protocol.bodies import ClientCheck, SubscriptionData
+from rocketmq_py.protocol.bodies import CheckClientConfig, SubscriptionData
 from rocketmq_py.protocol.headers import CheckClientConfigRequest
-from rocketmq_py.protocol.subscription import ALL, SQL92, subscribe
+from rocketmq_py.protocol.subscription import ALL, SQL92, make_subscription
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -50,13 +51,13 @@ def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) 
                 "topic %s is subscribed with the tag %r: it is one tag; several have || between them",
                 topic, odd[0].strip(),
             )  # fmt: skip
-        return subscribe(topic, tags, version_ms=version_ms)
+        return make_subscription(topic, tags, version_ms=version_ms)
     if tags.strip() != ALL:
         raise ConfigurationError(
             f"the subscription to {topic!r} has tags {tags!r} and a SQL filter: give one; "
             f"a SQL filter may ask for tags as well, \"TAGS = 'A' AND ({sql})\""
         )
-    return subscribe(topic, sql, version_ms=version_ms, kind=SQL92)
+    return make_subscription(topic, sql, version_ms=version_ms, kind=SQL92)
 
 
 async def check_sql_filter(client: Client, group: str, subscription: SubscriptionData) -> None:
@@ -72,7 +73,7 @@ async def check_sql_filter(client: Client, group: str, subscription: Subscriptio
     if subscription.expression_type != SQL92:
         return
     topic, namespace = subscription.topic, client.namespace
-    check = ClientCheck(
+    check = CheckClientConfig(
         client_id=client.client_id,
         group=namespace.wrap_group(group),
         subscription_data=msgspec.structs.replace(subscription, topic=namespace.wrap_topic(topic)),
@@ -118,6 +119,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         self._accepted: dict[str, SubscriptionData] = {}
         self._unchecked: dict[str, SubscriptionData] = {}
         self._more = trio.lowlevel.ParkingLot()
+        self._retry_logs = RetryLogs(logger, "SQL filter check", "topic", group=group)
 
     def __getitem__(self, topic: str) -> SubscriptionData:
         return self._accepted[topic]
@@ -186,6 +188,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
             except RocketMQError as error:
                 unsettled[topic] = error
             else:
+                self._retry_logs.succeeded(topic)
                 if self._unchecked.get(topic) is subscription:
                     del self._unchecked[topic]
                     self._accept(subscription)
@@ -207,12 +210,8 @@ class Subscriptions(Mapping[str, SubscriptionData]):
             unsettled = await self.check(topics)
             if not unsettled:
                 continue
-            if pause == FIRST_RETRY_SECONDS:
-                for topic, error in unsettled.items():
-                    logger.warning(
-                        "group %s: topic %s waits for a broker that accepts its SQL filter: %s",
-                        self._group, topic, error,
-                    )  # fmt: skip
+            for topic, error in unsettled.items():
+                self._retry_logs.failed(topic, error)
             with trio.move_on_after(pause):
                 await self._more.park()
             pause = min(pause * 2, LAST_RETRY_SECONDS)

@@ -13,9 +13,9 @@ from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.bodies import BatchAck, SubscriptionData, bits_of
 from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import PoppedOffsets, ReceiptHandle, TopicKind
 from rocketmq_py.protocol.headers import ChangeInvisibleTimeAnswer, PopMessageAnswer
-from rocketmq_py.protocol.receipt_handle import PoppedOffsets, ReceiptHandle, TopicMark
-from rocketmq_py.protocol.stored_message import decode_answer
+from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
 
 
@@ -51,8 +51,8 @@ def read_popped(answer: Command, broker_name: str, namespace: Namespace) -> list
     header = PopMessageAnswer.from_fields(answer.fields)
     offsets = PoppedOffsets.parse(header.start_offset_info, order_count_info=header.order_count_info)
     popped = []
-    for message in namespace.unwrap_messages(decode_answer(answer.body, broker_name).messages):
-        queue = (TopicMark.NORMAL, message.queue_id)
+    for message in namespace.unwrap_messages(decode_within_budget(answer.body, broker_name).messages):
+        queue = (TopicKind.NORMAL, message.queue_id)
         values = {name: getattr(message, name) for name in _FIELDS}
         # In order messages stay where they are, and the broker counts how often they were taken.
         times = offsets.counts.get((queue, message.queue_offset), offsets.queue_counts.get(queue))
@@ -76,7 +76,7 @@ def _receipt(message: ReceivedMessage, header: PopMessageAnswer, start_offset: i
         pop_time_ms=header.pop_time,
         invisible_ms=header.invisible_time,
         revive_queue_id=header.revive_qid,
-        mark=TopicMark.NORMAL,
+        topic_kind=TopicKind.NORMAL,
         broker_name=message.broker_name,
         queue_id=message.queue_id,
         offset=message.queue_offset,
@@ -155,7 +155,7 @@ def batch_acks(messages: Iterable[PoppedMessage], topic: str, group: str) -> tup
             BatchAck(
                 consumer_group=group,
                 topic=topic,
-                mark=handle.mark,
+                topic_kind=handle.topic_kind,
                 start_offset=handle.start_offset,
                 queue_id=handle.queue_id,
                 revive_queue_id=handle.revive_queue_id,

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.codes import ResponseCode
+from rocketmq_py.codes import V5_0_0_SNAPSHOT, ResponseCode
 from rocketmq_py.consumer.group.results import DEAD_LETTER
 from rocketmq_py.consumer.pop.messages import (
     PoppedMessage,
@@ -28,7 +28,6 @@ from rocketmq_py.protocol.headers import (
     ChangeInvisibleTimeRequest,
     PopMessageRequest,
 )
-from rocketmq_py.protocol.version import FIRST_5
 from rocketmq_py.remoting import Connection
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -165,7 +164,7 @@ class PopRequests:
         connection = await client.connections.get_before(address, deadline)
         # Its answer tells the broker's version.
         await client.heartbeats.ensure_heard(connection, timeout=max(deadline - trio.current_time(), 0.0))
-        if connection.peer_version < FIRST_5:
+        if connection.peer_version < V5_0_0_SNAPSHOT:
             raise UnsupportedByBrokerError(
                 f"{address} is older than 5.0 and knows no pop; consume from it with a PushConsumer"
             )
@@ -177,7 +176,7 @@ class PopRequests:
         topic, group = namespace.wrap_topic(message.topic), namespace.wrap_group(self._group)
         return {
             "consumer_group": group,
-            "topic": receipt.mark.topic(topic, group),
+            "topic": receipt.topic_kind.topic(topic, group),
             "queue_id": receipt.queue_id,
             "extra_info": str(receipt),
             "offset": offset_of(message),

@@ -13,17 +13,15 @@ import msgspec
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.namespace import Namespace
-from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.pull.pull_request import PullRequest, SubmittedPull
+from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, QueueGoneError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.protocol.bodies import MASTER_ID, SubscriptionData
 from rocketmq_py.protocol.command import Command
-from rocketmq_py.protocol.headers import PullMessageRequest, pulled_place
-from rocketmq_py.protocol.pull_request import PullForm
-from rocketmq_py.protocol.stored_message import decode_answer
+from rocketmq_py.protocol.headers import PullMessageAnswer, PullMessageRequest
+from rocketmq_py.protocol.stored_message import decode_within_budget
 from rocketmq_py.protocol.subscription import matches
-from rocketmq_py.remoting.pending_request import Answer
+from rocketmq_py.remoting.pending_requests import Answer, CallbackRequest, PendingRequest
 
 
 class PullFlag(enum.IntFlag):
@@ -123,7 +121,7 @@ class QueuePuller:
         self._hold = hold
         self._timeout = timeout
         self._broker_id = MASTER_ID
-        self._prepared: tuple[SubscriptionData, int, PullForm] | None = None
+        self._prepared: tuple[SubscriptionData, int, dict[str, str]] | None = None
 
     @property
     def namespace(self) -> Namespace:
@@ -163,8 +161,9 @@ class QueuePuller:
         flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
         if commit is not None and address == routes.master_address_nowait(name):
             flag |= _COMMIT
-        form = self._form(subscription, self._batch_size if batch_size is None else batch_size)
-        request = PullRequest(form, offset, flag, commit or 0, self._timeout)
+        batch_size = self._batch_size if batch_size is None else batch_size
+        fields = self._fields(subscription, batch_size, offset, flag, commit or 0)
+        request = PendingRequest(RequestCode.PULL_MESSAGE, fields, b"", self._timeout)
         try:
             answer = await self._client.brokers.pull(address, request)
         except RocketMQError:
@@ -179,7 +178,7 @@ class QueuePuller:
         *,
         batch_size: int,
         on_end: Callable[[RawPulled | None], None],
-    ) -> SubmittedPull | None:
+    ) -> CallbackRequest | None:
         """Ask as :meth:`pull_raw` does, without waiting: ``on_end`` gets what came, None if it failed.
 
         It runs in another task, and must not raise. None is returned, and nothing asked, where that has to
@@ -190,9 +189,9 @@ class QueuePuller:
         routes, name = self._client.routes, self.queue.broker_name
         address = routes.broker_address(name, broker_id=self._broker_id, any_id=True)
         flag = _SUBSCRIPTION | _SUSPEND if self._hold else _SUBSCRIPTION
-        form = self._form(subscription, batch_size)
+        fields = self._fields(subscription, batch_size, offset, flag, 0)
         on_answer = partial(self._end_raw, address, on_end)
-        request = SubmittedPull(form, offset, flag, self._timeout, on_answer)
+        request = CallbackRequest(RequestCode.PULL_MESSAGE, fields, b"", self._timeout, on_answer)
         return request if self._client.brokers.begin_pull(address, request) else None
 
     def _end_raw(self, address: str, on_end: Callable[[RawPulled | None], None], answer: Answer) -> None:
@@ -204,15 +203,17 @@ class QueuePuller:
                 pulled = self._read(answer, address)
         on_end(pulled)
 
-    def _form(self, subscription: SubscriptionData, batch_size: int) -> PullForm:
-        """Return what one pull has in common with the next."""
+    def _fields(
+        self, subscription: SubscriptionData, batch_size: int, offset: int, flag: int, commit: int
+    ) -> dict[str, str]:
+        """Return the ext fields of a pull. Those that are the same for the next pull are kept."""
         prepared = self._prepared
         if (
             prepared is None
             or prepared[0] is not subscription  # another one is another object
             or prepared[1] != batch_size
         ):
-            form = self._client.brokers.pull_form(
+            common = self._client.brokers.pull_fields(
                 PullMessageRequest(
                     consumer_group=self.group,
                     topic=self.queue.topic,
@@ -228,8 +229,9 @@ class QueuePuller:
                     broker_name=self.queue.broker_name,
                 )
             )
-            self._prepared = prepared = subscription, batch_size, form
-        return prepared[2]
+            self._prepared = prepared = subscription, batch_size, common
+        varying = {"queueOffset": str(offset), "sysFlag": str(flag), "commitOffset": str(commit)}
+        return prepared[2] | varying
 
     def ask_master(self) -> None:
         """Ask the master next, whatever the last answer said."""
@@ -243,17 +245,25 @@ class QueuePuller:
             ):
                 raise QueueGoneError(f"{address} does not serve {queue_name(self.queue)}: {answer.remark}")
             raise BrokerError.from_answer(answer.code, answer.remark, address)
-        self._broker_id, following, first, end, delta = pulled_place(answer.fields)
-        return RawPulled(status, answer.body if status is _FOUND else b"", following, first, end, delta)
+        header = PullMessageAnswer.from_fields(answer.fields)
+        self._broker_id = header.suggest_which_broker_id
+        return RawPulled(
+            status,
+            answer.body if status is _FOUND else b"",
+            header.next_begin_offset,
+            header.min_offset,
+            header.max_offset,
+            header.offset_delta or 0,
+        )
 
     def _decode(self, raw: RawPulled, subscription: SubscriptionData) -> Pulled:
         messages: list[ReceivedMessage] = []
         next_offset = raw.next_offset
         if raw.status is PullStatus.FOUND:
-            answer = decode_answer(raw.body, self.queue.broker_name)
+            answer = decode_within_budget(raw.body, self.queue.broker_name)
             messages = self.namespace.unwrap_messages(answer.messages)
-            if answer.left_from is not None:  # they come with the next pull
-                next_offset = answer.left_from + raw.offset_delta
+            if answer.continue_at is not None:  # they come with the next pull
+                next_offset = answer.continue_at + raw.offset_delta
             if delta := raw.offset_delta:
                 messages = [
                     attrs.evolve(message, queue_offset=message.queue_offset + delta) for message in messages

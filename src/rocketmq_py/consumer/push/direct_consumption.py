@@ -19,7 +19,7 @@ from rocketmq_py.consumer.group.results import (
 )
 from rocketmq_py.consumer.push.invoker import Invoker
 from rocketmq_py.message import ReceivedMessage
-from rocketmq_py.protocol.bodies import DirectConsumption
+from rocketmq_py.protocol.bodies import ConsumeMessageDirectlyResult
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -33,7 +33,7 @@ _CODE_OF_RESULT: Mapping[type[ConsumeResult], str] = {
 
 async def consume_directly(
     invoker: Invoker, config: PushConsumerConfig, message: ReceivedMessage
-) -> DirectConsumption:
+) -> ConsumeMessageDirectlyResult:
     """Call the handler with a message, and return what came of it; it is delivered neither less nor more."""
     began, remark = trio.current_time(), None
     try:
@@ -45,7 +45,7 @@ async def consume_directly(
         code, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
     else:
         code = _CODE_OF_RESULT.get(type(result), "CR_SUCCESS")
-    return DirectConsumption(
+    return ConsumeMessageDirectlyResult(
         consume_result=code,
         order=config.orderly,
         auto_commit=config.auto_commit,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
+from rocketmq_py.arguments import check_instance, check_integer, wrong_type
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
@@ -15,7 +16,19 @@ from rocketmq_py.consumer.read.range import Bounds, QueueRange, first_at
 from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
+
+
+def check_offsets(offsets: object, name: str = "offsets") -> dict[MessageQueue, int]:
+    """Return a copy of a mapping of queues to offsets. Raises ConfigurationError for anything else."""
+    if not isinstance(offsets, Mapping):
+        raise wrong_type(name, "a mapping of MessageQueue to int", offsets)
+    return {
+        check_instance(queue, f"a queue in {name}", MessageQueue): check_integer(
+            offset, f"{name}[{queue}]", lowest=0
+        )
+        for queue, offset in offsets.items()
+    }
 
 
 async def offsets_of(
@@ -36,7 +49,7 @@ async def offsets_of(
 
 async def _first_present(client: Client, queue: MessageQueue, end: int) -> int:
     """Return the offset of the first message that can be pulled, or ``end``: a minimum may be out of date."""
-    subscription = subscribe(queue.topic, version_ms=client.now_ms())
+    subscription = make_subscription(queue.topic, version_ms=client.now_ms())
     async for message in QueueRange(client, queue, subscription, Bounds(end_offset=end)):
         return message.queue_offset
     return end
@@ -88,7 +101,7 @@ async def commit(client: Client, group: str, offsets: Mapping[MessageQueue, int]
 async def _introduce(client: Client, group: str, queue: MessageQueue, offset: int) -> None:
     """Have a broker (5.x) create a group: it does when somebody pulls in the group's name."""
     puller = QueuePuller(client, group, queue, batch_size=1, hold=0.0, timeout=TIMEOUT_SECONDS)
-    await puller.pull_raw(offset, subscribe(queue.topic, version_ms=client.now_ms()))
+    await puller.pull_raw(offset, make_subscription(queue.topic, version_ms=client.now_ms()))
 
 
 async def _find_brokers_of(client: Client, queues: Collection[MessageQueue]) -> None:

@@ -19,7 +19,7 @@ from rocketmq_py.consumer.read.stream import (
 )
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import SubscriptionData
-from rocketmq_py.protocol.subscription import subscribe
+from rocketmq_py.protocol.subscription import make_subscription
 
 
 @attrs.frozen(kw_only=True)
@@ -134,7 +134,7 @@ async def first_at(client: Client, group: str, queue: MessageQueue, timestamp_ms
 
     Unlike what a 4.x broker names, it is exact.
     """
-    subscription = subscribe(queue.topic, version_ms=0)
+    subscription = make_subscription(queue.topic, version_ms=0)
     messages = QueueRange(client, queue, subscription, Bounds(begin_ms=timestamp_ms), group=group)
     async for message in messages:
         return message.queue_offset

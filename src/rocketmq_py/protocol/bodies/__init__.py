@@ -1,174 +1,85 @@
-"""The JSON bodies of commands; what each means is said by its class.
+"""JSON bodies of commands, one class each.
 
-All have ``encode() -> bytes`` and a class method ``decode(bytes)``, which raises ProtocolError.
+A class names its Java class and the request code that it belongs to. Every class has ``encode() -> bytes``
+and ``decode(bytes)``, which raises ProtocolError; ``base`` implements them for most. Begin with ``base``,
+then ``route`` (topics' routes) and ``group`` (heartbeats, members, locks).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from rocketmq_py.late import late
-
-if TYPE_CHECKING:
-    from rocketmq_py.protocol.bodies.access import (
-        AclInfo,
-        PolicyEntryInfo,
-        PolicyInfo,
-        UserInfo,
-        read_acls,
-        read_users,
-    )
-    from rocketmq_py.protocol.bodies.administration import (
-        DataVersion,
-        KeyValueTable,
-        ProducerInfo,
-        ProducerTable,
-        SubscriptionGroupTable,
-        TopicConfig,
-        TopicConfigTable,
-        read_properties,
-        write_properties,
-    )
-    from rocketmq_py.protocol.bodies.body import Body, BodyQueue
-    from rocketmq_py.protocol.bodies.group import (
-        ClientCheck,
-        Connection,
-        ConsumeFromWhere,
-        ConsumerConnection,
-        ConsumerData,
-        ConsumerList,
-        ConsumeType,
-        GroupList,
-        GroupSubscription,
-        Heartbeat,
-        LockedQueues,
-        MessageModel,
-        ProducerConnection,
-        ProducerData,
-        QueueLock,
-        SubscriptionData,
-        SubscriptionGroupConfig,
-    )
-    from rocketmq_py.protocol.bodies.pop import (
-        ALL_QUEUES,
-        AssignmentQuery,
-        BatchAck,
-        BatchAcks,
-        MessageQueueAssignment,
-        QueueAssignments,
-        RequestMode,
-        RequestModeSetting,
-        bits_of,
-    )
-    from rocketmq_py.protocol.bodies.progress import (
-        ConsumerOffsets,
-        ConsumerRunningInfo,
-        ConsumeStats,
-        ConsumeStatus,
-        ConsumeTimeSpans,
-        DirectConsumption,
-        GroupOffset,
-        PopQueueInfo,
-        ProcessQueueInfo,
-        QueueTimeSpan,
-        ResetOffsets,
-        TopicOffset,
-        TopicStats,
-    )
-    from rocketmq_py.protocol.bodies.route import (
-        MASTER_ID,
-        READABLE,
-        WRITABLE,
-        BrokerData,
-        ClusterInfo,
-        QueueData,
-        TopicList,
-        TopicRoute,
-    )
-else:
-    __getattr__ = late(
-        globals(),
-        {
-            "access": (
-                "AclInfo",
-                "PolicyEntryInfo",
-                "PolicyInfo",
-                "UserInfo",
-                "read_acls",
-                "read_users",
-            ),
-            "administration": (
-                "DataVersion",
-                "KeyValueTable",
-                "ProducerInfo",
-                "ProducerTable",
-                "SubscriptionGroupTable",
-                "TopicConfig",
-                "TopicConfigTable",
-                "read_properties",
-                "write_properties",
-            ),
-            "body": (
-                "Body",
-                "BodyQueue",
-            ),
-            "group": (
-                "ClientCheck",
-                "Connection",
-                "ConsumeFromWhere",
-                "ConsumerConnection",
-                "ConsumerData",
-                "ConsumerList",
-                "ConsumeType",
-                "GroupList",
-                "GroupSubscription",
-                "Heartbeat",
-                "LockedQueues",
-                "MessageModel",
-                "ProducerConnection",
-                "ProducerData",
-                "QueueLock",
-                "SubscriptionData",
-                "SubscriptionGroupConfig",
-            ),
-            "pop": (
-                "ALL_QUEUES",
-                "AssignmentQuery",
-                "BatchAck",
-                "BatchAcks",
-                "MessageQueueAssignment",
-                "QueueAssignments",
-                "RequestMode",
-                "RequestModeSetting",
-                "bits_of",
-            ),
-            "progress": (
-                "ConsumerOffsets",
-                "ConsumerRunningInfo",
-                "ConsumeStats",
-                "ConsumeStatus",
-                "ConsumeTimeSpans",
-                "DirectConsumption",
-                "GroupOffset",
-                "PopQueueInfo",
-                "ProcessQueueInfo",
-                "QueueTimeSpan",
-                "ResetOffsets",
-                "TopicOffset",
-                "TopicStats",
-            ),
-            "route": (
-                "MASTER_ID",
-                "READABLE",
-                "WRITABLE",
-                "BrokerData",
-                "ClusterInfo",
-                "QueueData",
-                "TopicList",
-                "TopicRoute",
-            ),
-        },
-    )
+from rocketmq_py.protocol.bodies.access import (
+    AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+    read_acls,
+    read_users,
+)
+from rocketmq_py.protocol.bodies.administration import (
+    DataVersion,
+    KeyValueTable,
+    ProducerInfo,
+    ProducerTable,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+    read_properties,
+    write_properties,
+)
+from rocketmq_py.protocol.bodies.base import Body, JsonMessageQueue
+from rocketmq_py.protocol.bodies.group import (
+    CheckClientConfig,
+    Connection,
+    ConsumeFromWhere,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerList,
+    ConsumeType,
+    GroupList,
+    GroupSubscription,
+    Heartbeat,
+    LockedQueues,
+    MessageModel,
+    ProducerConnection,
+    ProducerData,
+    QueueLock,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from rocketmq_py.protocol.bodies.pop import (
+    ALL_QUEUES,
+    AssignmentQuery,
+    BatchAck,
+    BatchAcks,
+    MessageQueueAssignment,
+    QueueAssignments,
+    RequestMode,
+    RequestModeSetting,
+    bits_of,
+)
+from rocketmq_py.protocol.bodies.progress import (
+    ConsumeMessageDirectlyResult,
+    ConsumerOffsets,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    ConsumeStatus,
+    ConsumeTimeSpans,
+    GroupOffset,
+    PopQueueInfo,
+    ProcessQueueInfo,
+    QueueTimeSpan,
+    ResetOffsets,
+    TopicOffset,
+    TopicStats,
+)
+from rocketmq_py.protocol.bodies.route import (
+    MASTER_ID,
+    READABLE,
+    WRITABLE,
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicList,
+    TopicRoute,
+)
 
 __all__ = [
     "ALL_QUEUES",
@@ -180,12 +91,12 @@ __all__ = [
     "BatchAck",
     "BatchAcks",
     "Body",
-    "BodyQueue",
     "BrokerData",
-    "ClientCheck",
+    "CheckClientConfig",
     "ClusterInfo",
     "Connection",
     "ConsumeFromWhere",
+    "ConsumeMessageDirectlyResult",
     "ConsumeStats",
     "ConsumeStatus",
     "ConsumeTimeSpans",
@@ -196,11 +107,11 @@ __all__ = [
     "ConsumerOffsets",
     "ConsumerRunningInfo",
     "DataVersion",
-    "DirectConsumption",
     "GroupList",
     "GroupOffset",
     "GroupSubscription",
     "Heartbeat",
+    "JsonMessageQueue",
     "KeyValueTable",
     "LockedQueues",
     "MessageModel",

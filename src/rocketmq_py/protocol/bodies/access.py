@@ -1,9 +1,9 @@
-"""Users, and what they may do (5.x)."""
+"""Users and their permissions (5.x)."""
 
 from __future__ import annotations
 
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.bodies.body import Body, convert
+from rocketmq_py.protocol.bodies.base import Body, convert
 from rocketmq_py.protocol.decoding import decoder
 
 
@@ -12,7 +12,7 @@ class UserInfo(Body, frozen=True, kw_only=True):
 
     Attributes:
         username: the name, which is the access key.
-        password: the secret key; brokers tell it, too.
+        password: the secret key. Brokers include it in their answers.
         user_type: Super or Normal.
         user_status: enable or disable.
     """
@@ -27,12 +27,12 @@ class UserInfo(Body, frozen=True, kw_only=True):
 
 
 class PolicyEntryInfo(Body, frozen=True, kw_only=True):
-    """What may be done with a resource. Java: ``AclInfo.PolicyEntryInfo``.
+    """The permissions on one resource. Java: ``AclInfo.PolicyEntryInfo``.
 
     Attributes:
-        resource: such as ``Topic:Orders``, ``Group:bill*`` or ``Cluster:*``.
+        resource: the resource, such as ``Topic:Orders``, ``Group:bill*`` or ``Cluster:*``.
         actions: Pub, Sub, Create, Update, Delete, Get, List or All.
-        source_ips: only from these addresses or networks; empty for all.
+        source_ips: the addresses or networks from which the entry applies; empty for all.
         decision: Allow or Deny.
     """
 
@@ -43,11 +43,11 @@ class PolicyEntryInfo(Body, frozen=True, kw_only=True):
 
 
 class PolicyInfo(Body, frozen=True, kw_only=True):
-    """Entries of one kind. Java: ``AclInfo.PolicyInfo``.
+    """The permissions of one policy type. Java: ``AclInfo.PolicyInfo``.
 
     Attributes:
-        policy_type: Custom, or Default for what holds where no other entry does.
-        entries: what may be done.
+        policy_type: Custom, or Default for entries that apply if no Custom entry does.
+        entries: the permissions by resource.
     """
 
     policy_type: str | None = None
@@ -55,11 +55,11 @@ class PolicyInfo(Body, frozen=True, kw_only=True):
 
 
 class AclInfo(Body, frozen=True, kw_only=True):
-    """What a user may do. Java: ``AclInfo``.
+    """The permissions of a user. Java: ``AclInfo``.
 
     Attributes:
-        subject: such as ``User:alice``.
-        policies: by kind.
+        subject: the user, such as ``User:alice``.
+        policies: the permissions, one item for each policy type.
     """
 
     subject: str | None = None
@@ -68,11 +68,11 @@ class AclInfo(Body, frozen=True, kw_only=True):
 
 @decoder("a list of users")
 def read_users(data: bytes) -> tuple[UserInfo, ...]:
-    """Return the answer to AUTH_LIST_USER, or raise ProtocolError."""
+    """Return the users in the answer to AUTH_LIST_USER, or raise ProtocolError."""
     return convert(fastjson.loads(data), tuple[UserInfo, ...]) if data else ()
 
 
 @decoder("a list of rules")
 def read_acls(data: bytes) -> tuple[AclInfo, ...]:
-    """Return the answer to AUTH_LIST_ACL, or raise ProtocolError."""
+    """Return the permissions in the answer to AUTH_LIST_ACL, or raise ProtocolError."""
     return convert(fastjson.loads(data), tuple[AclInfo, ...]) if data else ()

@@ -1,4 +1,4 @@
-"""What tools read and write: settings of topics, groups, brokers and name servers."""
+"""Settings of topics, groups, brokers and name servers, which tools read and write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from rocketmq_py.errors import ConfigurationError, ProtocolError
-from rocketmq_py.protocol.bodies.body import Body
+from rocketmq_py.protocol.bodies.base import Body
 from rocketmq_py.protocol.bodies.group import SubscriptionGroupConfig
 
 
@@ -16,12 +16,12 @@ class TopicConfig(Body, frozen=True, kw_only=True):
 
     Attributes:
         topic_name: its name.
-        read_queue_nums: queues that consumers read.
-        write_queue_nums: queues that producers write.
+        read_queue_nums: the number of queues for consumers.
+        write_queue_nums: the number of queues for producers.
         perm: bits: 4 readable, 2 writable, 1 inherited.
         topic_filter_type: SINGLE_TAG or MULTI_TAG.
         topic_sys_flag: the topic's system flag.
-        order: whether queues keep their places when a broker is lost.
+        order: whether the topic is ordered: its queues stay on their brokers even when one is lost.
         attributes: further settings (5.x), such as ``message.type``.
     """
 
@@ -36,12 +36,12 @@ class TopicConfig(Body, frozen=True, kw_only=True):
 
 
 class DataVersion(Body, frozen=True, kw_only=True):
-    """Which state of a table this is. Java: ``DataVersion``.
+    """The version of a broker's table. Java: ``DataVersion``.
 
     Attributes:
-        counter: how often it has changed.
-        timestamp: when it did so last, epoch milliseconds.
-        state_version: left at 0 by brokers without a controller (5.x).
+        counter: the number of changes.
+        timestamp: the time of the last change, epoch milliseconds.
+        state_version: the controller's version (5.x). 0 without a controller.
     """
 
     counter: int = 0
@@ -67,7 +67,7 @@ class SubscriptionGroupTable(Body, frozen=True, kw_only=True):
 
 
 class KeyValueTable(Body, frozen=True, kw_only=True):
-    """Texts by name: the answer to GET_BROKER_RUNTIME_INFO. Java: ``KVTable``."""
+    """Values by name: the answer to GET_BROKER_RUNTIME_INFO. Java: ``KVTable``."""
 
     table: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -78,9 +78,9 @@ class ProducerInfo(Body, frozen=True, kw_only=True):
     Attributes:
         client_id: the client.
         remote_ip: its address, ``host:port``.
-        language: the name of its language, such as JAVA.
-        version: an ordinal of Java's ``MQVersion``.
-        last_update_timestamp: its last heartbeat, epoch milliseconds.
+        language: its language, such as JAVA.
+        version: its version, an ordinal of Java's ``MQVersion``.
+        last_update_timestamp: the time of its last heartbeat, epoch milliseconds.
     """
 
     client_id: str
@@ -91,7 +91,7 @@ class ProducerInfo(Body, frozen=True, kw_only=True):
 
 
 class ProducerTable(Body, frozen=True, kw_only=True):
-    """All producers of a broker by group: the answer to GET_ALL_PRODUCER_INFO.
+    """All producers of a broker, by group: the answer to GET_ALL_PRODUCER_INFO.
 
     Java: ``ProducerTableInfo``.
     """
@@ -102,32 +102,32 @@ class ProducerTable(Body, frozen=True, kw_only=True):
 def read_properties(data: bytes) -> dict[str, str]:
     """Return the settings in the answer to GET_BROKER_CONFIG or GET_NAMESRV_CONFIG.
 
-    They are written a line each as ``name=value``, with nothing escaped (Java: ``MixAll.properties2String``).
+    Each line is ``name=value``, without any escaping (Java: ``MixAll.properties2String``).
 
     Raises:
-        ProtocolError: they are no UTF-8.
+        ProtocolError: the answer is not UTF-8.
     """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"settings are no UTF-8: {error}") from error
+        raise ProtocolError(f"settings are not UTF-8: {error}") from error
     return {name: value for name, _, value in (line.partition("=") for line in text.splitlines()) if name}
 
 
 def write_properties(settings: Mapping[str, str]) -> bytes:
     """Return the body of UPDATE_BROKER_CONFIG or UPDATE_NAMESRV_CONFIG.
 
-    The other side reads it with Java's ``Properties.load``, to which a backslash is an escape.
+    The peer reads it with Java's ``Properties.load``, so backslashes are escaped.
 
     Raises:
-        ConfigurationError: a name is empty or holds what separates names from values, or a value has a
+        ConfigurationError: a name is empty or contains a character that ends a name, or a value contains a
             line break.
     """
     lines = []
     for name, value in settings.items():
         if not name or any(character in name for character in "=:\\#! \t\r\n\f"):
-            raise ConfigurationError(f"a setting cannot be called {name!r}")
+            raise ConfigurationError(f"{name!r} is not a possible name of a setting")
         if "\n" in value or "\r" in value:
-            raise ConfigurationError(f"the value of {name} has a line break in it")
+            raise ConfigurationError(f"the value of setting {name} contains a line break")
         lines.append(f"{name}={value}".replace("\\", "\\\\"))
     return "\n".join(lines).encode()

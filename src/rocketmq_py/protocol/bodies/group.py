@@ -1,4 +1,4 @@
-"""What clients and brokers tell each other about groups: heartbeats, members, locks on queues."""
+"""Heartbeats, members and settings of groups, and locks on queues."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Self
 import msgspec
 
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.protocol.bodies.body import Body, BodyQueue, body_queues
+from rocketmq_py.protocol.bodies.base import Body, JsonMessageQueue, json_queues
 
 
 class ConsumeType(enum.StrEnum):
-    """How a group gets its messages. Java: ``ConsumeType``."""
+    """The way in which a group receives messages. Java: ``ConsumeType``."""
 
     PULL = "CONSUME_ACTIVELY"
     PUSH = "CONSUME_PASSIVELY"
@@ -21,14 +21,14 @@ class ConsumeType(enum.StrEnum):
 
 
 class MessageModel(enum.StrEnum):
-    """Whether each message goes to one member of a group or to all. Java: ``MessageModel``."""
+    """Whether each message goes to one member of a group, or to all. Java: ``MessageModel``."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeFromWhere(enum.StrEnum):
-    """Where a new group begins. Java: ``ConsumeFromWhere``."""
+    """The position at which a new group begins. Java: ``ConsumeFromWhere``."""
 
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -36,16 +36,18 @@ class ConsumeFromWhere(enum.StrEnum):
 
 
 class SubscriptionData(Body, frozen=True, kw_only=True):
-    """What of a topic a group wants; ``subscription.subscribe`` makes it. Java: ``SubscriptionData``.
+    """A group's subscription to a topic. Java: ``SubscriptionData``.
+
+    ``subscription.make_subscription`` makes one.
 
     Attributes:
         topic: the topic.
-        sub_string: the expression as it was written.
-        tags_set: the tags in it; none for all messages.
-        code_set: their ``subscription.tag_code``.
-        sub_version: when it was made, epoch milliseconds; the newest counts.
+        sub_string: the filter expression.
+        tags_set: the tags in the expression; empty for all messages.
+        code_set: the ``subscription.tag_code`` of each tag.
+        sub_version: the time of the subscription, epoch milliseconds. Brokers use the newest one.
         expression_type: TAG or SQL92.
-        class_filter_mode: left over from 4.x; False.
+        class_filter_mode: a feature of 4.x; False.
     """
 
     topic: str
@@ -68,11 +70,11 @@ class ConsumerData(Body, frozen=True, kw_only=True):
 
     Attributes:
         group_name: its name.
-        consume_type: a ``ConsumeType``, or one that is not known here.
-        message_model: a ``MessageModel``, or one that is not known here.
-        consume_from_where: a ``ConsumeFromWhere``, or one that is not known here.
-        subscription_data_set: what it subscribed.
-        unit_mode: left over from a feature that is not public; False.
+        consume_type: a ``ConsumeType``, or an unknown one.
+        message_model: a ``MessageModel``, or an unknown one.
+        consume_from_where: a ``ConsumeFromWhere``, or an unknown one.
+        subscription_data_set: its subscriptions.
+        unit_mode: part of a feature that is not public; False.
     """
 
     group_name: str
@@ -84,14 +86,14 @@ class ConsumerData(Body, frozen=True, kw_only=True):
 
 
 class Heartbeat(Body, frozen=True, kw_only=True):
-    """What a client says of itself every 30 s: the body of HEART_BEAT. Java: ``HeartbeatData``.
+    """A client's heartbeat, sent every 30 s: the body of HEART_BEAT. Java: ``HeartbeatData``.
 
     Attributes:
         client_id: the client.
         producer_data_set: its producer groups.
         consumer_data_set: its consumer groups.
-        heartbeat_fingerprint: what stands for the subscriptions when they are left out (5.x); else 0.
-        without_sub: whether the subscriptions are left out (5.x).
+        heartbeat_fingerprint: a hash of the subscriptions, for heartbeats that omit them (5.x); else 0.
+        without_sub: whether the subscriptions are omitted (5.x).
     """
 
     client_id: str = msgspec.field(name="clientID")
@@ -122,18 +124,18 @@ class QueueLock(Body, frozen=True, kw_only=True):
         consumer_group: the group.
         client_id: the client that holds or wants the locks.
         mq_set: the queues.
-        only_this_broker: whether the broker need not ask its slaves (5.x).
+        only_this_broker: whether the broker locks without its slaves (5.x).
     """
 
     consumer_group: str
     client_id: str
-    mq_set: tuple[BodyQueue, ...] = ()
+    mq_set: tuple[JsonMessageQueue, ...] = ()
     only_this_broker: bool = False
 
     @classmethod
     def of(cls, consumer_group: str, client_id: str, queues: Iterable[MessageQueue]) -> Self:
         """Return the body for these queues."""
-        return cls(consumer_group=consumer_group, client_id=client_id, mq_set=body_queues(queues))
+        return cls(consumer_group=consumer_group, client_id=client_id, mq_set=json_queues(queues))
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -142,14 +144,14 @@ class QueueLock(Body, frozen=True, kw_only=True):
 
 
 class LockedQueues(Body, frozen=True, kw_only=True):
-    """The queues that a LOCK_BATCH_MQ locked. Java: ``LockBatchResponseBody``."""
+    """The locked queues: the answer to LOCK_BATCH_MQ. Java: ``LockBatchResponseBody``."""
 
-    lock_ok_mq_set: tuple[BodyQueue, ...] = msgspec.field(name="lockOKMQSet", default=())
+    lock_ok_mq_set: tuple[JsonMessageQueue, ...] = msgspec.field(name="lockOKMQSet", default=())
 
     @classmethod
     def of(cls, queues: Iterable[MessageQueue]) -> Self:
         """Return the body for these queues."""
-        return cls(lock_ok_mq_set=body_queues(queues))
+        return cls(lock_ok_mq_set=json_queues(queues))
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -157,8 +159,8 @@ class LockedQueues(Body, frozen=True, kw_only=True):
         return tuple([item.queue for item in self.lock_ok_mq_set])
 
 
-class ClientCheck(Body, frozen=True, kw_only=True):
-    """A subscription to be checked: the body of CHECK_CLIENT_CONFIG. Java: ``CheckClientRequestBody``."""
+class CheckClientConfig(Body, frozen=True, kw_only=True):
+    """A subscription to validate: the body of CHECK_CLIENT_CONFIG. Java: ``CheckClientRequestBody``."""
 
     client_id: str
     group: str
@@ -172,8 +174,8 @@ class Connection(Body, frozen=True, kw_only=True):
     Attributes:
         client_id: the client.
         client_addr: its address, ``host:port``.
-        language: the name of its language, such as JAVA.
-        version: an ordinal of Java's ``MQVersion``.
+        language: its language, such as JAVA.
+        version: its version, an ordinal of Java's ``MQVersion``.
     """
 
     client_id: str
@@ -188,9 +190,9 @@ class ConsumerConnection(Body, frozen=True, kw_only=True):
     Attributes:
         connection_set: the connections.
         subscription_table: the subscriptions by topic.
-        consume_type: see ``ConsumerData``, like the two below.
-        message_model: see there.
-        consume_from_where: see there.
+        consume_type: as in ``ConsumerData``.
+        message_model: as in ``ConsumerData``.
+        consume_from_where: as in ``ConsumerData``.
     """
 
     connection_set: tuple[Connection, ...] = ()
@@ -207,12 +209,14 @@ class ProducerConnection(Body, frozen=True, kw_only=True):
 
 
 class GroupSubscription(Body, frozen=True, kw_only=True):
-    """What of a topic a group wants. Java: ``QuerySubscriptionResponseBody``.
+    """A group's subscription to a topic: the answer to QUERY_SUBSCRIPTION_BY_CONSUMER.
+
+    Java: ``QuerySubscriptionResponseBody``.
 
     Attributes:
         group: the group.
         topic: the topic.
-        subscription_data: its subscription; None if no member has subscribed the topic.
+        subscription_data: the subscription. None if no member has subscribed the topic.
     """
 
     group: str
@@ -229,13 +233,13 @@ class SubscriptionGroupConfig(Body, frozen=True, kw_only=True):
         consume_from_min_enable: whether a new group may begin at the first message.
         consume_broadcast_enable: whether it may consume by broadcasting.
         consume_message_orderly: whether it consumes in order (5.x).
-        retry_queue_nums: queues of its retry topic.
-        retry_max_times: failures until a message goes to the dead letters.
-        broker_id: the broker that it consumes from.
-        which_broker_when_consume_slowly: the broker that helps when it falls behind.
-        notify_consumer_ids_changed_enable: whether members are told about changes at once.
+        retry_queue_nums: the number of queues of its retry topic.
+        retry_max_times: the failures after which a message becomes a dead letter.
+        broker_id: the id of the broker to consume from.
+        which_broker_when_consume_slowly: the id of the broker to consume from when the group falls behind.
+        notify_consumer_ids_changed_enable: whether the broker notifies members of changes immediately.
         group_sys_flag: its system flag (5.x).
-        consume_timeout_minute: minutes until a message that was not acknowledged comes again (5.x).
+        consume_timeout_minute: minutes until an unacknowledged message is delivered again (5.x).
         attributes: further settings (5.x).
     """
 

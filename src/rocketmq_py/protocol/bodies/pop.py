@@ -1,4 +1,4 @@
-"""What consumers and brokers tell each other where the broker shares queues out, and about pop (5.x)."""
+"""Queue assignment by brokers, and batch acknowledgement of popped messages (5.x)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterable
 import msgspec
 
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.bodies.body import Body, BodyQueue
+from rocketmq_py.protocol.bodies.base import Body, JsonMessageQueue
 from rocketmq_py.protocol.bodies.group import MessageModel
 
 ALL_QUEUES = -1
-"""The queue of an assignment that means: pop from all queues of this broker."""
+"""The queue id of an assignment to pop from all queues of a broker."""
 MAX_BITS = 65_536
-"""How far behind the first of the messages that were popped together the last may be; Java has no bound."""
+"""The largest distance of offsets that are popped together. Java has no bound."""
 
 
 class RequestMode(enum.StrEnum):
-    """How a consumer gets the messages of a topic. Java: ``MessageRequestMode``."""
+    """The way in which a consumer receives messages. Java: ``MessageRequestMode``."""
 
     PULL = "PULL"
     POP = "POP"
@@ -30,9 +30,9 @@ class RequestModeSetting(Body, frozen=True, kw_only=True):
     Attributes:
         topic: the topic.
         consumer_group: the group.
-        mode: how the group's consumers get the topic's messages from now on.
-        pop_share_queue_num: with pop, how many of the consumers that follow a consumer pop from its queues
-            too; 0 or less lets all consumers pop from all queues.
+        mode: the way in which the group's consumers receive the topic's messages from now on.
+        pop_share_queue_num: with POP, the number of other consumers that also pop from a consumer's queues.
+            0 or less lets all consumers pop from all queues.
     """
 
     topic: str
@@ -42,14 +42,16 @@ class RequestModeSetting(Body, frozen=True, kw_only=True):
 
 
 class AssignmentQuery(Body, frozen=True, kw_only=True):
-    """Ask for the queues of one consumer: the body of QUERY_ASSIGNMENT. Java: ``QueryAssignmentRequestBody``.
+    """A request for one consumer's queues: the body of QUERY_ASSIGNMENT.
+
+    Java: ``QueryAssignmentRequestBody``.
 
     Attributes:
         topic: the topic.
         consumer_group: the consumer's group.
         client_id: the consumer's client.
-        strategy_name: how queues are shared out, such as AVG.
-        message_model: a ``MessageModel``, or one that is not known here.
+        strategy_name: the allocation strategy, such as AVG.
+        message_model: a ``MessageModel``, or an unknown one.
     """
 
     topic: str
@@ -60,15 +62,15 @@ class AssignmentQuery(Body, frozen=True, kw_only=True):
 
 
 class MessageQueueAssignment(Body, frozen=True, kw_only=True):
-    """One queue that a consumer shall consume. Java: ``MessageQueueAssignment``.
+    """One queue that is assigned to a consumer. Java: ``MessageQueueAssignment``.
 
     Attributes:
-        message_queue: the queue; with pop, ALL_QUEUES may stand for its number.
-        mode: how to get its messages.
-        attachments: what else the broker says of it.
+        message_queue: the queue. With POP its id may be ALL_QUEUES.
+        mode: the way to receive its messages.
+        attachments: further information from the broker.
     """
 
-    message_queue: BodyQueue
+    message_queue: JsonMessageQueue
     mode: RequestMode = RequestMode.PULL
     attachments: dict[str, str] | None = None
 
@@ -77,7 +79,7 @@ class QueueAssignments(Body, frozen=True, kw_only=True):
     """The queues of one consumer: the answer to QUERY_ASSIGNMENT. Java: ``QueryAssignmentResponseBody``.
 
     Attributes:
-        message_queue_assignments: its queues; None if the broker cannot tell, and it keeps those it has.
+        message_queue_assignments: the queues. None if the broker cannot tell; the consumer keeps its queues.
     """
 
     message_queue_assignments: tuple[MessageQueueAssignment, ...] | None = None
@@ -86,24 +88,24 @@ class QueueAssignments(Body, frozen=True, kw_only=True):
 class BatchAck(Body, frozen=True, kw_only=True):
     """Messages that were popped together and are acknowledged together. Java: ``BatchAck``.
 
-    All but the last are what their receipt handles have in common.
+    All attributes but ``bits`` are parts of the messages' receipt handles.
 
     Attributes:
         consumer_group: the group.
-        topic: the topic that was asked for.
-        mark: a ``receipt_handle.TopicMark``.
-        start_offset: the first offset of what was taken.
+        topic: the requested topic.
+        topic_kind: a ``handles.TopicKind``.
+        start_offset: the first popped offset.
         queue_id: the queue.
-        revive_queue_id: the queue in which the broker keeps what was taken.
-        pop_time_ms: when it was taken, epoch milliseconds.
-        invisible_ms: for how many milliseconds.
-        bits: the messages: bit n, the lowest of the first byte being bit 0, is offset ``start_offset + n``.
-            Java: ``BitSet.toByteArray``.
+        revive_queue_id: the broker's internal queue that tracks this pop.
+        pop_time_ms: the time of the pop, epoch milliseconds.
+        invisible_ms: the invisible time, in milliseconds.
+        bits: the acknowledged messages. Bit n stands for offset ``start_offset + n``; bit 0 is the lowest bit
+            of the first byte. Java: ``BitSet.toByteArray``.
     """
 
     consumer_group: str = msgspec.field(name="c")
     topic: str = msgspec.field(name="t")
-    mark: str = msgspec.field(name="r")
+    topic_kind: str = msgspec.field(name="r")
     start_offset: int = msgspec.field(name="so")
     queue_id: int = msgspec.field(name="q")
     revive_queue_id: int = msgspec.field(name="rq")
@@ -112,7 +114,7 @@ class BatchAck(Body, frozen=True, kw_only=True):
     bits: bytes = msgspec.field(name="b", default=b"")
 
     def holds(self, offset: int) -> bool:
-        """Tell whether the message at ``offset`` is one of them."""
+        """Return whether the message at ``offset`` is among them."""
         index, bit = divmod(offset - self.start_offset, 8)
         return 0 <= index < len(self.bits) and self.bits[index] >> bit & 1 == 1
 
@@ -125,10 +127,10 @@ class BatchAcks(Body, frozen=True, kw_only=True):
 
 
 def bits_of(start_offset: int, offsets: Iterable[int]) -> bytes:
-    """Return the ``bits`` of a ``BatchAck``.
+    """Return the ``bits`` of a ``BatchAck`` for these offsets.
 
     Raises:
-        ProtocolError: an offset is before ``start_offset``, or too far behind it to be popped together.
+        ProtocolError: an offset is before ``start_offset``, or too far after it.
     """
     bits = 0
     for offset in offsets:

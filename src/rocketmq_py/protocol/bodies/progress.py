@@ -1,4 +1,4 @@
-"""How far queues and groups have come: tables with queues as keys, in fastjson's dialect."""
+"""Offsets of queues and groups, and the state of consumers. Most bodies have tables with queues as keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import msgspec
 from rocketmq_py.errors import ProtocolError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol import fastjson
-from rocketmq_py.protocol.bodies.body import Body, BodyQueue, convert, read_queue_table, write_queue_table
+from rocketmq_py.protocol.bodies.base import (
+    Body,
+    JsonMessageQueue,
+    convert,
+    read_queue_table,
+    write_queue_table,
+)
 from rocketmq_py.protocol.bodies.group import SubscriptionData
 from rocketmq_py.protocol.decoding import decoder
 
@@ -20,9 +26,9 @@ class TopicOffset(Body, frozen=True, kw_only=True):
     """A queue's offsets. Java: ``TopicOffset``.
 
     Attributes:
-        min_offset: the first message.
+        min_offset: the offset of the first message.
         max_offset: the offset that the next message will get.
-        last_update_timestamp: when the last message was stored, epoch milliseconds; 0 if there is none.
+        last_update_timestamp: the store time of the last message, epoch milliseconds; 0 if there is none.
     """
 
     min_offset: int = 0
@@ -36,7 +42,7 @@ class TopicStats:
 
     Attributes:
         offset_table: offsets by queue.
-        topic_put_tps: messages stored a second (5.x).
+        topic_put_tps: messages stored per second (5.x).
     """
 
     offset_table: Mapping[MessageQueue, TopicOffset]
@@ -50,7 +56,7 @@ class TopicStats:
     @classmethod
     @decoder("a body")
     def decode(cls, data: bytes) -> Self:
-        """Return the body that ``data`` holds, or raise ProtocolError."""
+        """Return the body in ``data``, or raise ProtocolError."""
         members = _members(data)
         return cls(
             read_queue_table(members.get("offsetTable", {}), TopicOffset), _number(members, "topicPutTps")
@@ -58,13 +64,13 @@ class TopicStats:
 
 
 class GroupOffset(Body, frozen=True, kw_only=True):
-    """How far a group has come in a queue. Java: ``OffsetWrapper``.
+    """A group's offsets in a queue. Java: ``OffsetWrapper``.
 
     Attributes:
         broker_offset: the offset that the queue's next message will get.
-        consumer_offset: the first message that is not consumed.
-        pull_offset: the first message that was not pulled (5.x).
-        last_timestamp: when the last consumed message was stored, epoch milliseconds.
+        consumer_offset: the offset of the first message that is not consumed.
+        pull_offset: the offset of the first message that is not pulled (5.x).
+        last_timestamp: the store time of the last consumed message, epoch milliseconds.
     """
 
     broker_offset: int = 0
@@ -75,11 +81,11 @@ class GroupOffset(Body, frozen=True, kw_only=True):
 
 @attrs.frozen
 class ConsumeStats:
-    """How far a group has come: the answer to GET_CONSUME_STATS. Java: ``ConsumeStats``.
+    """A group's offsets and rate: the answer to GET_CONSUME_STATS. Java: ``ConsumeStats``.
 
     Attributes:
         offset_table: offsets by queue.
-        consume_tps: messages consumed a second.
+        consume_tps: messages consumed per second.
     """
 
     offset_table: Mapping[MessageQueue, GroupOffset]
@@ -93,7 +99,7 @@ class ConsumeStats:
     @classmethod
     @decoder("a body")
     def decode(cls, data: bytes) -> Self:
-        """Return the body that ``data`` holds, or raise ProtocolError."""
+        """Return the body in ``data``, or raise ProtocolError."""
         members = _members(data)
         return cls(
             read_queue_table(members.get("offsetTable", {}), GroupOffset), _number(members, "consumeTps")
@@ -102,9 +108,9 @@ class ConsumeStats:
 
 @attrs.frozen
 class ResetOffsets:
-    """The offsets to go on from: the body of RESET_CONSUMER_CLIENT_OFFSET.
+    """The offsets to continue from: the body of RESET_CONSUMER_CLIENT_OFFSET.
 
-    Java: ``ResetOffsetBody``, and ``ResetOffsetBodyForC`` as brokers write it when a tool in C++ asked them.
+    Java: ``ResetOffsetBody``, and ``ResetOffsetBodyForC``, which brokers write if the tool's language is C++.
     """
 
     offset_table: Mapping[MessageQueue, int]
@@ -114,7 +120,7 @@ class ResetOffsets:
         return msgspec.json.encode({"offsetTable": write_queue_table(self.offset_table)})
 
     def encode_as_list(self) -> bytes:
-        """Return the body as standard JSON: a list of queues, each with its offset in it."""
+        """Return the body as standard JSON: a list of queues with their offsets."""
         entries = [
             _QueueWithOffset(
                 topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset
@@ -126,9 +132,10 @@ class ResetOffsets:
     @classmethod
     @decoder("a body")
     def decode(cls, data: bytes) -> Self:
-        """Return the body that ``data`` holds in any of its forms, or raise ProtocolError.
+        """Return the body in ``data``, or raise ProtocolError.
 
-        Beside an object with queues as keys, that is a list of queues, each with its offset in or beside it.
+        The table may be an object with queues as keys, a list of queues that contain an offset, or a list of
+        pairs of queue and offset.
         """
         table = _members(data).get("offsetTable", {})
         if not isinstance(table, list):
@@ -136,7 +143,7 @@ class ResetOffsets:
         offsets = {}
         for item in table:
             if isinstance(item, list):
-                queue, offset = convert(item, tuple[BodyQueue, int])
+                queue, offset = convert(item, tuple[JsonMessageQueue, int])
             else:
                 entry = convert(item, _QueueWithOffset)
                 queue, offset = entry, entry.offset
@@ -144,22 +151,22 @@ class ResetOffsets:
         return cls(offsets)
 
 
-class _QueueWithOffset(BodyQueue, frozen=True, kw_only=True):
-    """Java: ``MessageQueueForC``."""
+class _QueueWithOffset(JsonMessageQueue, frozen=True, kw_only=True):
+    """A queue that contains an offset. Java: ``MessageQueueForC``."""
 
     offset: int
 
 
 @attrs.frozen
 class ConsumerOffsets:
-    """How far a client, or each client of a group, says that it has come.
+    """The offsets of one client, or of each client of a group.
 
     The answer to GET_CONSUMER_STATUS_FROM_CLIENT and to INVOKE_BROKER_TO_GET_CONSUMER_STATUS. Java:
     ``GetConsumerStatusBody``.
 
     Attributes:
-        offset_table: of one client: offsets by queue.
-        client_tables: of several clients: such tables by client id.
+        offset_table: for one client, its offsets by queue.
+        client_tables: for several clients, such a table for each client id.
     """
 
     offset_table: Mapping[MessageQueue, int] = attrs.field(factory=dict)
@@ -175,7 +182,7 @@ class ConsumerOffsets:
     @classmethod
     @decoder("a body")
     def decode(cls, data: bytes) -> Self:
-        """Return the body that ``data`` holds, or raise ProtocolError."""
+        """Return the body in ``data``, or raise ProtocolError."""
         members = _members(data)
         clients = members.get("consumerTable", {})
         if not isinstance(clients, dict):
@@ -187,17 +194,20 @@ class ConsumerOffsets:
 
 
 class QueueTimeSpan(Body, frozen=True, kw_only=True):
-    """When the messages of a queue were stored, and how far behind a group is. Java: ``QueueTimeSpan``.
+    """The store times of a queue's messages, and a group's delay. Java: ``QueueTimeSpan``.
+
+    Times are epoch milliseconds.
 
     Attributes:
         message_queue: the queue.
-        min_time_ms: the first message, epoch milliseconds.
-        max_time_ms: the last one.
-        consume_time_ms: the last one that the group has consumed.
-        delay_ms: how long ago the first one that it has not consumed was stored; 0 if there is none.
+        min_time_ms: the store time of the first message.
+        max_time_ms: the store time of the last message.
+        consume_time_ms: the store time of the last message that the group has consumed.
+        delay_ms: milliseconds since the first message that the group has not consumed was stored; 0 if there
+            is none.
     """
 
-    message_queue: BodyQueue
+    message_queue: JsonMessageQueue
     min_time_ms: int = msgspec.field(name="minTimeStamp", default=0)
     max_time_ms: int = msgspec.field(name="maxTimeStamp", default=0)
     consume_time_ms: int = msgspec.field(name="consumeTimeStamp", default=0)
@@ -211,23 +221,25 @@ class ConsumeTimeSpans(Body, frozen=True, kw_only=True):
 
 
 class ProcessQueueInfo(Body, frozen=True, kw_only=True):
-    """What a consumer holds of a queue. Java: ``ProcessQueueInfo``.
+    """A consumer's buffer of one queue. Java: ``ProcessQueueInfo``.
+
+    Times are epoch milliseconds.
 
     Attributes:
-        commit_offset: the offset that was committed.
-        cached_msg_min_offset: the first message that is held.
-        cached_msg_max_offset: the last one.
-        cached_msg_count: how many are held.
+        commit_offset: the committed offset.
+        cached_msg_min_offset: the offset of the first buffered message.
+        cached_msg_max_offset: the offset of the last buffered message.
+        cached_msg_count: the number of buffered messages.
         cached_msg_size_in_mib: their size in MiB.
-        transaction_msg_min_offset: 0, like the two below: Java's client does not use them.
-        transaction_msg_max_offset: see above.
-        transaction_msg_count: see above.
+        transaction_msg_min_offset: 0; Java's client does not use it.
+        transaction_msg_max_offset: 0; Java's client does not use it.
+        transaction_msg_count: 0; Java's client does not use it.
         locked: whether the queue is locked for this client.
-        try_unlock_times: how often an unlock was tried.
-        last_lock_timestamp: when it was locked, epoch milliseconds.
-        dropped: whether the queue was taken away.
-        last_pull_timestamp: when it was pulled, epoch milliseconds.
-        last_consume_timestamp: when a message of it was consumed, epoch milliseconds.
+        try_unlock_times: the number of attempts to unlock.
+        last_lock_timestamp: the time of the last lock.
+        dropped: whether the queue was revoked.
+        last_pull_timestamp: the time of the last pull.
+        last_consume_timestamp: the time of the last consumption.
     """
 
     commit_offset: int = 0
@@ -247,12 +259,12 @@ class ProcessQueueInfo(Body, frozen=True, kw_only=True):
 
 
 class PopQueueInfo(Body, frozen=True, kw_only=True):
-    """What a consumer holds of a queue that it pops from. Java: ``PopProcessQueueInfo``.
+    """A consumer's state of one queue that it pops from. Java: ``PopProcessQueueInfo``.
 
     Attributes:
-        wait_ack_count: messages that are not acknowledged yet.
-        dropped: whether the queue was taken away.
-        last_pop_timestamp: when it was popped, epoch milliseconds.
+        wait_ack_count: the number of unacknowledged messages.
+        dropped: whether the queue was revoked.
+        last_pop_timestamp: the time of the last pop, epoch milliseconds.
     """
 
     wait_ack_count: int = 0
@@ -261,14 +273,14 @@ class PopQueueInfo(Body, frozen=True, kw_only=True):
 
 
 class ConsumeStatus(Body, frozen=True, kw_only=True):
-    """How a topic is consumed. Java: ``ConsumeStatus``.
+    """A consumer's rates on one topic. Java: ``ConsumeStatus``.
 
     Attributes:
-        pull_rt: milliseconds of a pull.
-        pull_tps: messages pulled a second.
-        consume_rt: milliseconds of consuming a message.
-        consume_ok_tps: messages consumed a second.
-        consume_failed_tps: messages failed a second.
+        pull_rt: milliseconds per pull.
+        pull_tps: messages pulled per second.
+        consume_rt: milliseconds to consume a message.
+        consume_ok_tps: messages consumed per second.
+        consume_failed_tps: messages failed per second.
         consume_failed_msgs: messages failed in the last hour.
     """
 
@@ -282,18 +294,18 @@ class ConsumeStatus(Body, frozen=True, kw_only=True):
 
 @attrs.frozen
 class ConsumerRunningInfo:
-    """How a consumer is doing: the answer to GET_CONSUMER_RUNNING_INFO. Java: ``ConsumerRunningInfo``.
+    """A consumer's state: the answer to GET_CONSUMER_RUNNING_INFO. Java: ``ConsumerRunningInfo``.
 
     Attributes:
         properties: settings, under Java's names ``PROP_CONSUME_TYPE``, ``PROP_CONSUMEORDERLY``,
             ``PROP_CONSUMER_START_TIMESTAMP``, ``PROP_THREADPOOL_CORE_SIZE``, ``PROP_NAMESERVER_ADDR`` and
             ``PROP_CLIENT_VERSION``.
-        subscription_set: what it subscribed.
-        queue_table: what it holds, by queue.
-        status_table: how it consumes, by topic.
-        jstack: what its threads (here: tasks) do, if that was asked for.
-        pop_queue_table: what it holds of the queues that it pops from (5.x).
-        user_info: what the application says of itself (5.x).
+        subscription_set: its subscriptions.
+        queue_table: its buffers by queue.
+        status_table: its rates by topic.
+        jstack: the stacks of its threads (here: tasks), if requested.
+        pop_queue_table: its state of the queues that it pops from (5.x).
+        user_info: further information from the application (5.x).
     """
 
     properties: Mapping[str, str]
@@ -321,7 +333,7 @@ class ConsumerRunningInfo:
     @classmethod
     @decoder("a body")
     def decode(cls, data: bytes) -> Self:
-        """Return the body that ``data`` holds, or raise ProtocolError."""
+        """Return the body in ``data``, or raise ProtocolError."""
         members = _members(data)
         return cls(
             convert(members.get("properties", {}), dict[str, str]),
@@ -334,15 +346,15 @@ class ConsumerRunningInfo:
         )
 
 
-class DirectConsumption(Body, frozen=True, kw_only=True):
-    """What became of CONSUME_MESSAGE_DIRECTLY. Java: ``ConsumeMessageDirectlyResult``.
+class ConsumeMessageDirectlyResult(Body, frozen=True, kw_only=True):
+    """The answer to CONSUME_MESSAGE_DIRECTLY. Java: ``ConsumeMessageDirectlyResult``.
 
     Attributes:
         consume_result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL.
         order: whether the consumer consumes in order.
-        auto_commit: whether it commits by itself.
-        remark: the failure, as text.
-        spent_time_mills: how long it took, in milliseconds.
+        auto_commit: whether it commits automatically.
+        remark: the error, as text.
+        spent_time_mills: the duration in milliseconds.
     """
 
     consume_result: str
@@ -353,7 +365,7 @@ class DirectConsumption(Body, frozen=True, kw_only=True):
 
 
 def _members(data: bytes) -> dict[Any, Any]:
-    """Return the members of an object, without those that are null."""
+    """Return the members of the JSON object in ``data``, without those that are null."""
     members = fastjson.loads(data)
     if not isinstance(members, dict):
         raise ProtocolError(f"a body is {type(members).__name__}, not an object")

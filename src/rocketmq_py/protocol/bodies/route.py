@@ -1,4 +1,4 @@
-"""Where topics are: routes, and clusters of brokers."""
+"""Routes of topics, and clusters of brokers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 
 import msgspec
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.names import MAX_QUEUES
-from rocketmq_py.protocol.bodies.body import Body
+from rocketmq_py.protocol.bodies.base import Body
 
 MASTER_ID = 0
-"""The broker id of a master; slaves have larger ones. Java: ``MixAll.MASTER_ID``."""
+"""The broker id of a master. Slaves have larger ids. Java: ``MixAll.MASTER_ID``."""
 
 READABLE = 4
 WRITABLE = 2
@@ -24,9 +25,9 @@ class QueueData(Body, frozen=True, kw_only=True):
 
     Attributes:
         broker_name: the broker.
-        read_queue_nums: how many queues consumers read: those from 0 on.
-        write_queue_nums: how many queues producers write.
-        perm: READABLE, WRITABLE, and 1 for inherited.
+        read_queue_nums: the number of queues for consumers. Queue ids begin at 0.
+        write_queue_nums: the number of queues for producers.
+        perm: bits: READABLE, WRITABLE, and 1 for inherited.
         topic_sys_flag: the topic's system flag.
     """
 
@@ -41,32 +42,38 @@ class BrokerData(Body, frozen=True, kw_only=True):
     """A broker: a master and its slaves. Java: ``BrokerData``.
 
     Attributes:
-        cluster: the cluster that it belongs to.
+        cluster: the broker's cluster.
         broker_name: its name.
-        broker_addrs: addresses as ``host:port`` by broker id; MASTER_ID is the master's.
-        zone_name: where it stands (5.x).
+        announced: addresses by broker id, as the brokers announce them (Java: brokerAddrs). MASTER_ID is the
+            id of the master.
+        zone_name: its availability zone (5.x).
         enable_acting_master: whether a slave may act for the master (5.x).
     """
 
     cluster: str = ""
     broker_name: str
-    broker_addrs: dict[int, str]
+    announced: dict[int, str] = msgspec.field(name="brokerAddrs")
     zone_name: str | None = None
     enable_acting_master: bool = False
 
+    @property
+    def broker_addrs(self) -> dict[int, str]:
+        """The addresses by broker id, as clients dial and compare them: ``host:port``."""
+        return {broker_id: normal_address(address) for broker_id, address in self.announced.items()}
+
 
 class TopicRoute(Body, frozen=True, kw_only=True):
-    """Where a topic's queues are: the answer to GET_ROUTEINFO_BY_TOPIC. Java: ``TopicRouteData``.
+    """A topic's route: the answer to GET_ROUTEINFO_BY_TOPIC. Java: ``TopicRouteData``.
 
     Attributes:
-        queue_datas: the queues, one entry a broker.
+        queue_datas: the topic's queues, one item for each broker.
         broker_datas: the brokers' addresses.
-        order_topic_conf: of an ordered topic: ``broker:count;broker:count``, which replaces the queues.
-        filter_server_table: of brokers that filter with classes, which is left over from 4.x.
+        order_topic_conf: for an ordered topic, ``broker:count;broker:count``, which replaces ``queue_datas``.
+        filter_server_table: the filter servers of brokers, a feature of 4.x.
 
     Raises:
         ValueError: the order configuration cannot be read, or the topic has more than MAX_QUEUES queues.
-            Where it is decoded, this is a ProtocolError, like all else.
+            Decoding raises ProtocolError instead.
     """
 
     queue_datas: tuple[QueueData, ...] = ()
@@ -81,13 +88,13 @@ class TopicRoute(Body, frozen=True, kw_only=True):
             raise ValueError(f"a topic of {count} queues; at most {MAX_QUEUES} are allowed")
 
     def ordered_queues(self) -> list[tuple[str, int]]:
-        """Return what ``order_topic_conf`` says: names of brokers, each with its number of queues."""
+        """Return the broker names and numbers of queues in ``order_topic_conf``."""
         ordered = []
         for piece in (self.order_topic_conf or "").rstrip(";").split(";"):
             if piece:
                 match = _ORDERED(piece)
                 if match is None:
-                    raise ValueError(f"orderTopicConf has {piece[:80]!r} where broker:count should be")
+                    raise ValueError(f"orderTopicConf contains {piece[:80]!r}, expected broker:count")
                 ordered.append((match[1], int(match[2])))
         return ordered
 
@@ -96,8 +103,8 @@ class ClusterInfo(Body, frozen=True, kw_only=True):
     """All brokers: the answer to GET_BROKER_CLUSTER_INFO. Java: ``ClusterInfo``.
 
     Attributes:
-        broker_addr_table: brokers by name.
-        cluster_addr_table: names of brokers by name of the cluster.
+        broker_addr_table: the brokers by name.
+        cluster_addr_table: the names of brokers by cluster.
     """
 
     broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)

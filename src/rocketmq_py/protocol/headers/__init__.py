@@ -1,254 +1,120 @@
-"""Typed headers of requests and answers; what each means is said by its class.
+"""Typed headers of requests and their answers, one class each.
 
-Names are ``…Request`` and ``…Answer``. A request's class knows its code; to ext fields and back lead
-``to_fields()`` and ``from_fields()``. Requests without fields of their own have a class only where brokers
-look for the common ones (see :class:`Request`), and where tools send them.
+A class is named ``...Request`` or ``...Answer`` after its request code, and names its Java class. ``base``
+implements the conversions ``to_fields()`` and ``from_fields()``. The modules group the headers by their user:
+``send`` (producers), ``pull`` and ``pop`` (consumers), ``client`` (routes, heartbeats), and ``topics``,
+``groups``, ``servers``, ``access`` (administration). Begin with ``base``, then ``send``.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from rocketmq_py.late import late
-
-if TYPE_CHECKING:
-    from rocketmq_py.protocol.headers.access import (
-        CreateAclRequest,
-        CreateUserRequest,
-        DeleteAclRequest,
-        DeleteUserRequest,
-        GetAclVersionAnswer,
-        GetAclVersionRequest,
-        ListAclsRequest,
-        ListUsersRequest,
-        UpdateUserRequest,
-    )
-    from rocketmq_py.protocol.headers.client import (
-        CheckClientConfigRequest,
-        ConsumeMessageDirectlyRequest,
-        GetConsumerListByGroupRequest,
-        GetConsumerRunningInfoRequest,
-        GetConsumerStatusRequest,
-        GetRouteInfoRequest,
-        HeartbeatAnswer,
-        HeartbeatRequest,
-        LockBatchMqRequest,
-        NotifyConsumerIdsChangedRequest,
-        ResetOffsetRequest,
-        UnlockBatchMqRequest,
-        UnregisterClientRequest,
-    )
-    from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
-    from rocketmq_py.protocol.headers.groups import (
-        CloneGroupOffsetRequest,
-        DeleteSubscriptionGroupRequest,
-        GetAllProducerInfoRequest,
-        GetAllSubscriptionGroupAnswer,
-        GetAllSubscriptionGroupRequest,
-        GetConsumerConnectionListRequest,
-        GetConsumeStatsRequest,
-        GetProducerConnectionListRequest,
-        GetSubscriptionGroupConfigRequest,
-        InvokeBrokerToResetOffsetRequest,
-        PutSubscriptionGroupRequest,
-        QueryConsumeTimeSpanRequest,
-        QuerySubscriptionByConsumerRequest,
-        QueryTopicsByConsumerRequest,
-    )
-    from rocketmq_py.protocol.headers.pop import (
-        INIT_FROM_MAX,
-        INIT_FROM_MIN,
-        AckMessageRequest,
-        BatchAckMessageRequest,
-        ChangeInvisibleTimeAnswer,
-        ChangeInvisibleTimeRequest,
-        PopMessageAnswer,
-        PopMessageRequest,
-        QueryAssignmentRequest,
-    )
-    from rocketmq_py.protocol.headers.pull import (
-        ConsumerSendMsgBackRequest,
-        GetEarliestStoreTimeAnswer,
-        GetEarliestStoreTimeRequest,
-        GetMaxOffsetRequest,
-        GetMinOffsetRequest,
-        OffsetAnswer,
-        PullMessageAnswer,
-        PullMessageRequest,
-        QueryConsumerOffsetRequest,
-        QueryMessageAnswer,
-        QueryMessageRequest,
-        SearchOffsetRequest,
-        UpdateConsumerOffsetRequest,
-        ViewMessageRequest,
-        pulled_place,
-    )
-    from rocketmq_py.protocol.headers.recall import RecallMessageAnswer, RecallMessageRequest
-    from rocketmq_py.protocol.headers.reply import (
-        PushReplyMessageRequest,
-        SendReplyMessageRequest,
-        SendReplyMessageRequestV2,
-    )
-    from rocketmq_py.protocol.headers.send import (
-        CheckTransactionStateRequest,
-        EndTransactionRequest,
-        SendBatchMessageRequest,
-        SendMessageAnswer,
-        SendMessageRequest,
-        SendMessageRequestV2,
-        stored_place,
-    )
-    from rocketmq_py.protocol.headers.servers import (
-        AddWritePermissionAnswer,
-        AddWritePermissionRequest,
-        DeleteKvConfigRequest,
-        GetBrokerConfigRequest,
-        GetBrokerRuntimeInfoRequest,
-        GetKvConfigRequest,
-        GetKvListRequest,
-        GetNameServerConfigRequest,
-        PutKvConfigRequest,
-        UpdateBrokerConfigRequest,
-        UpdateNameServerConfigRequest,
-        WipeWritePermissionAnswer,
-        WipeWritePermissionRequest,
-    )
-    from rocketmq_py.protocol.headers.topics import (
-        CreateTopicRequest,
-        DeleteTopicInBrokerRequest,
-        DeleteTopicInNameServerRequest,
-        GetAllTopicConfigAnswer,
-        GetAllTopicConfigRequest,
-        GetTopicConfigRequest,
-        GetTopicStatsInfoRequest,
-        QueryTopicConsumeByWhoRequest,
-    )
-else:
-    __getattr__ = late(
-        globals(),
-        {
-            "access": (
-                "CreateAclRequest",
-                "CreateUserRequest",
-                "DeleteAclRequest",
-                "DeleteUserRequest",
-                "GetAclVersionAnswer",
-                "GetAclVersionRequest",
-                "ListAclsRequest",
-                "ListUsersRequest",
-                "UpdateUserRequest",
-            ),
-            "topics": (
-                "CreateTopicRequest",
-                "DeleteTopicInBrokerRequest",
-                "DeleteTopicInNameServerRequest",
-                "GetAllTopicConfigAnswer",
-                "GetAllTopicConfigRequest",
-                "GetTopicConfigRequest",
-                "GetTopicStatsInfoRequest",
-                "QueryTopicConsumeByWhoRequest",
-            ),
-            "groups": (
-                "CloneGroupOffsetRequest",
-                "DeleteSubscriptionGroupRequest",
-                "GetAllProducerInfoRequest",
-                "GetAllSubscriptionGroupAnswer",
-                "GetAllSubscriptionGroupRequest",
-                "GetConsumeStatsRequest",
-                "GetConsumerConnectionListRequest",
-                "GetProducerConnectionListRequest",
-                "GetSubscriptionGroupConfigRequest",
-                "InvokeBrokerToResetOffsetRequest",
-                "PutSubscriptionGroupRequest",
-                "QueryConsumeTimeSpanRequest",
-                "QuerySubscriptionByConsumerRequest",
-                "QueryTopicsByConsumerRequest",
-            ),
-            "servers": (
-                "AddWritePermissionAnswer",
-                "AddWritePermissionRequest",
-                "DeleteKvConfigRequest",
-                "GetBrokerConfigRequest",
-                "GetBrokerRuntimeInfoRequest",
-                "GetKvConfigRequest",
-                "GetKvListRequest",
-                "GetNameServerConfigRequest",
-                "PutKvConfigRequest",
-                "UpdateBrokerConfigRequest",
-                "UpdateNameServerConfigRequest",
-                "WipeWritePermissionAnswer",
-                "WipeWritePermissionRequest",
-            ),
-            "client": (
-                "CheckClientConfigRequest",
-                "ConsumeMessageDirectlyRequest",
-                "GetConsumerListByGroupRequest",
-                "GetConsumerRunningInfoRequest",
-                "GetConsumerStatusRequest",
-                "GetRouteInfoRequest",
-                "HeartbeatAnswer",
-                "HeartbeatRequest",
-                "LockBatchMqRequest",
-                "NotifyConsumerIdsChangedRequest",
-                "ResetOffsetRequest",
-                "UnlockBatchMqRequest",
-                "UnregisterClientRequest",
-            ),
-            "fields": (
-                "Header",
-                "Int32",
-                "Int64",
-                "Request",
-            ),
-            "pop": (
-                "INIT_FROM_MAX",
-                "INIT_FROM_MIN",
-                "AckMessageRequest",
-                "BatchAckMessageRequest",
-                "ChangeInvisibleTimeAnswer",
-                "ChangeInvisibleTimeRequest",
-                "PopMessageAnswer",
-                "PopMessageRequest",
-                "QueryAssignmentRequest",
-            ),
-            "pull": (
-                "ConsumerSendMsgBackRequest",
-                "GetEarliestStoreTimeAnswer",
-                "GetEarliestStoreTimeRequest",
-                "GetMaxOffsetRequest",
-                "GetMinOffsetRequest",
-                "OffsetAnswer",
-                "PullMessageAnswer",
-                "PullMessageRequest",
-                "QueryConsumerOffsetRequest",
-                "QueryMessageAnswer",
-                "QueryMessageRequest",
-                "SearchOffsetRequest",
-                "UpdateConsumerOffsetRequest",
-                "ViewMessageRequest",
-                "pulled_place",
-            ),
-            "recall": (
-                "RecallMessageAnswer",
-                "RecallMessageRequest",
-            ),
-            "reply": (
-                "PushReplyMessageRequest",
-                "SendReplyMessageRequest",
-                "SendReplyMessageRequestV2",
-            ),
-            "send": (
-                "CheckTransactionStateRequest",
-                "EndTransactionRequest",
-                "SendBatchMessageRequest",
-                "SendMessageAnswer",
-                "SendMessageRequest",
-                "SendMessageRequestV2",
-                "stored_place",
-            ),
-        },
-    )
-
+from rocketmq_py.protocol.headers.access import (
+    CreateAclRequest,
+    CreateUserRequest,
+    DeleteAclRequest,
+    DeleteUserRequest,
+    GetAclVersionAnswer,
+    GetAclVersionRequest,
+    ListAclsRequest,
+    ListUsersRequest,
+    UpdateUserRequest,
+)
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
+from rocketmq_py.protocol.headers.client import (
+    CheckClientConfigRequest,
+    ConsumeMessageDirectlyRequest,
+    GetConsumerListByGroupRequest,
+    GetConsumerRunningInfoRequest,
+    GetConsumerStatusRequest,
+    GetRouteInfoRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    LockBatchMqRequest,
+    NotifyConsumerIdsChangedRequest,
+    ResetOffsetRequest,
+    UnlockBatchMqRequest,
+    UnregisterClientRequest,
+)
+from rocketmq_py.protocol.headers.groups import (
+    CloneGroupOffsetRequest,
+    DeleteSubscriptionGroupRequest,
+    GetAllProducerInfoRequest,
+    GetAllSubscriptionGroupAnswer,
+    GetAllSubscriptionGroupRequest,
+    GetConsumerConnectionListRequest,
+    GetConsumeStatsRequest,
+    GetProducerConnectionListRequest,
+    GetSubscriptionGroupConfigRequest,
+    InvokeBrokerToResetOffsetRequest,
+    PutSubscriptionGroupRequest,
+    QueryConsumeTimeSpanRequest,
+    QuerySubscriptionByConsumerRequest,
+    QueryTopicsByConsumerRequest,
+)
+from rocketmq_py.protocol.headers.pop import (
+    INIT_FROM_MAX,
+    INIT_FROM_MIN,
+    AckMessageRequest,
+    BatchAckMessageRequest,
+    ChangeInvisibleTimeAnswer,
+    ChangeInvisibleTimeRequest,
+    PopMessageAnswer,
+    PopMessageRequest,
+    QueryAssignmentRequest,
+)
+from rocketmq_py.protocol.headers.pull import (
+    ConsumerSendMsgBackRequest,
+    GetEarliestStoreTimeAnswer,
+    GetEarliestStoreTimeRequest,
+    GetMaxOffsetRequest,
+    GetMinOffsetRequest,
+    OffsetAnswer,
+    PullMessageAnswer,
+    PullMessageRequest,
+    QueryConsumerOffsetRequest,
+    QueryMessageAnswer,
+    QueryMessageRequest,
+    SearchOffsetRequest,
+    UpdateConsumerOffsetRequest,
+    ViewMessageRequest,
+)
+from rocketmq_py.protocol.headers.send import (
+    CheckTransactionStateRequest,
+    EndTransactionRequest,
+    PushReplyMessageRequest,
+    RecallMessageAnswer,
+    RecallMessageRequest,
+    SendBatchMessageRequest,
+    SendMessageAnswer,
+    SendMessageRequest,
+    SendMessageRequestV2,
+    SendReplyMessageRequest,
+    SendReplyMessageRequestV2,
+    stored_place,
+)
+from rocketmq_py.protocol.headers.servers import (
+    AddWritePermissionAnswer,
+    AddWritePermissionRequest,
+    DeleteKvConfigRequest,
+    GetBrokerConfigRequest,
+    GetBrokerRuntimeInfoRequest,
+    GetKvConfigRequest,
+    GetKvListRequest,
+    GetNameServerConfigRequest,
+    PutKvConfigRequest,
+    UpdateBrokerConfigRequest,
+    UpdateNameServerConfigRequest,
+    WipeWritePermissionAnswer,
+    WipeWritePermissionRequest,
+)
+from rocketmq_py.protocol.headers.topics import (
+    CreateTopicRequest,
+    DeleteTopicInBrokerRequest,
+    DeleteTopicInNameServerRequest,
+    GetAllTopicConfigAnswer,
+    GetAllTopicConfigRequest,
+    GetTopicConfigRequest,
+    GetTopicStatsInfoRequest,
+    QueryTopicConsumeByWhoRequest,
+)
 
 __all__ = [
     "INIT_FROM_MAX",
@@ -346,6 +212,5 @@ __all__ = [
     "ViewMessageRequest",
     "WipeWritePermissionAnswer",
     "WipeWritePermissionRequest",
-    "pulled_place",
     "stored_place",
 ]

@@ -1,4 +1,4 @@
-"""Headers of what tools ask about users and what they may do."""
+"""Headers of requests about users and their permissions (ACL), which tools send."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Request
+from rocketmq_py.protocol.headers.base import Header, Request
 
 
 class CreateUserRequest(Request, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class UpdateUserRequest(Request, frozen=True, kw_only=True):
 
 
 class DeleteUserRequest(Request, frozen=True, kw_only=True):
-    """Delete a user (5.x), with all that it may do. Java: ``DeleteUserRequestHeader``."""
+    """Delete a user and its permissions (5.x). Java: ``DeleteUserRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_USER
 
@@ -35,10 +35,10 @@ class DeleteUserRequest(Request, frozen=True, kw_only=True):
 
 
 class ListUsersRequest(Request, frozen=True, kw_only=True):
-    """Ask for users (5.x): a list of ``UserInfo``, or nothing. Java: ``ListUsersRequestHeader``.
+    """List users (5.x). The answer is a list of ``UserInfo``, or empty. Java: ``ListUsersRequestHeader``.
 
     Attributes:
-        filter: only those with this in their name.
+        filter: lists only users whose name contains this.
     """
 
     code: ClassVar[int] = RequestCode.AUTH_LIST_USER
@@ -47,10 +47,10 @@ class ListUsersRequest(Request, frozen=True, kw_only=True):
 
 
 class CreateAclRequest(Request, frozen=True, kw_only=True):
-    """Say what a user may do (5.x); the body is an ``AclInfo``. Java: ``CreateAclRequestHeader``.
+    """Grant permissions to a user (5.x); the body is an ``AclInfo``. Java: ``CreateAclRequestHeader``.
 
     Attributes:
-        subject: such as ``User:alice``.
+        subject: the user, such as ``User:alice``.
     """
 
     code: ClassVar[int] = RequestCode.AUTH_CREATE_ACL
@@ -59,12 +59,12 @@ class CreateAclRequest(Request, frozen=True, kw_only=True):
 
 
 class DeleteAclRequest(Request, frozen=True, kw_only=True):
-    """Forget what a user may do (5.x). Java: ``DeleteAclRequestHeader``.
+    """Revoke permissions of a user (5.x). Java: ``DeleteAclRequestHeader``.
 
     Attributes:
-        subject: such as ``User:alice``.
-        policy_type: Custom or Default; Custom if it is missing.
-        resource: only with this; None for all.
+        subject: the user, such as ``User:alice``.
+        policy_type: Custom or Default. Brokers assume Custom if it is missing.
+        resource: revokes only permissions on this resource; None for all.
     """
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_ACL
@@ -75,11 +75,11 @@ class DeleteAclRequest(Request, frozen=True, kw_only=True):
 
 
 class ListAclsRequest(Request, frozen=True, kw_only=True):
-    """Ask what users may do (5.x): a list of ``AclInfo``, or nothing. Java: ``ListAclsRequestHeader``.
+    """List permissions (5.x). The answer is a list of ``AclInfo``, or empty. Java: ``ListAclsRequestHeader``.
 
     Attributes:
-        subject_filter: only of those with this in their name.
-        resource_filter: only with resources with this in their name.
+        subject_filter: lists only subjects whose name contains this.
+        resource_filter: lists only resources whose name contains this.
     """
 
     code: ClassVar[int] = RequestCode.AUTH_LIST_ACL
@@ -89,17 +89,17 @@ class ListAclsRequest(Request, frozen=True, kw_only=True):
 
 
 class GetAclVersionRequest(Request, frozen=True, kw_only=True):
-    """Ask which state of its file of accounts a broker of 4.x has. It has no header in Java."""
+    """Get the version of a 4.x broker's ACL files. Java has no header class for it."""
 
     code: ClassVar[int] = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
 
 
 class GetAclVersionAnswer(Header, frozen=True, kw_only=True):
-    """Which state of its files a broker has. Java: ``GetBrokerAclConfigResponseHeader``.
+    """The version of a broker's ACL files. Java: ``GetBrokerAclConfigResponseHeader``.
 
     Attributes:
         version: a ``DataVersion`` as JSON.
-        all_versions: the same of each file, as a JSON object by path (from 4.9.4 on).
+        all_versions: the version of each file, as a JSON object by path (from 4.9.4 on).
     """
 
     version: str

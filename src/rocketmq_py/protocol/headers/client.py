@@ -1,4 +1,4 @@
-"""Headers of routes, of a client's life on a broker, and of what brokers ask clients."""
+"""Headers of routes, heartbeats and queue locks, and of the requests that brokers send to clients."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 
 class GetRouteInfoRequest(Request, frozen=True, kw_only=True):
-    """Ask a name server for a topic's route. Java: ``GetRouteInfoRequestHeader``.
+    """Get a topic's route from a name server. Java: ``GetRouteInfoRequestHeader``.
 
     Attributes:
         topic: the topic.
-        accept_standard_json_only: whether the body must be standard JSON, not fastjson's dialect.
+        accept_standard_json_only: whether the answer must be standard JSON, not fastjson's dialect.
     """
 
     code: ClassVar[int] = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -25,17 +25,17 @@ class GetRouteInfoRequest(Request, frozen=True, kw_only=True):
 
 
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
-    """Say that a client is there; the body is a ``Heartbeat``. Java: ``HeartbeatRequestHeader``."""
+    """Send a heartbeat; the body is a ``Heartbeat``. Java: ``HeartbeatRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.HEART_BEAT
 
 
 class HeartbeatAnswer(Header, frozen=True, kw_only=True):
-    """What a 5.x broker says to a heartbeat; 4.x says nothing.
+    """The answer to a heartbeat. 4.x brokers send no fields.
 
     Attributes:
-        supports_heartbeat_v2: whether the next heartbeats may leave subscriptions out that did not change.
-        subscription_changed: whether the broker noted a change of the subscriptions.
+        supports_heartbeat_v2: whether later heartbeats may omit unchanged subscriptions.
+        subscription_changed: whether the broker noticed a change of the subscriptions.
     """
 
     supports_heartbeat_v2: bool = msgspec.field(default=False, name="IS_SUPPORT_HEART_BEAT_V2")
@@ -43,13 +43,13 @@ class HeartbeatAnswer(Header, frozen=True, kw_only=True):
 
 
 class CheckClientConfigRequest(Request, frozen=True, kw_only=True):
-    """Have a subscription checked; the body is a ``ClientCheck``. It has no header in Java."""
+    """Validate a subscription; the body is a ``CheckClientConfig``. Java has no header class for it."""
 
     code: ClassVar[int] = RequestCode.CHECK_CLIENT_CONFIG
 
 
 class UnregisterClientRequest(Request, frozen=True, kw_only=True):
-    """Say goodbye for one group. Java: ``UnregisterClientRequestHeader``."""
+    """Unregister a client from one group. Java: ``UnregisterClientRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.UNREGISTER_CLIENT
 
@@ -59,7 +59,7 @@ class UnregisterClientRequest(Request, frozen=True, kw_only=True):
 
 
 class GetConsumerListByGroupRequest(Request, frozen=True, kw_only=True):
-    """Ask who is in a group: a ``ConsumerList``. Java: ``GetConsumerListByGroupRequestHeader``."""
+    """List a group's members: a ``ConsumerList``. Java: ``GetConsumerListByGroupRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
@@ -79,7 +79,10 @@ class UnlockBatchMqRequest(Request, frozen=True, kw_only=True):
 
 
 class NotifyConsumerIdsChangedRequest(Request, frozen=True, kw_only=True):
-    """A group's members changed, says a broker (oneway). Java: ``NotifyConsumerIdsChangedRequestHeader``."""
+    """Notify a client that a group's members changed (oneway, from a broker).
+
+    Java: ``NotifyConsumerIdsChangedRequestHeader``.
+    """
 
     code: ClassVar[int] = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -87,14 +90,14 @@ class NotifyConsumerIdsChangedRequest(Request, frozen=True, kw_only=True):
 
 
 class ResetOffsetRequest(Request, frozen=True, kw_only=True):
-    """A broker tells a client to go on from other offsets (the body). Java: ``ResetOffsetRequestHeader``.
+    """Reset a client's offsets to those in the body (from a broker). Java: ``ResetOffsetRequestHeader``.
 
-    A tool asks a broker to do so with INVOKE_BROKER_TO_RESET_OFFSET.
+    A tool makes a broker send it with INVOKE_BROKER_TO_RESET_OFFSET.
 
     Attributes:
         topic: the topic.
         group: the group.
-        timestamp: the time that was gone back to, epoch milliseconds; -1 for the end.
+        timestamp: the time to reset to, epoch milliseconds; -1 for the end.
         is_force: whether offsets may move forward too.
         queue_id: the queue, or -1 for all (5.x).
         offset: the offset, instead of a timestamp (5.x).
@@ -111,14 +114,14 @@ class ResetOffsetRequest(Request, frozen=True, kw_only=True):
 
 
 class GetConsumerStatusRequest(Request, frozen=True, kw_only=True):
-    """Ask a client how far it has come: a ``ConsumerOffsets``. Java: ``GetConsumerStatusRequestHeader``.
+    """Get a client's offsets: a ``ConsumerOffsets``. Java: ``GetConsumerStatusRequestHeader``.
 
-    A tool asks a broker the same with INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
+    A tool makes a broker ask clients with INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
 
     Attributes:
         topic: the topic.
         group: the group.
-        client_addr: to a broker: the id of the only client that it shall ask; empty for all.
+        client_addr: in the tool's request, the id of the client to ask; empty for all clients.
     """
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
@@ -129,12 +132,12 @@ class GetConsumerStatusRequest(Request, frozen=True, kw_only=True):
 
 
 class GetConsumerRunningInfoRequest(Request, frozen=True, kw_only=True):
-    """Ask how a consumer is doing; the answer is JSON. Java: ``GetConsumerRunningInfoRequestHeader``.
+    """Get a consumer's state: a ``ConsumerRunningInfo``. Java: ``GetConsumerRunningInfoRequestHeader``.
 
     Attributes:
-        consumer_group: its group.
-        client_id: its client.
-        jstack_enable: whether the answer should say what its threads do.
+        consumer_group: the consumer's group.
+        client_id: the consumer's client.
+        jstack_enable: whether the answer should contain the stacks of its threads.
     """
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -145,15 +148,15 @@ class GetConsumerRunningInfoRequest(Request, frozen=True, kw_only=True):
 
 
 class ConsumeMessageDirectlyRequest(Request, frozen=True, kw_only=True):
-    """Have a consumer consume one message at once. Java: ``ConsumeMessageDirectlyResultRequestHeader``.
+    """Make a consumer consume one message immediately. Java: ``ConsumeMessageDirectlyResultRequestHeader``.
 
-    To a client, the body is the message's stored form. The broker's name has its own field beside ``bname``.
+    When a broker sends it to a client, the body is the message's stored form.
 
     Attributes:
         consumer_group: the group.
-        client_id: the client that shall do it.
+        client_id: the consuming client.
         msg_id: the broker's id of the message.
-        source_broker_name: the broker that has the message.
+        source_broker_name: the broker that stores the message. Not the same field as ``broker_name``.
         topic: the message's topic (5.x).
         topic_sys_flag: the topic's system flag (5.x).
         group_sys_flag: the group's system flag (5.x).

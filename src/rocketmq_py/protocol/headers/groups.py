@@ -1,4 +1,4 @@
-"""Headers of tools: groups, their settings, members and progress."""
+"""Headers of requests about groups: their settings, members and offsets. Tools send most of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
+from rocketmq_py.protocol.headers.base import Header, Int32, Request
 from rocketmq_py.protocol.headers.client import ResetOffsetRequest
-from rocketmq_py.protocol.headers.fields import Header, Int32, Request
 
 
 class GetConsumerConnectionListRequest(Request, frozen=True, kw_only=True):
-    """Ask for a group's connections and subscriptions. Java: ``GetConsumerConnectionListRequestHeader``."""
+    """Get a group's connections and subscriptions. Java: ``GetConsumerConnectionListRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_CONNECTION_LIST
 
@@ -20,12 +20,12 @@ class GetConsumerConnectionListRequest(Request, frozen=True, kw_only=True):
 
 
 class GetConsumeStatsRequest(Request, frozen=True, kw_only=True):
-    """Ask how far a group has come. Java: ``GetConsumeStatsRequestHeader``.
+    """Get a group's offsets and rate: a ``ConsumeStats``. Java: ``GetConsumeStatsRequestHeader``.
 
     Attributes:
         consumer_group: the group.
-        topic: only this topic; None for all that the group consumes.
-        topic_list: only these topics, with ``;`` between (5.x).
+        topic: only this topic; None for all topics of the group.
+        topic_list: only these topics, separated by ``;`` (5.x).
     """
 
     code: ClassVar[int] = RequestCode.GET_CONSUME_STATS
@@ -36,7 +36,7 @@ class GetConsumeStatsRequest(Request, frozen=True, kw_only=True):
 
 
 class QueryConsumeTimeSpanRequest(Request, frozen=True, kw_only=True):
-    """Ask how far behind a group is, in time. Java: ``QueryConsumeTimeSpanRequestHeader``."""
+    """Get a group's delay on a topic: ``ConsumeTimeSpans``. Java: ``QueryConsumeTimeSpanRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.QUERY_CONSUME_TIME_SPAN
 
@@ -45,15 +45,15 @@ class QueryConsumeTimeSpanRequest(Request, frozen=True, kw_only=True):
 
 
 class PutSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
-    """Create a group on a broker, or change it; the body is its ``SubscriptionGroupConfig``."""
+    """Create or change a group on a broker; the body is a ``SubscriptionGroupConfig``."""
 
     code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 
 
 class GetAllSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
-    """Ask for the settings of all groups: a ``SubscriptionGroupTable``.
+    """Get the settings of all groups: a ``SubscriptionGroupTable``.
 
-    Java: ``GetAllSubscriptionGroupRequestHeader``. The parts are those of :class:`GetAllTopicConfigRequest`.
+    Java: ``GetAllSubscriptionGroupRequestHeader``. Pages work as in :class:`GetAllTopicConfigRequest`.
     """
 
     code: ClassVar[int] = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
@@ -64,7 +64,7 @@ class GetAllSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
 
 
 class GetAllSubscriptionGroupAnswer(Header, frozen=True, kw_only=True):
-    """How many groups there are in all parts (5.x). Java: ``GetAllSubscriptionGroupResponseHeader``."""
+    """The number of groups on all pages (5.x). Java: ``GetAllSubscriptionGroupResponseHeader``."""
 
     total_group_num: Int32 | None = None
 
@@ -74,8 +74,8 @@ class DeleteSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
 
     Attributes:
         group: the group.
-        clean_offset: whether its offsets are forgotten too (5.x).
-        remove_offset: what 4.x calls that.
+        clean_offset: whether to delete its offsets too (5.x).
+        remove_offset: the same for 4.x.
     """
 
     code: ClassVar[int] = RequestCode.DELETE_SUBSCRIPTIONGROUP
@@ -86,19 +86,19 @@ class DeleteSubscriptionGroupRequest(Request, frozen=True, kw_only=True):
 
 
 class GetAllProducerInfoRequest(Request, frozen=True, kw_only=True):
-    """Ask for all producers that are connected to a broker: a ``ProducerTable``."""
+    """List the producers that are connected to a broker: a ``ProducerTable``."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_PRODUCER_INFO
 
 
 class InvokeBrokerToResetOffsetRequest(ResetOffsetRequest, frozen=True, kw_only=True):
-    """Have a broker set where a group goes on. Java: ``ResetOffsetRequestHeader``."""
+    """Reset a group's offsets through a broker. Java: ``ResetOffsetRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
 
 class GetSubscriptionGroupConfigRequest(Request, frozen=True, kw_only=True):
-    """Ask for the settings of a group (5.x): a ``SubscriptionGroupConfig``.
+    """Get the settings of a group (5.x): a ``SubscriptionGroupConfig``.
 
     Java: ``GetSubscriptionGroupConfigRequestHeader``.
     """
@@ -109,7 +109,7 @@ class GetSubscriptionGroupConfigRequest(Request, frozen=True, kw_only=True):
 
 
 class GetProducerConnectionListRequest(Request, frozen=True, kw_only=True):
-    """Ask for a group's producers: a ``ProducerConnection``.
+    """Get the connections of a producer group: a ``ProducerConnection``.
 
     Java: ``GetProducerConnectionListRequestHeader``.
     """
@@ -120,7 +120,7 @@ class GetProducerConnectionListRequest(Request, frozen=True, kw_only=True):
 
 
 class QueryTopicsByConsumerRequest(Request, frozen=True, kw_only=True):
-    """Ask for the topics that a group has offsets for: a ``TopicList``.
+    """List the topics on which a group has offsets: a ``TopicList``.
 
     Java: ``QueryTopicsByConsumerRequestHeader``.
     """
@@ -131,7 +131,7 @@ class QueryTopicsByConsumerRequest(Request, frozen=True, kw_only=True):
 
 
 class QuerySubscriptionByConsumerRequest(Request, frozen=True, kw_only=True):
-    """Ask what of a topic a group wants: a ``GroupSubscription``.
+    """Get a group's subscription to a topic: a ``GroupSubscription``.
 
     Java: ``QuerySubscriptionByConsumerRequestHeader``.
     """
@@ -143,13 +143,13 @@ class QuerySubscriptionByConsumerRequest(Request, frozen=True, kw_only=True):
 
 
 class CloneGroupOffsetRequest(Request, frozen=True, kw_only=True):
-    """Give a group the offsets of another one. Java: ``CloneGroupOffsetRequestHeader``.
+    """Copy a group's offsets to another group. Java: ``CloneGroupOffsetRequestHeader``.
 
     Attributes:
-        src_group: whose offsets these are.
-        dest_group: who gets them.
-        topic: those for this topic; brokers do nothing without one.
-        offline: whether also those for topics that the group does not subscribe now.
+        src_group: the group to copy from.
+        dest_group: the group to copy to.
+        topic: the topic whose offsets to copy. Brokers do nothing without one.
+        offline: whether to include topics that the group does not subscribe at present.
     """
 
     code: ClassVar[int] = RequestCode.CLONE_GROUP_OFFSET

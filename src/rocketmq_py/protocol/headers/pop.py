@@ -1,34 +1,34 @@
-"""Headers of consuming by pop (5.x), where brokers remember what each message's consumer has done with it."""
+"""Headers of pop consumption (5.x), in which the broker tracks each delivered message."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 INIT_FROM_MIN = 0
-"""A group that is new begins with the first message. Java: ``ConsumeInitMode.MIN``."""
+"""A new group begins at the first message. Java: ``ConsumeInitMode.MIN``."""
 INIT_FROM_MAX = 1
-"""It begins with the newest one. Java: ``ConsumeInitMode.MAX``."""
+"""A new group begins at the end. Java: ``ConsumeInitMode.MAX``."""
 
 
 class PopMessageRequest(Request, frozen=True, kw_only=True):
-    """Take messages, which nobody else gets for a time. Java: ``PopMessageRequestHeader``.
+    """Pop messages, which become invisible for other consumers for a time. Java: ``PopMessageRequestHeader``.
 
     Attributes:
-        consumer_group: the group that consumes.
+        consumer_group: the consuming group.
         topic: the topic.
         queue_id: the queue on this broker; -1 for all of them.
-        max_msg_nums: how many messages are wanted, 32 at the most.
+        max_msg_nums: the largest number of messages, at most 32.
         invisible_time: milliseconds until a message that is not acknowledged is delivered again.
-        poll_time: milliseconds that the broker may hold the request while there is nothing to give.
-        born_time: when the request was made, epoch milliseconds: a late one is not served.
+        poll_time: milliseconds that the broker may hold the request until a message arrives.
+        born_time: the time of the request, epoch milliseconds. Brokers refuse outdated requests.
         init_mode: where a new group begins: INIT_FROM_MIN or INIT_FROM_MAX.
         exp_type: the language of ``exp``: TAG or SQL92.
         exp: the filter expression; None for all messages.
-        order: whether the messages of a queue come one after the other, and wait for their acknowledgement.
-        attempt_id: with ``order``: the same for each try of one request, which then gets the same messages.
+        order: whether to pop in order: a queue delivers no more messages until the last are acknowledged.
+        attempt_id: with ``order``, an id of the request. A retry with the same id gets the same messages.
     """
 
     code: ClassVar[int] = RequestCode.POP_MESSAGE
@@ -48,18 +48,18 @@ class PopMessageRequest(Request, frozen=True, kw_only=True):
 
 
 class PopMessageAnswer(Header, frozen=True, kw_only=True):
-    """What was taken; the body holds the messages. Java: ``PopMessageResponseHeader``.
+    """The popped messages, which are in the body. Java: ``PopMessageResponseHeader``.
 
-    ``receipt_handle`` reads the last three attributes.
+    ``handles.PoppedOffsets`` reads the last three attributes.
 
     Attributes:
-        pop_time: when it was taken, epoch milliseconds.
-        invisible_time: as asked for, in milliseconds.
-        revive_qid: the queue in which the broker keeps what was taken; 999 with ``order``.
-        rest_num: how many more messages there are.
-        start_offset_info: for each queue, where the messages taken from it begin.
-        msg_offset_info: for each queue, the offsets of the messages taken from it.
-        order_count_info: with ``order``, how often they were taken before.
+        pop_time: the time of the pop, epoch milliseconds.
+        invisible_time: the requested invisible time, in milliseconds.
+        revive_qid: the broker's internal queue that tracks this pop; 999 with ``order``.
+        rest_num: the number of remaining messages.
+        start_offset_info: the first popped offset of each queue.
+        msg_offset_info: all popped offsets of each queue.
+        order_count_info: with ``order``, how often the messages were popped before.
     """
 
     pop_time: Int64
@@ -72,15 +72,15 @@ class PopMessageAnswer(Header, frozen=True, kw_only=True):
 
 
 class AckMessageRequest(Request, frozen=True, kw_only=True):
-    """Say that a message was consumed. Java: ``AckMessageRequestHeader``.
+    """Acknowledge a message. Java: ``AckMessageRequestHeader``.
 
     Attributes:
         consumer_group: the group.
-        topic: the topic that the message is in: a retry topic, where its handle's mark says so.
+        topic: the topic that holds the message. It may be a retry topic, see ``handles.TopicKind``.
         queue_id: the message's queue.
         extra_info: its receipt handle.
         offset: its offset in that queue.
-        lite_topic: the lite topic that it is of (5.5).
+        lite_topic: its lite topic (5.5).
     """
 
     code: ClassVar[int] = RequestCode.ACK_MESSAGE
@@ -94,25 +94,25 @@ class AckMessageRequest(Request, frozen=True, kw_only=True):
 
 
 class BatchAckMessageRequest(Request, frozen=True, kw_only=True):
-    """Say that several messages were consumed; the body is a ``BatchAcks``. It has no header in Java."""
+    """Acknowledge several messages; the body is a ``BatchAcks``. Java has no header class for it."""
 
     code: ClassVar[int] = RequestCode.BATCH_ACK_MESSAGE
 
 
 class QueryAssignmentRequest(Request, frozen=True, kw_only=True):
-    """Ask for one consumer's queues; the body is an ``AssignmentQuery``. It has no header in Java."""
+    """Get one consumer's queues; the body is an ``AssignmentQuery``. Java has no header class for it."""
 
     code: ClassVar[int] = RequestCode.QUERY_ASSIGNMENT
 
 
 class ChangeInvisibleTimeRequest(AckMessageRequest, frozen=True, kw_only=True):
-    """Have a message delivered again at another time. Java: ``ChangeInvisibleTimeRequestHeader``.
+    """Change the time of a message's next delivery. Java: ``ChangeInvisibleTimeRequestHeader``.
 
-    The attributes are those of :class:`AckMessageRequest`, whose receipt handle holds no longer after this,
-    and these.
+    The attributes are those of :class:`AckMessageRequest`, and these. The request invalidates the message's
+    receipt handle.
 
     Attributes:
-        invisible_time: milliseconds from now until it is delivered again.
+        invisible_time: milliseconds from now until the next delivery.
         suspend: whether this delivery does not count as a failure (5.5).
     """
 
@@ -123,12 +123,12 @@ class ChangeInvisibleTimeRequest(AckMessageRequest, frozen=True, kw_only=True):
 
 
 class ChangeInvisibleTimeAnswer(Header, frozen=True, kw_only=True):
-    """What makes the message's new receipt handle. Java: ``ChangeInvisibleTimeResponseHeader``.
+    """The parts of the message's new receipt handle. Java: ``ChangeInvisibleTimeResponseHeader``.
 
     Attributes:
-        pop_time: from when on it counts, epoch milliseconds.
-        invisible_time: as asked for, in milliseconds.
-        revive_qid: the queue in which the broker keeps it.
+        pop_time: the beginning of the invisible time, epoch milliseconds.
+        invisible_time: the requested invisible time, in milliseconds.
+        revive_qid: the broker's internal queue that tracks the message.
     """
 
     pop_time: Int64

@@ -1,32 +1,31 @@
-"""Headers of what consumers and readers ask about queues, offsets and stored messages."""
+"""Headers of pulls, and of requests about offsets and stored messages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, QueueRequest, Request
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, QueueRequest, Request
 
 
 class PullMessageRequest(Request, frozen=True, kw_only=True):
-    """Ask for a queue's next messages. Java: ``PullMessageRequestHeader``.
+    """Pull a queue's next messages. Java: ``PullMessageRequestHeader``.
 
     Attributes:
-        consumer_group: the group that consumes.
+        consumer_group: the consuming group.
         topic: the topic.
         queue_id: the queue on this broker.
-        queue_offset: the first message wanted.
-        max_msg_nums: how many messages are wanted at most.
+        queue_offset: the offset of the first message.
+        max_msg_nums: the largest number of messages.
         sys_flag: bits of ``PullFlag``.
-        commit_offset: the offset that is committed by the way, if the flag says so.
-        suspend_timeout_millis: how long the broker may hold the request while there is nothing to give.
+        commit_offset: the offset to commit, if the flag says so.
+        suspend_timeout_millis: how long the broker may hold the request until a message arrives.
         sub_version: the version of the subscription, epoch milliseconds.
-        subscription: the filter expression, if the flag says that it is in here.
+        subscription: the filter expression, if the flag says that the request contains it.
         expression_type: the expression's language: TAG or SQL92.
-        max_msg_bytes: how many bytes of messages are wanted at most (5.x).
+        max_msg_bytes: the largest number of bytes of messages (5.x).
     """
 
     code: ClassVar[int] = RequestCode.PULL_MESSAGE
@@ -46,14 +45,14 @@ class PullMessageRequest(Request, frozen=True, kw_only=True):
 
 
 class PullMessageAnswer(Header, frozen=True, kw_only=True):
-    """What a pull found; the body holds the messages. Java: ``PullMessageResponseHeader``.
+    """The answer to a pull; the body holds the messages. Java: ``PullMessageResponseHeader``.
 
     Attributes:
         suggest_which_broker_id: the broker (0 the master, else a slave) that should serve the next pull.
-        next_begin_offset: where the next pull begins.
-        min_offset: the queue's first message.
+        next_begin_offset: the offset for the next pull.
+        min_offset: the offset of the queue's first message.
         max_offset: the offset that the queue's next message will get.
-        offset_delta: what is to be added to the offsets of the messages (5.x, static topics).
+        offset_delta: the number to add to the messages' offsets (5.x, static topics).
         topic_sys_flag: the topic's system flag (5.x).
         group_sys_flag: the group's system flag (5.x).
         forbidden_type: why the group may not consume (5.x).
@@ -69,39 +68,13 @@ class PullMessageAnswer(Header, frozen=True, kw_only=True):
     forbidden_type: Int32 | None = None
 
 
-_MOST = 2**63 - 1
-
-
-def pulled_place(fields: Mapping[str, str]) -> tuple[int, int, int, int, int]:
-    """Return the broker to ask next, the offset to ask for, and the others of a :class:`PullMessageAnswer`.
-
-    They are in its order, and an ``offset_delta`` that is not there is 0. What runs for each pull: without an
-    object where all is as usual.
-
-    Raises:
-        ProtocolError: one of them is missing, or is no number that fits.
-    """
-    try:
-        broker_id, following = int(fields["suggestWhichBrokerId"]), int(fields["nextBeginOffset"])
-        first, end = int(fields["minOffset"]), int(fields["maxOffset"])
-        delta = int(fields.get("offsetDelta", "0"))
-    except (KeyError, ValueError):
-        pass
-    else:
-        place = broker_id, following, first, end, delta
-        if max(place) <= _MOST and min(place) >= -_MOST - 1:
-            return place
-    PullMessageAnswer.from_fields(fields)  # says what is wrong
-    raise AssertionError("the other way has read it")
-
-
 class QueryConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
-    """Ask how far a group has come in a queue. Java: ``QueryConsumerOffsetRequestHeader``.
+    """Get a group's committed offset in a queue. Java: ``QueryConsumerOffsetRequestHeader``.
 
     Attributes:
         consumer_group: the group.
-        set_zero_if_not_found: whether a broker (5.x) may answer 0 for a group that it does not know while
-            the queue's first message still is in memory; if None, it may.
+        set_zero_if_not_found: whether a broker (5.x) may answer 0 for an unknown group while the queue's
+            first message is still in memory. None means yes.
     """
 
     code: ClassVar[int] = RequestCode.QUERY_CONSUMER_OFFSET
@@ -111,11 +84,11 @@ class QueryConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
 
 
 class UpdateConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
-    """Say how far a group has come in a queue. Java: ``UpdateConsumerOffsetRequestHeader``.
+    """Commit a group's offset in a queue. Java: ``UpdateConsumerOffsetRequestHeader``.
 
     Attributes:
         consumer_group: the group.
-        commit_offset: the first message that is not consumed yet.
+        commit_offset: the offset of the first message that is not consumed yet.
     """
 
     code: ClassVar[int] = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -125,11 +98,11 @@ class UpdateConsumerOffsetRequest(QueueRequest, frozen=True, kw_only=True):
 
 
 class SearchOffsetRequest(QueueRequest, frozen=True, kw_only=True):
-    """Ask for a queue's offset at a time. Java: ``SearchOffsetRequestHeader``.
+    """Find a queue's offset by time. Java: ``SearchOffsetRequestHeader``.
 
     Attributes:
-        timestamp: store time, epoch milliseconds.
-        boundary_type: LOWER or UPPER: the first or the last of several messages of that time (5.x).
+        timestamp: the store time, epoch milliseconds.
+        boundary_type: LOWER or UPPER, for the first or last of several messages of that time (5.x).
     """
 
     code: ClassVar[int] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
@@ -139,10 +112,10 @@ class SearchOffsetRequest(QueueRequest, frozen=True, kw_only=True):
 
 
 class GetMaxOffsetRequest(QueueRequest, frozen=True, kw_only=True):
-    """Ask for the offset that a queue's next message will get. Java: ``GetMaxOffsetRequestHeader``.
+    """Get the offset that a queue's next message will get. Java: ``GetMaxOffsetRequestHeader``.
 
     Attributes:
-        committed: whether only messages count that are there for consumers already (5.x).
+        committed: whether to count only messages that consumers can read already (5.x).
     """
 
     code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
@@ -151,13 +124,13 @@ class GetMaxOffsetRequest(QueueRequest, frozen=True, kw_only=True):
 
 
 class GetMinOffsetRequest(QueueRequest, frozen=True, kw_only=True):
-    """Ask for the offset of a queue's first message. Java: ``GetMinOffsetRequestHeader``."""
+    """Get the offset of a queue's first message. Java: ``GetMinOffsetRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_MIN_OFFSET
 
 
 class OffsetAnswer(Header, frozen=True, kw_only=True):
-    """An offset: the answer to all the questions for one.
+    """The answer to all requests for an offset.
 
     Java: ``QueryConsumerOffsetResponseHeader``, ``SearchOffsetResponseHeader``,
     ``GetMaxOffsetResponseHeader``, ``GetMinOffsetResponseHeader``.
@@ -167,13 +140,13 @@ class OffsetAnswer(Header, frozen=True, kw_only=True):
 
 
 class GetEarliestStoreTimeRequest(QueueRequest, frozen=True, kw_only=True):
-    """Ask when a queue's first message was stored. Java: ``GetEarliestMsgStoretimeRequestHeader``."""
+    """Get the store time of a queue's first message. Java: ``GetEarliestMsgStoretimeRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_EARLIEST_MSG_STORETIME
 
 
 class GetEarliestStoreTimeAnswer(Header, frozen=True, kw_only=True):
-    """When a queue's first message was stored. Java: ``GetEarliestMsgStoretimeResponseHeader``.
+    """The store time of a queue's first message. Java: ``GetEarliestMsgStoretimeResponseHeader``.
 
     Attributes:
         timestamp: epoch milliseconds; -1 if there is none.
@@ -183,10 +156,10 @@ class GetEarliestStoreTimeAnswer(Header, frozen=True, kw_only=True):
 
 
 class ViewMessageRequest(Request, frozen=True, kw_only=True):
-    """Ask for one message by its place in the commit log. Java: ``ViewMessageRequestHeader``.
+    """Get a message by its position in the commit log. Java: ``ViewMessageRequestHeader``.
 
     Attributes:
-        offset: the place, in bytes.
+        offset: the position, in bytes.
         topic: the message's topic, for the broker's access control (5.x).
     """
 
@@ -197,14 +170,14 @@ class ViewMessageRequest(Request, frozen=True, kw_only=True):
 
 
 class QueryMessageRequest(Request, frozen=True, kw_only=True):
-    """Ask for the messages that have a key. Java: ``QueryMessageRequestHeader``.
+    """Find messages by key. Java: ``QueryMessageRequestHeader``.
 
     Attributes:
         topic: the topic.
         key: the business key, or the unique id.
-        max_num: how many messages are wanted at most.
-        begin_timestamp: the first store time, epoch milliseconds.
-        end_timestamp: the last store time, epoch milliseconds.
+        max_num: the largest number of messages.
+        begin_timestamp: the earliest store time, epoch milliseconds.
+        end_timestamp: the latest store time, epoch milliseconds.
         unique_key_query: whether ``key`` is a unique id. Java: ``MixAll.UNIQUE_MSG_QUERY_FLAG``.
         index_type: the same for 5.5: ``K`` for business keys, ``U`` for unique ids.
     """
@@ -221,23 +194,24 @@ class QueryMessageRequest(Request, frozen=True, kw_only=True):
 
 
 class QueryMessageAnswer(Header, frozen=True, kw_only=True):
-    """How fresh the index was; the body holds the messages. Java: ``QueryMessageResponseHeader``."""
+    """The state of the index; the body holds the messages. Java: ``QueryMessageResponseHeader``."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
 
 
 class ConsumerSendMsgBackRequest(Request, frozen=True, kw_only=True):
-    """Give a message back, to be delivered again later. Java: ``ConsumerSendMsgBackRequestHeader``.
+    """Send a message back for a later delivery. Java: ``ConsumerSendMsgBackRequestHeader``.
 
     Attributes:
-        offset: the message's place in the commit log.
-        group: the group that failed on it.
-        delay_level: when it comes again: 0 lets the broker choose, 1 to 18 say it, -1 is never (dead letter).
+        offset: the message's position in the commit log.
+        group: the group that failed to consume it.
+        delay_level: the delay level of the next delivery, 1 to 18. 0 lets the broker choose; -1 makes it a
+            dead letter.
         origin_msg_id: the message's id, for traces.
         origin_topic: the message's topic.
-        unit_mode: left over from a feature that is not public; False.
-        max_reconsume_times: after how many failures the group gives up.
+        unit_mode: part of a feature that is not public; False.
+        max_reconsume_times: the failures after which it becomes a dead letter.
     """
 
     code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK

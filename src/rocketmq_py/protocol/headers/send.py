@@ -1,4 +1,4 @@
-"""Headers of what producers send and get back, and of transactions."""
+"""Headers of sends and their answers, of transactions, replies and recalls."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import msgspec
 
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ProtocolError
-from rocketmq_py.protocol.decoding import shown
-from rocketmq_py.protocol.headers.fields import Header, Int32, Int64, Request
+from rocketmq_py.formatting import shortened
+from rocketmq_py.protocol.headers.base import Header, Int32, Int64, Request
 
 
 class SentMessage(Request, frozen=True, kw_only=True):
-    """What is said of a message on its way to a broker, with long field names.
+    """The base class of sends with long field names.
 
     Attributes:
-        producer_group: the group of the sender.
-        topic: where the message goes.
-        default_topic: whose settings a topic gets that the broker creates for this message.
-        default_topic_queue_nums: how many queues such a topic gets at most.
+        producer_group: the sender's group.
+        topic: the target topic.
+        default_topic: the topic whose settings a broker copies when it creates the target topic
+            automatically.
+        default_topic_queue_nums: the largest number of queues of a topic that is created automatically.
         queue_id: the queue on this broker.
-        sys_flag: RocketMQ's own bits of the message: compressed, transaction state and so on.
+        sys_flag: the message's system flag: compression, transaction state and so on.
         born_timestamp: when it was sent, epoch milliseconds.
         flag: the application's own number.
         properties: their wire form; see ``rocketmq_py.properties``.
-        reconsume_times: of a message sent again to a retry topic: how often the group failed on it.
-        unit_mode: left over from a feature that is not public; False.
+        reconsume_times: for a message sent to a retry topic, how often its group failed to consume it.
+        unit_mode: part of a feature that is not public; False.
     """
 
     producer_group: str
@@ -50,7 +51,8 @@ class SendMessageRequest(SentMessage, frozen=True, kw_only=True):
 
     Attributes:
         batch: whether the body is a batch.
-        max_reconsume_times: of a message sent again to a retry topic: when the group gives up.
+        max_reconsume_times: for a message sent to a retry topic, the failures after which it becomes a dead
+            letter.
     """
 
     code: ClassVar[int] = RequestCode.SEND_MESSAGE
@@ -62,7 +64,7 @@ class SendMessageRequest(SentMessage, frozen=True, kw_only=True):
 class SendMessageRequestV2(Request, frozen=True, kw_only=True):
     """Send a message, with field names of one letter. Java: ``SendMessageRequestHeaderV2``.
 
-    The attributes are those of :class:`SendMessageRequest`; the broker's name is ``n`` here.
+    The attributes are those of :class:`SendMessageRequest`.
     """
 
     code: ClassVar[int] = RequestCode.SEND_MESSAGE_V2
@@ -84,7 +86,7 @@ class SendMessageRequestV2(Request, frozen=True, kw_only=True):
 
 
 class SendBatchMessageRequest(SendMessageRequestV2, frozen=True, kw_only=True):
-    """Send a batch: the header of one message, of which the body holds several."""
+    """Send a batch. The header is that of one message; the body holds several."""
 
     code: ClassVar[int] = RequestCode.SEND_BATCH_MESSAGE
 
@@ -92,15 +94,15 @@ class SendBatchMessageRequest(SendMessageRequestV2, frozen=True, kw_only=True):
 
 
 class SendMessageAnswer(Header, frozen=True, kw_only=True):
-    """Where a message was stored. Java: ``SendMessageResponseHeader``.
+    """The answer to a send. Java: ``SendMessageResponseHeader``.
 
     Attributes:
-        msg_id: the broker's id of the message; of a batch all of them, with commas between.
-        queue_id: the queue that it is in.
-        queue_offset: its place there; of a batch the place of the first.
-        transaction_id: of a transactional message.
-        batch_uniq_id: of a batch that the broker keeps as one entry (5.x): its unique id.
-        recall_handle: of a timed message (5.x): what a recall of it needs.
+        msg_id: the broker's id of the message. For a batch the ids of all messages, separated by commas.
+        queue_id: the queue that holds the message.
+        queue_offset: its offset in the queue. For a batch the offset of the first message.
+        transaction_id: for a transactional message, the transaction's id.
+        batch_uniq_id: for a batch that the broker keeps as one entry (5.x), its unique id.
+        recall_handle: for a timed message (5.x), the handle that recalls it.
         region: the broker's region, which trace records carry.
         trace_on: whether the broker wants traces.
     """
@@ -115,16 +117,16 @@ class SendMessageAnswer(Header, frozen=True, kw_only=True):
     trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
 
 
-MOST_QUEUE_ID, MOST_OFFSET = 2**31 - 1, 2**63 - 1
+MAX_QUEUE_ID, MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
     """Return the ``msg_id``, ``queue_id`` and ``queue_offset`` of a :class:`SendMessageAnswer`.
 
-    It needs no ``decoder`` around it: looking up and converting texts raise nothing else.
+    Unlike ``SendMessageAnswer.from_fields``, this refuses numbers that are not a position in a queue.
 
     Raises:
-        ProtocolError: one of them is missing, is no number, or is none that a queue can have.
+        ProtocolError: one of them is missing, or is not a number in the range of a queue id or offset.
     """
     try:
         message_id, queue_id, queue_offset = fields["msgId"], fields["queueId"], fields["queueOffset"]
@@ -134,25 +136,26 @@ def stored_place(fields: Mapping[str, str]) -> tuple[str, int, int]:
         queue, offset = int(queue_id), int(queue_offset)
     except ValueError:
         queue = offset = -1
-    if 0 <= queue <= MOST_QUEUE_ID and 0 <= offset <= MOST_OFFSET:
+    if 0 <= queue <= MAX_QUEUE_ID and 0 <= offset <= MAX_OFFSET:
         return message_id, queue, offset
     raise ProtocolError(
-        f"queueId {shown(repr(queue_id))} and queueOffset {shown(repr(queue_offset))} are no place in a queue"
+        f"queueId {shortened(repr(queue_id))} and queueOffset {shortened(repr(queue_offset))} "
+        "are not a position in a queue"
     )
 
 
 class EndTransactionRequest(Request, frozen=True, kw_only=True):
-    """Say what became of a transaction (oneway). Java: ``EndTransactionRequestHeader``.
+    """End a transaction (oneway). Java: ``EndTransactionRequestHeader``.
 
     Attributes:
-        producer_group: the group of the sender.
-        tran_state_table_offset: the prepared message's place in its queue.
-        commit_log_offset: the prepared message's place in the commit log.
-        commit_or_rollback: a system flag: 0x8 commits, 0xC rolls back, 0 says that it is not known yet.
+        producer_group: the sender's group.
+        tran_state_table_offset: the half message's offset in its queue.
+        commit_log_offset: the half message's position in the commit log.
+        commit_or_rollback: a system flag: 0x8 commits, 0xC rolls back, 0 means that the outcome is unknown.
         msg_id: the message's unique id.
         transaction_id: the transaction's id.
         from_transaction_check: whether this answers a broker's CHECK_TRANSACTION_STATE.
-        topic: of the message (5.x).
+        topic: the message's topic (5.x).
     """
 
     code: ClassVar[int] = RequestCode.END_TRANSACTION
@@ -168,9 +171,9 @@ class EndTransactionRequest(Request, frozen=True, kw_only=True):
 
 
 class CheckTransactionStateRequest(Request, frozen=True, kw_only=True):
-    """A broker asks what became of a transaction (oneway). Java: ``CheckTransactionStateRequestHeader``.
+    """Check the state of a transaction (oneway, from a broker). Java: ``CheckTransactionStateRequestHeader``.
 
-    The body is the stored form of the prepared message. The attributes are those of
+    The body is the stored form of the half message. The attributes are those of
     :class:`EndTransactionRequest`, and ``offset_msg_id``, the broker's id of the message.
     """
 
@@ -182,3 +185,63 @@ class CheckTransactionStateRequest(Request, frozen=True, kw_only=True):
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     topic: str | None = None
+
+
+class SendReplyMessageRequest(SendMessageRequest, frozen=True, kw_only=True):
+    """Send a reply to the client that waits for it, with long field names.
+
+    The fields and the answer are those of a send.
+    """
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE
+
+
+class SendReplyMessageRequestV2(SendMessageRequestV2, frozen=True, kw_only=True):
+    """Send a reply, with field names of one letter."""
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE_V2
+
+
+class PushReplyMessageRequest(SentMessage, frozen=True, kw_only=True):
+    """Push a reply to the client that waits for it (from a broker). Java: ``ReplyMessageRequestHeader``.
+
+    The body is that of the reply. The attributes are those of :class:`SentMessage`, as the replying client
+    set them, and these.
+
+    Attributes:
+        born_host: the replying client's ``host:port``.
+        store_host: the broker's ``host:port``.
+        store_timestamp: when the broker received the reply, epoch milliseconds.
+    """
+
+    code: ClassVar[int] = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
+
+
+class RecallMessageRequest(Request, frozen=True, kw_only=True):
+    """Recall a timed message before its delivery (5.x). Java: ``RecallMessageRequestHeader``.
+
+    Attributes:
+        topic: the message's topic.
+        recall_handle: the handle from the answer to its send.
+        producer_group: the sender's group.
+    """
+
+    code: ClassVar[int] = RequestCode.RECALL_MESSAGE
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+class RecallMessageAnswer(Header, frozen=True, kw_only=True):
+    """The recalled message. Java: ``RecallMessageResponseHeader``.
+
+    Attributes:
+        msg_id: its unique id.
+    """
+
+    msg_id: str

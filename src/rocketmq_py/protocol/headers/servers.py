@@ -1,4 +1,4 @@
-"""Headers of tools: brokers and name servers, their settings and what they keep."""
+"""Headers of requests about brokers and name servers: their state, settings and key-value configuration."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Request
+from rocketmq_py.protocol.headers.base import Header, Int32, Request
 
 
 class GetBrokerRuntimeInfoRequest(Request, frozen=True, kw_only=True):
-    """Ask a broker how it is doing: a ``KeyValueTable``."""
+    """Get a broker's runtime statistics: a ``KeyValueTable``."""
 
     code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
 class GetBrokerConfigRequest(Request, frozen=True, kw_only=True):
-    """Ask a broker for its settings, as ``properties.read_properties`` reads them."""
+    """Get a broker's settings, for ``bodies.read_properties``."""
 
     code: ClassVar[int] = RequestCode.GET_BROKER_CONFIG
 
 
 class UpdateBrokerConfigRequest(Request, frozen=True, kw_only=True):
-    """Change settings of a broker; the body holds them as text."""
+    """Change a broker's settings; the body is made by ``bodies.write_properties``."""
 
     code: ClassVar[int] = RequestCode.UPDATE_BROKER_CONFIG
 
 
 class GetNameServerConfigRequest(Request, frozen=True, kw_only=True):
-    """Ask a name server for its settings, which come as a broker's do."""
+    """Get a name server's settings, for ``bodies.read_properties``."""
 
     code: ClassVar[int] = RequestCode.GET_NAMESRV_CONFIG
 
 
 class UpdateNameServerConfigRequest(Request, frozen=True, kw_only=True):
-    """Change settings of a name server; the body holds them as text."""
+    """Change a name server's settings; the body is made by ``bodies.write_properties``."""
 
     code: ClassVar[int] = RequestCode.UPDATE_NAMESRV_CONFIG
 
 
 class WipeWritePermissionRequest(Request, frozen=True, kw_only=True):
-    """Have a name server tell producers to stop sending to a broker.
+    """Remove the write permission of a broker from all routes, so that producers stop sending to it.
 
     Java: ``WipeWritePermOfBrokerRequestHeader``.
 
@@ -67,22 +67,22 @@ class AddWritePermissionRequest(Request, frozen=True, kw_only=True):
 
 
 class WipeWritePermissionAnswer(Header, frozen=True, kw_only=True):
-    """How many topics were changed. Java: ``WipeWritePermOfBrokerResponseHeader``."""
+    """The number of changed topics. Java: ``WipeWritePermOfBrokerResponseHeader``."""
 
     wipe_topic_count: Int32
 
 
 class AddWritePermissionAnswer(Header, frozen=True, kw_only=True):
-    """How many topics were changed. Java: ``AddWritePermOfBrokerResponseHeader``."""
+    """The number of changed topics. Java: ``AddWritePermOfBrokerResponseHeader``."""
 
     add_topic_count: Int32
 
 
 class GetKvListRequest(Request, frozen=True, kw_only=True):
-    """Ask for all values of a namespace: a ``KeyValueTable``. Java: ``GetKVListByNamespaceRequestHeader``.
+    """Get all values of a namespace: a ``KeyValueTable``. Java: ``GetKVListByNamespaceRequestHeader``.
 
     Attributes:
-        kv_namespace: whose values these are, such as ORDER_TOPIC_CONFIG: no tenant's namespace.
+        kv_namespace: the namespace of the keys, such as ORDER_TOPIC_CONFIG. Unrelated to tenants' namespaces.
     """
 
     code: ClassVar[int] = RequestCode.GET_KVLIST_BY_NAMESPACE
@@ -91,7 +91,7 @@ class GetKvListRequest(Request, frozen=True, kw_only=True):
 
 
 class GetKvConfigRequest(Request, frozen=True, kw_only=True):
-    """Ask for a value that name servers keep. Java: ``GetKVConfigRequestHeader``.
+    """Get a value of the name servers' configuration. Java: ``GetKVConfigRequestHeader``.
 
     Attributes:
         kv_namespace: as in :class:`GetKvListRequest`.
@@ -105,13 +105,13 @@ class GetKvConfigRequest(Request, frozen=True, kw_only=True):
 
 
 class DeleteKvConfigRequest(GetKvConfigRequest, frozen=True, kw_only=True):
-    """Forget a value that name servers keep. Java: ``DeleteKVConfigRequestHeader``."""
+    """Delete a value of the name servers' configuration. Java: ``DeleteKVConfigRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.DELETE_KV_CONFIG
 
 
 class PutKvConfigRequest(GetKvConfigRequest, frozen=True, kw_only=True):
-    """Set a value that name servers keep. Java: ``PutKVConfigRequestHeader``.
+    """Set a value of the name servers' configuration. Java: ``PutKVConfigRequestHeader``.
 
     Attributes:
         value: the value.

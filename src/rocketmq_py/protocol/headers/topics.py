@@ -1,4 +1,4 @@
-"""Headers of tools: topics, their settings, and how far they reach."""
+"""Headers of requests about topics and their settings. Tools send most of them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import ClassVar
 import msgspec
 
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.protocol.headers.fields import Header, Int32, Request
+from rocketmq_py.protocol.headers.base import Header, Int32, Request
 
 
 class CreateTopicRequest(Request, frozen=True, kw_only=True):
-    """Create a topic on a broker, or change it. Java: ``CreateTopicRequestHeader``.
+    """Create or change a topic on a broker. Java: ``CreateTopicRequestHeader``.
 
     Attributes:
         topic: its name.
         default_topic: the topic that Java's client names here; brokers do not use it.
-        read_queue_nums: queues that consumers read.
-        write_queue_nums: queues that producers write.
+        read_queue_nums: the number of queues for consumers.
+        write_queue_nums: the number of queues for producers.
         perm: bits: 4 readable, 2 writable, 1 inherited.
         topic_filter_type: SINGLE_TAG or MULTI_TAG.
         topic_sys_flag: the topic's system flag.
-        order: whether queues keep their places when a broker is lost.
+        order: whether the topic is ordered: its queues stay on their brokers even when one is lost.
         attributes: changes as ``+name=value,-name`` (5.x), such as ``+message.type=FIFO``.
-        force: whether checks of the broker are passed over (5.x).
+        force: whether to skip the broker's checks (5.x).
     """
 
     code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC
@@ -49,7 +49,7 @@ class DeleteTopicInBrokerRequest(Request, frozen=True, kw_only=True):
 
 
 class DeleteTopicInNameServerRequest(Request, frozen=True, kw_only=True):
-    """Have a name server forget a topic. Java: ``DeleteTopicFromNamesrvRequestHeader``.
+    """Delete a topic's route on a name server. Java: ``DeleteTopicFromNamesrvRequestHeader``.
 
     Attributes:
         topic: its name.
@@ -63,7 +63,7 @@ class DeleteTopicInNameServerRequest(Request, frozen=True, kw_only=True):
 
 
 class GetTopicStatsInfoRequest(Request, frozen=True, kw_only=True):
-    """Ask for the offsets of a topic's queues. Java: ``GetTopicStatsInfoRequestHeader``."""
+    """Get the offsets of a topic's queues: a ``TopicStats``. Java: ``GetTopicStatsInfoRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.GET_TOPIC_STATS_INFO
 
@@ -71,7 +71,7 @@ class GetTopicStatsInfoRequest(Request, frozen=True, kw_only=True):
 
 
 class QueryTopicConsumeByWhoRequest(Request, frozen=True, kw_only=True):
-    """Ask which groups consume a topic: a ``GroupList``. Java: ``QueryTopicConsumeByWhoRequestHeader``."""
+    """List the groups of a topic: a ``GroupList``. Java: ``QueryTopicConsumeByWhoRequestHeader``."""
 
     code: ClassVar[int] = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
 
@@ -79,14 +79,14 @@ class QueryTopicConsumeByWhoRequest(Request, frozen=True, kw_only=True):
 
 
 class GetAllTopicConfigRequest(Request, frozen=True, kw_only=True):
-    """Ask for the settings of all topics: a ``TopicConfigTable``. Java: ``GetAllTopicConfigRequestHeader``.
+    """Get the settings of all topics: a ``TopicConfigTable``. Java: ``GetAllTopicConfigRequestHeader``.
 
-    Without fields a broker gives all; with them, brokers of 5.x give a part.
+    Without fields a broker returns all topics. With them, brokers of 5.x return one page.
 
     Attributes:
-        topic_seq: the place of the first topic of the part.
-        data_version: that of the first part, as JSON; if it is out of date, a broker starts again.
-        max_topic_num: how many topics a part has at most.
+        topic_seq: the index of the page's first topic.
+        data_version: the version of the first page, as JSON. If it is outdated, the broker starts again.
+        max_topic_num: the largest number of topics on a page.
     """
 
     code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_CONFIG
@@ -97,17 +97,17 @@ class GetAllTopicConfigRequest(Request, frozen=True, kw_only=True):
 
 
 class GetAllTopicConfigAnswer(Header, frozen=True, kw_only=True):
-    """How many topics there are in all parts (5.x). Java: ``GetAllTopicConfigResponseHeader``."""
+    """The number of topics on all pages (5.x). Java: ``GetAllTopicConfigResponseHeader``."""
 
     total_topic_num: Int32 | None = None
 
 
 class GetTopicConfigRequest(Request, frozen=True, kw_only=True):
-    """Ask for the settings of a topic (5.x): a ``TopicConfig``. Java: ``GetTopicConfigRequestHeader``.
+    """Get the settings of a topic (5.x): a ``TopicConfig``. Java: ``GetTopicConfigRequestHeader``.
 
     Attributes:
         topic: its name.
-        logical: whether a topic with queues on other brokers is meant as a whole; True if it is missing.
+        logical: whether a topic with queues on several brokers is meant as a whole. Brokers assume True.
     """
 
     code: ClassVar[int] = RequestCode.GET_TOPIC_CONFIG

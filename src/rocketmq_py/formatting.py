@@ -1,0 +1,37 @@
+"""How values read in error messages: peers' texts, durations, queues."""
+
+from __future__ import annotations
+
+from rocketmq_py.queues import MessageQueue
+
+_MAX_REMARK_LENGTH = 500
+"""Characters of a peer's remark. It may have megabytes, and its error may be logged repeatedly."""
+_MAX_INPUT_LENGTH = 200
+"""Characters of a peer's input that cannot be decoded."""
+
+
+def one_line(text: str | None) -> str:
+    """Return a peer's remark as one line of bounded length. Remarks contain line breaks and links."""
+    if not text:
+        return "no reason given"
+    line = " ".join(text[: 2 * _MAX_REMARK_LENGTH].split())
+    if len(text) <= 2 * _MAX_REMARK_LENGTH and len(line) <= _MAX_REMARK_LENGTH:
+        return line
+    return f"{line[:_MAX_REMARK_LENGTH]}... ({len(text)} characters)"
+
+
+def shortened(text: str) -> str:
+    """Return a peer's input, cut after 200 characters."""
+    if len(text) <= _MAX_INPUT_LENGTH:
+        return text
+    return f"{text[:_MAX_INPUT_LENGTH]}… ({len(text)} characters)"
+
+
+def rounded(seconds: float) -> str:
+    """Return a duration with few digits. The rest of a timeout may have seventeen."""
+    return f"{round(seconds, 1 if seconds >= 1 else 3):g}"
+
+
+def described(queue: MessageQueue) -> str:
+    """Return a queue in words: its id, topic and broker."""
+    return f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"

@@ -1,0 +1,58 @@
+"""Message queues, and the result of storing a message in one. Plain values that import nothing else."""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+
+@attrs.frozen(order=True)
+class MessageQueue:
+    """One queue of a topic on one broker. Java: ``MessageQueue``. Sorts as in Java."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+def queue_name(queue: MessageQueue) -> str:
+    """Return a queue as ``topic/broker/id``, for log lines and tables."""
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+
+
+class SendStatus(enum.Enum):
+    """How safely a message is stored. With every status it *is* stored. Java: ``SendStatus``."""
+
+    SEND_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+@attrs.frozen(slots=False)
+class SendResult:
+    """The broker's acknowledgement of a stored message. Java: ``SendResult``.
+
+    Attributes:
+        status: how safely the message is stored.
+        message_id: the id that this client gave the message (UNIQ_KEY). Retries keep it.
+        offset_message_id: the id that the broker gave the message: its own address and the position in its
+            commit log.
+        queue: the queue that holds the message.
+        queue_offset: the message's offset in that queue.
+        transaction_id: the broker's id of the transaction. Equals ``message_id`` for other messages.
+        recall_handle: the handle that recalls a timed message (brokers 5.x), else None.
+        region: the broker's region, for trace records.
+        trace_on: whether the broker wants this message traced.
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    region: str = "DefaultRegion"
+    trace_on: bool = True

@@ -1,0 +1,151 @@
+"""Requests that are given to an address before there is a connection to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_py.errors import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    Delivery,
+    InvalidMessageError,
+    RequestTimeoutError,
+)
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import TLS, Answer, Connection, ConnectionPool
+from rocketmq_py.remoting.channel import Channel
+from rocketmq_py.remoting.pending_connection import PendingConnection
+from rocketmq_py.remoting.pending_requests import PendingRequest
+from tests.remoting.serving import echo, ignore, pool_of, serving
+
+
+@asynccontextmanager
+async def swallowing() -> AsyncIterator[str]:
+    """An address that is never done with being dialled, with TLS."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        yield f"127.0.0.1:{listener.socket.getsockname()[1]}"
+
+
+def submit(
+    channel: Channel,
+    body: bytes,
+    on_answer: Callable[[Answer], None],
+    timeout: float = 1000,
+    fields: dict[str, str] | None = None,
+) -> PendingRequest:
+    deadline = trio.current_time() + timeout
+    return channel.submit(10, fields or {}, body, deadline=deadline, timeout=timeout, on_answer=on_answer)
+
+
+async def test_what_is_given_to_a_dial_leaves_in_order_before_what_is_given_to_its_connection() -> None:
+    seen: list[bytes] = []
+    answers: list[Answer] = []
+    answered = trio.Event()
+
+    def collect(connection: Connection, request: Command) -> None:
+        seen.append(request.body)
+        connection.respond(request, 0, {}, request.body)
+
+    def done(answer: Answer) -> None:
+        answers.append(answer)
+        if len(answers) == 3:
+            answered.set()
+
+    async with serving(collect) as address, pool_of() as connections:
+        dial = connections.channel_nowait(address)
+        assert isinstance(dial, PendingConnection)
+        assert connections.channel_nowait(address) is dial, "all share it"
+        assert dial.has_space
+        await dial.wait_for_space()
+        submit(dial, b"1", done)
+        dial.oneway_nowait(10, {}, b"2")
+        submit(dial, b"3", done)
+        connection = await connections.get(address)
+        assert connections.channel_nowait(address) is connection
+        submit(connection, b"4", done)
+        await answered.wait()
+    assert seen == [b"1", b"2", b"3", b"4"]
+    assert [answer.body for answer in answers if isinstance(answer, Command)] == [b"1", b"3", b"4"]
+
+
+async def test_a_dial_that_hangs_holds_up_no_other_address(jumping_clock: trio.testing.MockClock) -> None:
+    answers: list[Answer] = []
+    async with swallowing() as hanging, pool_of(TLS(), connect_timeout=5) as connections:
+        dial = connections.channel_nowait(hanging)
+        submit(dial, b"in time", answers.append, timeout=30)
+        submit(dial, b"late", answers.append, timeout=1)
+        forgotten = submit(dial, b"forgotten", answers.append, timeout=2)
+        assert forgotten.delivery is Delivery.NOT_SENT
+        forgotten.forget()
+        forgotten.forget()  # once more does nothing
+        await trio.sleep(4)
+        (late,) = answers
+        assert isinstance(late, RequestTimeoutError)
+        assert (late.address, late.timeout, late.delivery) == (hanging, 1, Delivery.NOT_SENT)
+        await trio.sleep(1.05)
+        (_, failed) = answers
+        assert isinstance(failed, ConnectError)
+        assert "no connection within 5 s" in str(failed)
+        with pytest.raises(ConnectError):  # in its back-off
+            connections.channel_nowait(hanging)
+        await trio.sleep(100)
+        assert len(answers) == 2
+
+
+async def test_each_that_waits_gets_an_error_of_its_own(jumping_clock: trio.testing.MockClock) -> None:
+    answers: list[Answer] = []
+    async with swallowing() as hanging, pool_of(TLS(), connect_timeout=5) as connections:
+        dial = connections.channel_nowait(hanging)
+        dial.oneway_nowait(10, {}, b"dropped")
+        submit(dial, b"1", answers.append)
+        submit(dial, b"2", answers.append)
+        await trio.sleep(6)
+    assert [type(answer) for answer in answers] == [ConnectError] * 2
+    assert answers[0] is not answers[1]
+
+
+async def test_what_cannot_be_encoded_is_told_alone() -> None:
+    answers: list[Answer] = []
+    async with serving(echo) as address, pool_of() as connections:
+        dial = connections.channel_nowait(address)
+        submit(dial, b"1", answers.append, fields={"topic": "\ud800"})
+        submit(dial, b"2", answers.append)
+        connection = await connections.get(address)
+        await connection.request(10, {}, timeout=3)
+    assert isinstance(answers[0], InvalidMessageError)
+    assert isinstance(answers[1], Command)
+
+
+async def test_what_waits_when_the_client_closes_is_told() -> None:
+    answers: list[Answer] = []
+    async with swallowing() as hanging, trio.open_nursery() as nursery:
+        connections = ConnectionPool(nursery, ignore, tls=TLS())
+        submit(connections.channel_nowait(hanging), b"1", answers.append)
+        await trio.testing.wait_all_tasks_blocked()
+        await connections.aclose()
+        with pytest.raises(ClosedError):
+            connections.channel_nowait(hanging)
+        nursery.cancel_scope.cancel()
+    (error,) = answers
+    assert isinstance(error, ConnectError)
+    assert "the client is closed" in str(error)
+
+
+async def test_a_request_of_a_dial_that_succeeded_is_its_connections() -> None:
+    held: list[tuple[Connection, Command]] = []
+    answers: list[Answer] = []
+    async with serving(lambda *asked: held.append(asked)) as address, pool_of() as connections:
+        pending = submit(connections.channel_nowait(address), b"1", answers.append)
+        connection = await connections.get(address)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (connection.pending, pending.delivery) == (1, Delivery.UNKNOWN)
+        connection.close("test")
+    (error,) = answers
+    assert isinstance(error, ConnectionLostError)
