@@ -129,8 +129,9 @@ async def test_what_expired_before_it_was_read_is_told_and_the_rest_is_delivered
             async with relay_of(client, tmp_path):
                 received = await read_all(client, "T", count=3)
     assert {message.body for message in received} == {b"read 1", b"read 2", b"new"}
-    assert f"messages {end - 2} to {end - 1} of buffer queue" in caplog.text
-    assert "have expired before they were read: they are lost" in caplog.text
-    told = [text for text in caplog.messages if "waits for longer than broker-a keeps messages" in text]
-    assert len(told) == 1
-    assert "(fileReservedTime, 0 h)" in told[0]
+    assert "messages expired before they were read and are lost queue=" in caplog.text
+    assert f"offsets={end - 2}-{end - 1}" in caplog.text
+    warnings = [text for text in caplog.messages if "message is due after its broker deletes it" in text]
+    assert len(warnings) == 1
+    assert "broker=broker-a" in warnings[0]
+    assert "fileReservedTime=0 h" in warnings[0]

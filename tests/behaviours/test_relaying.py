@@ -1,4 +1,4 @@
-"""What a relay promises on every cluster, also on brokers that keep exact delays themselves."""
+"""The guarantees of a relay on every cluster, including brokers that support exact delivery times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def relay_of(
 
 
 async def send_with_delay(client: Client, buffer: str, topic: str, delays_ms: list[int]) -> list[int]:
-    """Send messages through the buffer topic; their bodies are the times at which they are due."""
+    """Send messages through the buffer topic. Their bodies are the times at which they are due."""
     due = [client.now_ms() + delay for delay in delays_ms]
     async with client.producer("senders") as producer:
         for due_ms in due:
@@ -57,7 +57,7 @@ async def send_with_delay(client: Client, buffer: str, topic: str, delays_ms: li
 
 
 async def receive(client: Client, group: str, topic: str, count: int) -> list[tuple[ReceivedMessage, int]]:
-    """Return so many messages of a topic, each with the time at which it came."""
+    """Return ``count`` messages of a topic, each with the time of its arrival."""
     received: list[tuple[ReceivedMessage, int]] = []
     async with LitePullConsumer(client, group=group, consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic)
@@ -67,11 +67,11 @@ async def receive(client: Client, group: str, topic: str, count: int) -> list[tu
     return received
 
 
-async def test_messages_come_when_they_are_due_whole_and_in_order(
+async def test_messages_are_delivered_complete_in_order_when_they_are_due(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path):
-        # All but one are due when a slow machine has sent them, too.
+        # Even a slow machine sends all messages before the last three are due.
         due = await send_with_delay(client, buffer, topic, [4500, 3500, 0, 4000])
         received = await receive(client, unique, topic, 4)
     assert [int(message.body) for message, _ in received] == sorted(due)
@@ -84,7 +84,7 @@ async def test_messages_come_when_they_are_due_whole_and_in_order(
         assert [*store.queue(MessageQueue(buffer, store.queues()[0].broker_name, 0)).waiting()] == []
 
 
-async def test_what_is_overdue_comes_oldest_first_into_each_queue(
+async def test_overdue_messages_are_delivered_oldest_first_to_each_queue(
     client: Client, topic: str, unique: str, tmp_path: Path
 ) -> None:
     await create_topic(client, f"B-{unique}", queues=1)
@@ -99,14 +99,14 @@ async def test_what_is_overdue_comes_oldest_first_into_each_queue(
     began = client.now_ms()
     async with relay_of(client, buffer, tmp_path, queues=1, max_rate=1000.0):
         received = await read_all(client, topic, count=count)
-    assert client.now_ms() - began >= 1000, "1000 a second at the most"
+    assert client.now_ms() - began >= 1000, "more than max_rate"
     assert sorted(int(message.body) for message in received) == sorted(due)
     for queue in {message.queue for message in received}:
         times = [int(message.body) for message in received if message.queue == queue]
         assert times == sorted(times)
 
 
-async def test_messages_with_a_sharding_key_keep_it_and_come_into_its_queue(
+async def test_messages_keep_their_sharding_key_and_its_queue(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:
@@ -121,20 +121,20 @@ async def test_messages_with_a_sharding_key_keep_it_and_come_into_its_queue(
     assert {message.properties["__SHARDINGKEY"] for message in received} == {"order-7"}
 
 
-async def test_another_relay_takes_over_what_waits_and_repeats_nothing_that_was_announced(
+async def test_another_relay_takes_over_and_does_not_repeat_recorded_progress(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path / "one"):
         due = await send_with_delay(client, buffer, topic, [0, 10, 20, 3000, 3500])
         assert len(await receive(client, unique, topic, 3)) == 3
-    # Closed, it has written down how far it came; the next has nothing but the buffer topic.
+    # Closing records the progress. The next relay has only the buffer topic.
     async with relay_of(client, buffer, tmp_path / "other"):
         rest = await receive(client, unique, topic, 2)
-    # Both may be due when the other begins, and they are not of one queue.
+    # Both may be due when the other relay starts, and they are in different queues.
     assert sorted(int(message.body) for message, _ in rest) == due[3:]
 
 
-async def test_the_same_store_goes_on_after_a_restart(
+async def test_a_restarted_relay_continues_with_its_store(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path):
@@ -155,7 +155,7 @@ async def lag(client: Client, buffer: str) -> int:
     return total
 
 
-async def test_a_cancelled_message_does_not_come(
+async def test_a_cancelled_message_is_not_delivered(
     client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with relay_of(client, buffer, tmp_path), client.producer("senders") as producer:
@@ -168,7 +168,7 @@ async def test_a_cancelled_message_does_not_come(
     assert [message.user_properties[MESSAGE_ID] for message, _ in received] == [kept.message_id]
 
 
-async def test_what_is_no_message_for_a_relay_is_passed_over(
+async def test_other_messages_in_the_buffer_topic_are_skipped(
     client: Client,
     topic: str,
     unique: str,
@@ -182,10 +182,10 @@ async def test_what_is_no_message_for_a_relay_is_passed_over(
         due = await send_with_delay(client, buffer, topic, [0, 0])
         received = await receive(client, unique, topic, 2)
     assert sorted(int(message.body) for message, _ in received) == sorted(due)
-    assert "is none for a relay" in caplog.text
+    assert "is not for a relay" in caplog.text
 
 
-async def test_relays_of_a_group_share_out_the_buffer_topic(
+async def test_relays_of_a_group_share_the_queues_of_the_buffer_topic(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     async with (
@@ -204,7 +204,7 @@ async def test_relays_of_a_group_share_out_the_buffer_topic(
 async def test_the_clock_of_a_relay_may_be_set_in_both_directions(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
-    """What waits comes when the clock was set forward; set back, it delays, and loses nothing."""
+    """Setting the clock forward delivers messages. Setting it back delays them, and loses none."""
     ten_minutes, ahead_ms = 600_000, 0
 
     def now_ms() -> int:
@@ -233,21 +233,21 @@ async def test_the_clock_of_a_relay_may_be_set_in_both_directions(
 
 
 @pytest.mark.sockets
-async def test_a_full_disk_ends_a_relay_and_loses_nothing(
+async def test_a_full_disk_stops_a_relay_and_loses_no_message(
     cluster: ClusterUnderTest, unique: str, tmp_path: Path
 ) -> None:
     program = [sys.executable, "-m", "tests.relay.full_disk_program", cluster.address, unique, str(tmp_path)]
     with trio.fail_after(PATIENCE):
         result = await trio.run_process(program, capture_stdout=True)
-    told, figures, after = result.stdout.decode().splitlines()
-    assert "the store cannot be written" in told
-    assert str(tmp_path) in told
-    committed, next_offset, kept = map(int, figures.split())
+    error, counts, after = result.stdout.decode().splitlines()
+    assert "the store cannot be written" in error
+    assert str(tmp_path) in error
+    committed, next_offset, kept = map(int, counts.split())
     assert 0 < committed <= next_offset == kept < 200
     assert after == "200"
 
 
-async def test_a_producer_takes_the_relay_where_brokers_keep_no_exact_times(
+async def test_a_producer_uses_the_relay_if_the_broker_does_not_support_exact_times(
     cluster: ClusterUnderTest, client: Client, topic: str, unique: str, buffer: str, tmp_path: Path
 ) -> None:
     is_old = cluster.name.startswith("4.")

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from rocketmq_py.cli import main
 from rocketmq_py.cli.options import parse_duration
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay.entries import Waiting
+from rocketmq_py.relay.entries import DelayedMessage
 from rocketmq_py.relay.store import Store
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> str:
             entries = [
                 (
                     offset,
-                    Waiting(
+                    DelayedMessage(
                         f"id-{number}-{offset}",
                         1_795_374_833_508 + offset,
                         "Late",

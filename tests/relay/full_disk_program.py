@@ -1,4 +1,4 @@
-"""A relay whose disk is full after some hundred messages: prints what is kept and what was committed."""
+"""A relay whose disk is full after some messages. Prints its committed offset and the size of its store."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ async def main() -> None:
         (queue,) = (await client.routes.get(buffer)).read_queues
         committed = await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=True)
         with Store(folder) as store:
-            kept = store.queue(queue)
-            print(committed, kept.next_offset or 0, len(list(kept.waiting())))
-        # With space again, it goes on.
+            queue_store = store.queue(queue)
+            print(committed, queue_store.next_offset or 0, len(list(queue_store.waiting())))
+        # The relay continues when there is space again.
         async with Relay(client, topic=buffer, store=folder) as relay:
             while await client.brokers.committed_offset(f"RELAY_{buffer}", queue, zero_if_new=True) != 200:
                 await trio.sleep(0.05)

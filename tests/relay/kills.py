@@ -1,4 +1,4 @@
-"""Relays that are killed again and again while messages come, and what has to be so in the end."""
+"""A test that kills relays repeatedly while messages are delivered, and checks their guarantees."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from rocketmq_py.relay import MESSAGE_ID, wait_in
 
 BUFFER, TARGET = "Buffer", "T"
 LONGEST_MS = 4000
-PATIENCE = 120
+TIMEOUT_SECONDS = 120
 
 
 @attrs.define
 class Kills:
-    """Some relays of one group, each a process with a store of its own, of which one at a time is killed.
+    """Kills one relay of a group at a time. Each relay is a process with a store of its own.
 
     Args:
-        address: the name server of a cluster that has the topics ``BUFFER`` and ``TARGET``.
-        client: a client of it.
-        folder: for the stores.
-        kills: how many.
-        members: how many relays there are at a time. Of several, who comes after one that was killed has its
-            store, or an empty one.
-        rng: chooses times, and who is killed.
+        address: the name server of a cluster with the topics ``BUFFER`` and ``TARGET``.
+        client: a client of this cluster.
+        folder: the folder of the stores.
+        kills: the number of kills.
+        members: the number of relays at a time. If there are several, half of the relays that replace a
+            killed one begin with an empty store, and the others with the store of the killed one.
+        rng: chooses the times of the kills, and the killed relays.
     """
 
     address: str
@@ -45,18 +45,18 @@ class Kills:
     received: Counter[str] = attrs.field(init=False, factory=Counter)
     early: int = attrs.field(init=False, default=0)
     lost_stores: int = attrs.field(init=False, default=0)
-    _is_over: bool = attrs.field(init=False, default=False)
-    _more: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _has_ended: bool = attrs.field(init=False, default=False)
+    _delivered: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     async def run(self) -> None:
-        """Send and kill; return when all that was accepted has come. Raises TooSlowError if it does not."""
+        """Send messages and kill relays. Raises TooSlowError if an acknowledged message is not received."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._receive)
             processes = [await self._start(nursery, number) for number in range(self.members)]
             async with trio.open_nursery() as work:
                 work.start_soon(self._send)
                 for _ in range(self.kills):
-                    await self._moment()
+                    await self._wait_between_kills()
                     number = self.rng.randrange(self.members)
                     processes[number].kill()
                     await processes[number].wait()
@@ -64,36 +64,35 @@ class Kills:
                         self.lost_stores += 1
                         shutil.rmtree(self._store(number), ignore_errors=True)
                     processes[number] = await self._start(nursery, number)
-                self._is_over = True
-            with trio.fail_after(PATIENCE):
+                self._has_ended = True
+            with trio.fail_after(TIMEOUT_SECONDS):
                 while not self.sent.keys() <= self.received.keys():
-                    await self._more.wait()
+                    await self._delivered.wait()
             nursery.cancel_scope.cancel()
 
     def check(self) -> str:
-        """Check what is promised; return what was counted, in words."""
-        assert self.received.keys() == self.sent.keys(), (
-            "nothing is lost, and a repeat has the id of the first"
-        )
-        assert self.early == 0, "nothing comes before its time"
-        repeats = self.received.total() - len(self.received)
+        """Check the guarantees. Returns a summary."""
+        assert self.received.keys() == self.sent.keys(), "lost messages, or duplicates with another id"
+        assert self.early == 0, "messages delivered before their time"
+        duplicates = self.received.total() - len(self.received)
         return (
             f"{self.kills} kills, {self.members} relays at a time, {self.lost_stores} stores lost: "
-            f"{len(self.sent)} messages accepted, 0 lost, 0 early, {repeats} repeats with their ids"
+            f"{len(self.sent)} messages acknowledged, 0 lost, 0 early, "
+            f"{duplicates} duplicates with the same id"
         )
 
-    async def _moment(self) -> None:
-        """Wait for a moment between two kills: in half of the cases after messages have come."""
+    async def _wait_between_kills(self) -> None:
+        """Wait for a random time between two kills. Half of the times, wait for a delivery first."""
         if self.rng.random() < 0.5:
             await trio.sleep(2.5 * self.rng.random())
         else:
-            with trio.fail_after(PATIENCE):
-                await self._more.wait()
+            with trio.fail_after(TIMEOUT_SECONDS):
+                await self._delivered.wait()
             await trio.sleep(self.rng.random())
 
     async def _send(self) -> None:
         async with self.client.producer("senders", send_timeout=30) as producer:
-            while not self._is_over:
+            while not self._has_ended:
                 due_ms = self.client.now_ms() + self.rng.randrange(LONGEST_MS)
                 result = await producer.send(wait_in(BUFFER, Message(TARGET, b"%d" % due_ms), due_ms))
                 self.sent[result.message_id] = due_ms
@@ -105,8 +104,8 @@ class Kills:
             async for message in consumer:
                 self.early += message.store_time_ms < int(message.body)
                 self.received[message.user_properties[MESSAGE_ID]] += 1
-                self._more.set()
-                self._more = trio.Event()
+                self._delivered.set()
+                self._delivered = trio.Event()
 
     def _store(self, number: int) -> Path:
         return self.folder / str(number)

@@ -1,4 +1,4 @@
-"""A relay to be killed: ``python -m tests.relay.relay_program ADDRESS STORE``."""
+"""A relay process that tests kill: ``python -m tests.relay.relay_program ADDRESS STORE``."""
 
 from __future__ import annotations
 

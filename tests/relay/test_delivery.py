@@ -1,4 +1,4 @@
-"""Delivering when it is due: on time, in order, past what cannot be sent, at a bounded rate."""
+"""Delivery of due messages: times, order, unavailable topics, refused messages, rate, and progress."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, NoQueueError, RocketMQError
 from rocketmq_py.relay import MESSAGE_ID
 from rocketmq_py.relay.config import RelayConfig
-from rocketmq_py.relay.delivery import Delivery, Rate
-from rocketmq_py.relay.entries import Progress, Waiting
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, Stored
+from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
+from rocketmq_py.relay.entries import DelayedMessage, Progress
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("jumping_clock")
 
 
 class Clock:
-    """The time of day, which may be set."""
+    """A wall clock that tests can set."""
 
     def __init__(self) -> None:
         self.ahead_ms = 1_700_000_000_000
@@ -35,13 +35,13 @@ class Clock:
 
 
 class Target:
-    """Takes what is sent, as long as it is not told to fail."""
+    """A producer that records messages. ``errors`` lists topics and ids whose messages fail."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self.taken: list[tuple[str, int]] = []
-        self.fails: dict[str, RocketMQError] = {}
-        self.tried: list[str] = []
+        self.delivered: list[tuple[str, int]] = []
+        self.errors: dict[str, RocketMQError] = {}
+        self.attempted: list[str] = []
         self.batches: list[list[str]] = []
         self.gates: dict[str, trio.Event] = {}
 
@@ -53,44 +53,46 @@ class Target:
         batch = [message.properties[MESSAGE_ID] for message in messages]
         self.batches.append(batch)
         for message_id, message in zip(batch, messages, strict=True):
-            self.tried.append(message_id)
+            self.attempted.append(message_id)
             if (gate := self.gates.get(message_id)) is not None:
                 await gate.wait()
-            if error := self.fails.get(message.topic) or self.fails.get(message_id):
+            if error := self.errors.get(message.topic) or self.errors.get(message_id):
                 raise error
-        self.taken += [(message_id, self._now_ms()) for message_id in batch]
+        self.delivered += [(message_id, self._now_ms()) for message_id in batch]
 
     @property
     def ids(self) -> list[str]:
-        return [message_id for message_id, _ in self.taken]
+        return [message_id for message_id, _ in self.delivered]
 
 
-class World:
+class Setup:
+    """A queue delivery with a recording producer and a settable clock."""
+
     def __init__(self, store: QueueStore, **options: float) -> None:
         self.store = store
         self.now_ms = Clock()
         self.target = Target(self.now_ms)
-        self.announced: list[Progress] = []
+        self.recorded_progress: list[Progress] = []
         self.offset = 0
         config = RelayConfig(topic="Buffer", store=Path("unused"), **options)  # type: ignore[arg-type]
-        self.delivery = Delivery(
+        self.delivery = QueueDelivery(
             store,
             config,
             cast(Producer, self.target),
-            Rate(config.max_rate),
+            RateLimiter(config.max_rate),
             now_ms=self.now_ms,
-            announce=self.announce,
+            send_progress=self.send_progress,
         )
 
-    async def announce(self, progress: Progress) -> None:
-        self.announced.append(progress)
+    async def send_progress(self, progress: Progress) -> None:
+        self.recorded_progress.append(progress)
 
     def add(self, message_id: str, in_ms: int, topic: str = "T", sharding_key: str = "") -> int:
-        """Have a message wait; return when it is due."""
+        """Write a message to the store. Returns when it is due."""
         due_ms = self.now_ms() + in_ms
-        entry = Waiting(message_id, due_ms, topic, b"x", "", "", 0, {}, sharding_key)
+        entry = DelayedMessage(message_id, due_ms, topic, b"x", "", "", 0, {}, sharding_key)
         self.offset += 1
-        self.delivery.added(self.store.write([(self.offset, entry)], self.offset + 1), self.offset + 1)
+        self.delivery.on_written(self.store.write([(self.offset, entry)], self.offset + 1), self.offset + 1)
         return due_ms
 
 
@@ -101,144 +103,144 @@ def store(tmp_path: Path) -> Iterator[QueueStore]:
 
 
 @asynccontextmanager
-async def at_work(world: World) -> AsyncIterator[None]:
+async def running(setup: Setup) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(world.delivery.run)
+        nursery.start_soon(setup.delivery.run)
         yield
         nursery.cancel_scope.cancel()
 
 
-async def test_each_goes_at_its_time_and_not_before(store: QueueStore) -> None:
-    world = World(store)
-    async with at_work(world):
-        due = {name: world.add(name, in_ms) for name, in_ms in [("b", 5000), ("a", 100), ("c", 300_000)]}
+async def test_messages_are_delivered_when_they_are_due(store: QueueStore) -> None:
+    setup = Setup(store)
+    async with running(setup):
+        due = {name: setup.add(name, in_ms) for name, in_ms in [("b", 5000), ("a", 100), ("c", 300_000)]}
         await trio.sleep(1)
-        due["d"] = world.add("d", 1)
-        due["e"] = world.add("e", -1000)
+        due["d"] = setup.add("d", 1)
+        due["e"] = setup.add("e", -1000)
         await trio.sleep(400)
-    assert world.target.ids == ["a", "e", "d", "b", "c"]
-    for message_id, sent_ms in world.target.taken:
+    assert setup.target.ids == ["a", "e", "d", "b", "c"]
+    for message_id, sent_ms in setup.target.delivered:
         assert sent_ms >= due[message_id]
-    assert [sent_ms - due[name] for name, sent_ms in world.target.taken if name != "e"] == [0, 0, 0, 0]
+    assert [sent_ms - due[name] for name, sent_ms in setup.target.delivered if name != "e"] == [0, 0, 0, 0]
     assert list(store.waiting()) == []
 
 
 async def test_the_clock_may_be_set_in_both_directions(store: QueueStore) -> None:
-    world = World(store)
-    async with at_work(world):
-        world.add("a", 300_000)
-        world.now_ms.ahead_ms += 300_000
+    setup = Setup(store)
+    async with running(setup):
+        setup.add("a", 300_000)
+        setup.now_ms.ahead_ms += 300_000
         await trio.sleep(1.1)
-        assert world.target.ids == ["a"]
-        world.add("b", 1000)
-        world.now_ms.ahead_ms -= 600_000
+        assert setup.target.ids == ["a"]
+        setup.add("b", 1000)
+        setup.now_ms.ahead_ms -= 600_000
         await trio.sleep(10)
-        assert world.target.ids == ["a"]
+        assert setup.target.ids == ["a"]
         await trio.sleep(600)
-    assert world.target.ids == ["a", "b"]
+    assert setup.target.ids == ["a", "b"]
 
 
-async def test_a_topic_that_cannot_be_sent_to_holds_up_no_other_and_comes_in_order(
+async def test_an_unavailable_topic_delays_only_its_own_messages_and_keeps_their_order(
     store: QueueStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(store, retry_interval=5.0, batch_size=2)
-    world.target.fails["Away"] = NoQueueError("topic 'Away' has no queue that may be written")
-    async with at_work(world):
+    setup = Setup(store, retry_interval=5.0, batch_size=2)
+    setup.target.errors["Away"] = NoQueueError("topic 'Away' has no queue that may be written")
+    async with running(setup):
         for number in range(5):
-            world.add(f"away-{number}", number, "Away")
-            world.add(f"here-{number}", number)
+            setup.add(f"away-{number}", number, "Away")
+            setup.add(f"here-{number}", number)
         await trio.sleep(1)
-        assert world.target.ids == [f"here-{number}" for number in range(5)]
+        assert setup.target.ids == [f"here-{number}" for number in range(5)]
         assert len(list(store.waiting())) == 5
-        world.target.tried.clear()
+        setup.target.attempted.clear()
         await trio.sleep(60)
-        assert world.target.tried == ["away-0"] * 12, "one is enough to see whether it can be sent to"
-        assert store.earliest_ms() < world.now_ms() - 50_000
-        del world.target.fails["Away"]
+        assert setup.target.attempted == ["away-0"] * 12, "each retry sends one message"
+        assert store.earliest_ms() < setup.now_ms() - 50_000
+        del setup.target.errors["Away"]
         await trio.sleep(5)
-    assert world.target.ids[5:] == [f"away-{number}" for number in range(5)]
+    assert setup.target.ids[5:] == [f"away-{number}" for number in range(5)]
     assert list(store.waiting()) == []
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert len(caplog.records) == 2, "after 0 and 35 seconds"
     assert "delivery failed, retrying: group=RELAY_Buffer topic=Away retry_in=5.0" in caplog.text
 
 
-async def test_what_is_put_aside_while_its_topic_comes_back_is_not_forgotten(store: QueueStore) -> None:
-    world = World(store, retry_interval=5.0)
-    world.target.fails["Away"] = NoQueueError("none")
-    slow = world.target.gates["slow"] = trio.Event()
-    async with at_work(world):
-        world.add("first", 0, "Away")
+async def test_messages_that_are_deferred_while_their_topic_recovers_are_retried(store: QueueStore) -> None:
+    setup = Setup(store, retry_interval=5.0)
+    setup.target.errors["Away"] = NoQueueError("none")
+    slow = setup.target.gates["slow"] = trio.Event()
+    async with running(setup):
+        setup.add("first", 0, "Away")
         await trio.sleep(1)
-        # While what is due together is on its way, the topic comes back and all that was aside is delivered.
-        world.add("slow", 0)
-        world.add("second", 0, "Away")
+        # The topic recovers, and its deferred messages are delivered, while another message is in flight.
+        setup.add("slow", 0)
+        setup.add("second", 0, "Away")
         await trio.sleep(1)
-        del world.target.fails["Away"]
+        del setup.target.errors["Away"]
         await trio.sleep(5)
-        assert world.target.ids == ["first"]
+        assert setup.target.ids == ["first"]
         slow.set()
         await trio.sleep(6)
-    assert world.target.ids == ["first", "slow", "second"]
+    assert setup.target.ids == ["first", "slow", "second"]
 
 
-async def test_what_is_due_together_goes_in_one_request_for_each_topic_and_sharding_key(
+async def test_messages_are_batched_by_topic_and_sharding_key(
     store: QueueStore,
 ) -> None:
-    world = World(store)
+    setup = Setup(store)
     for number in range(3):
-        world.add(f"T-{number}", number - 10)
-        world.add(f"U-{number}", number - 10, "U")
-        world.add(f"k-{number}", number - 10, sharding_key="k")
-    async with at_work(world):
+        setup.add(f"T-{number}", number - 10)
+        setup.add(f"U-{number}", number - 10, "U")
+        setup.add(f"k-{number}", number - 10, sharding_key="k")
+    async with running(setup):
         await trio.sleep(1)
-    assert sorted(world.target.batches) == [[f"{name}-{number}" for number in range(3)] for name in "TUk"]
+    assert sorted(setup.target.batches) == [[f"{name}-{number}" for number in range(3)] for name in "TUk"]
 
 
-async def test_of_a_list_that_was_stored_in_part_only_the_rest_goes_again(store: QueueStore) -> None:
-    world = World(store, retry_interval=5.0)
+async def test_the_unstored_rest_of_a_batch_is_sent_again(store: QueueStore) -> None:
+    setup = Setup(store, retry_interval=5.0)
     results = [cast(SendResult, object())] * 2
-    world.target.fails["2"] = BatchError(results, 4, NoQueueError("away"))
-    async with at_work(world):
+    setup.target.errors["2"] = BatchError(results, 4, NoQueueError("away"))
+    async with running(setup):
         for number in range(4):
-            world.add(str(number), 0)
+            setup.add(str(number), 0)
         await trio.sleep(1)
         assert [message.message_id for message in store.waiting()] == ["2", "3"]
-        del world.target.fails["2"]
+        del setup.target.errors["2"]
         await trio.sleep(5)
-    assert world.target.batches == [["0", "1", "2", "3"], ["2"], ["3"]]
+    assert setup.target.batches == [["0", "1", "2", "3"], ["2"], ["3"]]
 
 
-async def test_the_store_is_not_looked_into_while_nothing_is_due(
+async def test_the_store_is_not_read_while_no_message_is_due(
     store: QueueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[float] = []
+    reads: list[float] = []
 
-    def due(after: bytes, now_ms: int, limit: int) -> list[Stored]:
-        looks.append(trio.current_time())
+    def due(after: bytes, now_ms: int, limit: int) -> list[StoreRecord]:
+        reads.append(trio.current_time())
         return QueueStore.due(store, after, now_ms, limit)
 
     monkeypatch.setattr(store, "due", due)
-    world = World(store)
-    async with at_work(world):
-        world.add("a", 60_000)
-        world.add("b", 120_000)
+    setup = Setup(store)
+    async with running(setup):
+        setup.add("a", 60_000)
+        setup.add("b", 120_000)
         await trio.sleep(100)
-        assert world.target.ids == ["a"]
-        assert len(looks) <= 3
+        assert setup.target.ids == ["a"]
+        assert len(reads) <= 3
 
 
-async def test_what_was_put_aside_is_tried_again_after_a_restart(store: QueueStore) -> None:
-    world = World(store)
-    world.target.fails["T"] = NoQueueError("none")
-    async with at_work(world):
-        world.add("a", 0)
+async def test_deferred_messages_are_retried_after_a_restart(store: QueueStore) -> None:
+    setup = Setup(store)
+    setup.target.errors["T"] = NoQueueError("none")
+    async with running(setup):
+        setup.add("a", 0)
         await trio.sleep(1)
-    world = World(store)
-    async with at_work(world):
-        world.add("b", 0)
+    setup = Setup(store)
+    async with running(setup):
+        setup.add("b", 0)
         await trio.sleep(6)
-    assert world.target.ids == ["a", "b"]
+    assert setup.target.ids == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -248,74 +250,74 @@ async def test_what_was_put_aside_is_tried_again_after_a_restart(store: QueueSto
         BrokerError.from_answer(ResponseCode.MESSAGE_ILLEGAL, "no", "127.0.0.1:10911"),
     ],
 )
-async def test_a_message_that_no_broker_takes_is_kept_and_the_others_go_on(
+async def test_a_refused_message_is_kept_and_does_not_delay_others(
     store: QueueStore, error: RocketMQError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(store)
-    world.target.fails["bad"] = error
-    async with at_work(world):
+    setup = Setup(store)
+    setup.target.errors["bad"] = error
+    async with running(setup):
         for name in ("good", "bad", "better"):
-            world.add(name, 0)
+            setup.add(name, 0)
         await trio.sleep(60)
-    assert world.target.ids == ["good", "better"]
+    assert setup.target.ids == ["good", "better"]
     assert [message.message_id for message in store.waiting()] == ["bad"]
-    assert "message bad for topic T is kept, and not delivered" in caplog.text
+    assert "message refused, keeping it in the store id=bad topic=T" in caplog.text
 
 
-async def test_what_is_overdue_goes_oldest_first_at_a_bounded_rate(store: QueueStore) -> None:
-    world = World(store, max_rate=100.0, batch_size=64)
+async def test_overdue_messages_are_delivered_oldest_first_at_the_maximum_rate(store: QueueStore) -> None:
+    setup = Setup(store, max_rate=100.0, batch_size=64)
     for number in range(1000):
-        world.add(f"{number:04}", -1_000_000_000 + number)
-    async with at_work(world):
+        setup.add(f"{number:04}", -1_000_000_000 + number)
+    async with running(setup):
         await trio.sleep(5)
-        assert 490 <= len(world.target.taken) <= 511
+        assert 490 <= len(setup.target.delivered) <= 511
         await trio.sleep(5.1)
-    assert world.target.ids == [f"{number:04}" for number in range(1000)]
+    assert setup.target.ids == [f"{number:04}" for number in range(1000)]
 
 
-async def test_progress_is_announced_when_there_is_some(store: QueueStore) -> None:
-    world = World(store, progress_interval=5.0)
-    async with at_work(world):
+async def test_progress_is_recorded_when_it_has_changed(store: QueueStore) -> None:
+    setup = Setup(store, progress_interval=5.0)
+    async with running(setup):
         await trio.sleep(60)
-        assert world.announced == []
-        world.add("a", 0)
-        later = world.add("b", 100_000)
+        assert setup.recorded_progress == []
+        setup.add("a", 0)
+        later = setup.add("b", 100_000)
         await trio.sleep(60)
-        assert world.announced == [Progress(3, later)]
+        assert setup.recorded_progress == [Progress(3, later)]
         await trio.sleep(100)
-    assert world.announced == [Progress(3, later), Progress(3, NEVER_MS)]
+    assert setup.recorded_progress == [Progress(3, later), Progress(3, NEVER_MS)]
 
 
-async def test_progress_counts_what_is_under_way_and_not_what_another_thread_is_writing(
+async def test_progress_excludes_messages_in_flight_and_messages_being_written(
     store: QueueStore,
 ) -> None:
-    world = World(store, progress_interval=5.0)
-    async with at_work(world):
-        world.add("first", 0)
+    setup = Setup(store, progress_interval=5.0)
+    async with running(setup):
+        setup.add("first", 0)
         await trio.sleep(1)
-        gate = world.target.gates["slow"] = trio.Event()
-        slow = world.add("slow", 0, "U")
+        gate = setup.target.gates["slow"] = trio.Event()
+        slow = setup.add("slow", 0, "U")
         await trio.sleep(5)
-        assert world.announced == [Progress(3, slow)]
+        assert setup.recorded_progress == [Progress(3, slow)]
         gate.set()
         await trio.sleep(0)
-        # In the store already, and not told of yet: as between a thread that writes and its task.
-        store.write([(9, Waiting("new", 1, "T", b"x", "", "", 0, {}))], 10)
-        await world.delivery.tell_progress()
-    assert world.announced[-1].offset == 3
+        # Another thread has written this message, and has not called on_written yet.
+        store.write([(9, DelayedMessage("new", 1, "T", b"x", "", "", 0, {}))], 10)
+        await setup.delivery.record_progress()
+    assert setup.recorded_progress[-1].offset == 3
 
 
-async def test_progress_that_could_not_be_written_down_is_written_later(store: QueueStore) -> None:
-    world = World(store)
+async def test_recording_progress_is_retried_after_an_error(store: QueueStore) -> None:
+    setup = Setup(store)
     failures = [NoQueueError("away")]
 
-    async def announce(progress: Progress) -> None:
+    async def send_progress(progress: Progress) -> None:
         if failures:
             raise failures.pop()
-        world.announced.append(progress)
+        setup.recorded_progress.append(progress)
 
-    world.delivery._announce = announce
-    async with at_work(world):
-        world.add("a", 0)
+    setup.delivery._send_progress = send_progress
+    async with running(setup):
+        setup.add("a", 0)
         await trio.sleep(11)
-    assert world.announced == [Progress(2, NEVER_MS)]
+    assert setup.recorded_progress == [Progress(2, NEVER_MS)]

@@ -1,4 +1,4 @@
-"""A relay that is killed, that is one of two on a store, or whose messages have expired."""
+"""Relays: wrong options, stores in use, expired messages, and kills."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ QUEUE = MessageQueue("Buffer", "broker-a", 0)
         ({"progres_interval": 1}, "did you mean 'progress_interval'?"),
     ],
 )
-def test_a_wrong_setting_is_refused_where_it_is_written(options: dict[str, object], text: str) -> None:
+def test_the_constructor_refuses_a_wrong_option(options: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Relay("127.0.0.1:1", **{"topic": "Buffer", "store": "unused", **options})  # type: ignore[arg-type]
     assert text in str(caught.value)
 
 
-async def test_two_relays_on_one_store_are_refused(tmp_path: Path) -> None:
+async def test_a_second_relay_on_the_same_store_is_refused(tmp_path: Path) -> None:
     async with EmbeddedBroker() as broker:
         async with Relay(broker.name_server_address, topic="Buffer", store=tmp_path) as relay:
             with pytest.raises(ConfigurationError, match="in use by another relay"):
@@ -45,7 +45,7 @@ async def test_two_relays_on_one_store_are_refused(tmp_path: Path) -> None:
             await relay.run()
 
 
-async def test_what_has_expired_before_it_was_read_is_told(
+async def test_messages_that_expired_before_they_were_read_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def min_offset(_: MessageQueue) -> int:
@@ -64,13 +64,14 @@ async def test_what_has_expired_before_it_was_read_is_told(
             with trio.fail_after(20):
                 while not relay.queues:
                     await trio.sleep(0.02)
-    assert "messages 3 to 3 of buffer queue" in caplog.text
+    assert "messages expired before they were read and are lost queue=" in caplog.text
+    assert "offsets=3-3" in caplog.text
 
 
-async def test_a_queue_that_the_consumer_is_about_to_have_is_acquired_when_it_has_it(
+async def test_a_queue_is_acquired_again_if_the_consumer_does_not_own_it_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A listener is told before; whoever seeks at once is too early."""
+    """Listeners are called before the consumer owns the queue, so an immediate seek may fail."""
     seek, early = LitePullConsumer.seek, [QUEUE, QUEUE]
 
     async def seek_later(self: LitePullConsumer, queue: MessageQueue, offset: int) -> None:
@@ -88,11 +89,11 @@ async def test_a_queue_that_the_consumer_is_about_to_have_is_acquired_when_it_ha
 
 
 @pytest.mark.parametrize("members", [1, 2])
-async def test_kills_at_any_moment_lose_nothing(members: int, tmp_path: Path) -> None:
+async def test_kills_at_random_times_lose_no_message(members: int, tmp_path: Path) -> None:
     async with EmbeddedBroker() as broker, Client(broker.name_server_address) as client:
         await create_topic(client, BUFFER, queues=4)
         await create_topic(client, TARGET, queues=4)
         rng = random.Random(20261122)
-        killing = Kills(broker.name_server_address, client, tmp_path, KILLS, members, rng)
-        await killing.run()
-    killing.check()
+        kills = Kills(broker.name_server_address, client, tmp_path, KILLS, members, rng)
+        await kills.run()
+    kills.check()

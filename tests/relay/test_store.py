@@ -1,4 +1,4 @@
-"""The store of a relay: what waits comes out in order, and is there after a crash."""
+"""The store of a relay: the order of messages, cancellations, progress, and crashes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay.entries import Cancellation, Entry, Progress, Waiting
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, Stored
+from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, Store, StoreRecord
 
 QUEUE = MessageQueue("Buffer", "broker-a", 0)
 OTHER = MessageQueue("Buffer", "broker-a", 1)
 
 
-def waiting(due_ms: int, message_id: str = "id", topic: str = "T") -> Waiting:
-    return Waiting(message_id, due_ms, topic, b"body", "tag", "key", 7, {"a": "1"})
+def waiting(due_ms: int, message_id: str = "id", topic: str = "T") -> DelayedMessage:
+    return DelayedMessage(message_id, due_ms, topic, b"body", "tag", "key", 7, {"a": "1"})
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def messages(found: list[Stored]) -> list[Waiting]:
-    return [stored.message for stored in found]
+def messages(records: list[StoreRecord]) -> list[DelayedMessage]:
+    return [record.message for record in records]
 
 
-def test_what_is_due_comes_in_the_order_of_its_time_then_of_its_offset(store: Store) -> None:
+def test_due_messages_are_sorted_by_due_time_and_offset(store: Store) -> None:
     queue = store.queue(QUEUE)
     of_offset = {0: waiting(300, "a"), 1: waiting(100, "b"), 2: waiting(100, "c"), 3: waiting(200, "d")}
     assert queue.write(of_offset.items(), 4) == 100
@@ -52,7 +52,7 @@ def test_what_is_due_comes_in_the_order_of_its_time_then_of_its_offset(store: St
     assert list(queue.waiting()) == []
 
 
-def test_queues_of_one_store_do_not_see_each_other(store: Store) -> None:
+def test_queues_of_a_store_are_independent(store: Store) -> None:
     one, other = store.queue(QUEUE), store.queue(OTHER)
     one.write([(0, waiting(1))], 1)
     assert (one.next_offset, other.next_offset) == (1, None)
@@ -62,70 +62,70 @@ def test_queues_of_one_store_do_not_see_each_other(store: Store) -> None:
     assert store.queues() == [QUEUE, OTHER]
 
 
-def test_a_cancelled_message_is_gone_wherever_it_is(store: Store) -> None:
+def test_cancelling_removes_waiting_and_deferred_messages(store: Store) -> None:
     queue = store.queue(QUEUE)
     queue.write([(0, waiting(1, "a")), (1, waiting(2, "b")), (2, waiting(3, "c"))], 3)
-    queue.hold(queue.due(b"", 1, 10))
+    queue.defer(queue.due(b"", 1, 10))
     queue.write([(3, Cancellation("a")), (4, Cancellation("c")), (5, Cancellation("unknown"))], 6)
     assert list(queue.waiting()) == [waiting(2, "b")]
 
 
-def test_progress_of_another_owner_removes_what_that_has_delivered(store: Store) -> None:
+def test_progress_removes_the_messages_that_another_owner_has_delivered(store: Store) -> None:
     queue = store.queue(QUEUE)
-    queue.write([(0, waiting(10, "a")), (1, waiting(20, "b")), (5, waiting(10, "late"))], 6)
-    queue.hold(queue.due(b"", 10, 1))
+    queue.write([(0, waiting(10, "a")), (1, waiting(20, "b")), (5, waiting(10, "later"))], 6)
+    queue.defer(queue.due(b"", 10, 1))
     queue.write([(6, Progress(offset=5, due_ms=20))], 7)
-    assert sorted(message.message_id for message in queue.waiting()) == ["b", "late"]
+    assert sorted(message.message_id for message in queue.waiting()) == ["b", "later"]
 
 
-def test_the_earliest_still_waits_or_was_put_aside(store: Store) -> None:
+def test_the_earliest_time_includes_deferred_messages(store: Store) -> None:
     queue = store.queue(QUEUE)
     assert queue.earliest_ms() == NEVER_MS
     queue.write([(0, waiting(10, "a", "U")), (1, waiting(20, "b")), (2, waiting(30, "c"))], 3)
     assert queue.earliest_ms() == 10
-    queue.hold(queue.due(b"", 10, 1))
+    queue.defer(queue.due(b"", 10, 1))
     queue.remove(queue.due(b"", 20, 1))
     assert queue.earliest_ms() == 10
-    assert queue.held_topics() == ["U"]
-    queue.remove(queue.held("U", b"", 10))
+    assert queue.deferred_topics() == ["U"]
+    queue.remove(queue.deferred("U", b"", 10))
     assert queue.earliest_ms() == 30
 
 
-def test_topics_put_aside_are_told_apart_though_one_begins_like_the_other(store: Store) -> None:
+def test_deferred_topics_may_be_prefixes_of_each_other(store: Store) -> None:
     queue = store.queue(QUEUE)
     names = ["T", "T-1", "T1", "T|"]
     queue.write([(i, waiting(i, str(i), name)) for i, name in enumerate(names)], 4)
-    queue.hold(queue.due(b"", 10, 10))
-    assert sorted(queue.held_topics()) == sorted(names)
+    queue.defer(queue.due(b"", 10, 10))
+    assert sorted(queue.deferred_topics()) == sorted(names)
     for i, name in enumerate(names):
-        assert [message.message_id for message in messages(queue.held(name, b"", 10))] == [str(i)]
+        assert [message.message_id for message in messages(queue.deferred(name, b"", 10))] == [str(i)]
 
 
-def test_one_relay_at_a_time_has_a_store_and_anybody_may_look(tmp_path: Path) -> None:
+def test_a_store_in_use_can_only_be_opened_for_reading(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.queue(QUEUE).write([(0, waiting(5))], 1)
         with pytest.raises(ConfigurationError, match="is in use by another relay"):
             Store(tmp_path)
-        with Store(tmp_path, read_only=True) as look:
-            assert look.queues() == [QUEUE]
-            assert list(look.queue(QUEUE).waiting()) == [waiting(5)]
+        with Store(tmp_path, read_only=True) as copy:
+            assert copy.queues() == [QUEUE]
+            assert list(copy.queue(QUEUE).waiting()) == [waiting(5)]
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         Store(tmp_path / "missing", read_only=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot be made"):
+    with pytest.raises(ConfigurationError, match="cannot be created"):
         Store(tmp_path / "file" / "store")
 
 
-def test_one_that_is_cancelled_while_it_is_under_way_is_not_put_aside(store: Store) -> None:
+def test_a_message_that_is_cancelled_in_flight_is_not_deferred(store: Store) -> None:
     queue = store.queue(QUEUE)
     queue.write([(0, waiting(1)), (1, waiting(1, "other"))], 2)
     due = queue.due(b"", 1, 10)
     queue.write([(2, Cancellation("id"))], 3)
-    queue.hold(due)
+    queue.defer(due)
     assert [message.message_id for message in queue.waiting()] == ["other"]
 
 
-def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
+def test_written_messages_survive_a_kill(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from tests.relay.test_store import QUEUE, Store, waiting\n"
@@ -140,22 +140,22 @@ def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
         assert list(queue.waiting()) == [waiting(5)]
 
 
-class StoreBesideAModel(RuleBasedStateMachine):
-    """Whatever is done to it, a store has what a dict would have."""
+class StoreStateMachine(RuleBasedStateMachine):
+    """Compares a store with a dict, after each of a random sequence of operations."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(mkdtemp())
         self.store = Store(self.folder)
         self.offset = 0
-        self.model: dict[int, Waiting] = {}
-        self.aside: set[int] = set()
+        self.model: dict[int, DelayedMessage] = {}
+        self.deferred_offsets: set[int] = set()
 
     @property
     def queue(self) -> QueueStore:
         return self.store.queue(QUEUE)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: BufferEntry) -> None:
         self.queue.write([(self.offset, entry)], self.offset + 1)
         self.offset += 1
 
@@ -172,7 +172,7 @@ class StoreBesideAModel(RuleBasedStateMachine):
         self.write(Cancellation(str(offset)))
 
     @rule(due_ms=st.integers(0, 6), data=st.data())
-    def pass_over(self, due_ms: int, data: st.DataObject) -> None:
+    def apply_progress(self, due_ms: int, data: st.DataObject) -> None:
         before = data.draw(st.integers(0, self.offset))
         self.model = {
             offset: message
@@ -187,41 +187,41 @@ class StoreBesideAModel(RuleBasedStateMachine):
         ready = sorted(
             (message.due_ms, offset)
             for offset, message in self.model.items()
-            if message.due_ms <= now_ms and offset not in self.aside
+            if message.due_ms <= now_ms and offset not in self.deferred_offsets
         )
-        assert [stored.message for stored in found] == [self.model[offset] for _, offset in ready[:limit]]
+        assert [record.message for record in found] == [self.model[offset] for _, offset in ready[:limit]]
         for _, offset in ready[:limit]:
             if fails:
-                self.aside.add(offset)
+                self.deferred_offsets.add(offset)
             else:
                 del self.model[offset]
-        (self.queue.hold if fails else self.queue.remove)(found)
+        (self.queue.defer if fails else self.queue.remove)(found)
 
-    @precondition(lambda self: self.aside)
+    @precondition(lambda self: self.deferred_offsets)
     @rule(topic=st.sampled_from("TU"))
-    def deliver_what_was_put_aside(self, topic: str) -> None:
-        held = sorted(
+    def deliver_deferred(self, topic: str) -> None:
+        expected = sorted(
             (message.due_ms, offset)
             for offset, message in self.model.items()
-            if offset in self.aside and message.topic == topic
+            if offset in self.deferred_offsets and message.topic == topic
         )
-        found = self.queue.held(topic, b"", 100)
-        assert [stored.message for stored in found] == [self.model[offset] for _, offset in held]
+        found = self.queue.deferred(topic, b"", 100)
+        assert [record.message for record in found] == [self.model[offset] for _, offset in expected]
         self.queue.remove(found)
-        for _, offset in held:
+        for _, offset in expected:
             del self.model[offset]
 
     @rule()
-    def open_again(self) -> None:
+    def reopen(self) -> None:
         self.store.close()
         self.store = Store(self.folder)
 
     @invariant()
-    def the_same_is_there(self) -> None:
-        self.aside &= set(self.model)
+    def check_contents(self) -> None:
+        self.deferred_offsets &= set(self.model)
         queue = self.queue
-        kept = sorted(queue.waiting(), key=lambda message: int(message.message_id))
-        assert kept == [self.model[offset] for offset in sorted(self.model)]
+        stored = sorted(queue.waiting(), key=lambda message: int(message.message_id))
+        assert stored == [self.model[offset] for offset in sorted(self.model)]
         earliest = min((message.due_ms for message in self.model.values()), default=NEVER_MS)
         assert (queue.next_offset or 0, queue.earliest_ms()) == (self.offset, earliest)
 
@@ -230,5 +230,5 @@ class StoreBesideAModel(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-TestStoreBesideAModel = StoreBesideAModel.TestCase
-TestStoreBesideAModel.settings = settings(max_examples=30, stateful_step_count=20)
+TestStoreStateMachine = StoreStateMachine.TestCase
+TestStoreStateMachine.settings = settings(max_examples=30, stateful_step_count=20)

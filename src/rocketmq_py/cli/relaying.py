@@ -12,7 +12,7 @@ from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.running import show_warnings
 from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay.entries import Waiting
+from rocketmq_py.relay.entries import DelayedMessage
 from rocketmq_py.relay.store import NEVER_MS, Store
 
 
@@ -79,7 +79,7 @@ async def cancel_waiting(access: Access, topic: str, message_ids: Sequence[str])
             await cancel(client, topic, message_id)
 
 
-def _waiting(store: Store) -> Iterator[tuple[MessageQueue, Waiting]]:
+def _waiting(store: Store) -> Iterator[tuple[MessageQueue, DelayedMessage]]:
     for queue in store.queues():
         for message in store.queue(queue).waiting():
             yield queue, message

@@ -1,4 +1,10 @@
-"""Any delay on any broker: messages wait in a buffer topic and a store, and are sent when they are due."""
+"""The relay: delivers messages at any time, on brokers that only support fixed delay levels.
+
+Producers send delayed messages to a buffer topic. A ``Relay`` reads them into a ``Store`` on disk, one
+``QueueStore`` for each queue of the buffer topic. A ``QueueDelivery`` sends the messages of each queue to
+their topics when they are due. ``entries`` defines the messages of the buffer topic. Start reading in
+``relay``.
+"""
 
 from __future__ import annotations
 

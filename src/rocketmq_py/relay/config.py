@@ -1,4 +1,4 @@
-"""A relay's settings."""
+"""The settings of a relay."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ def _folder(value: str | os.PathLike[str]) -> Path:
 
 @attrs.frozen(kw_only=True)
 class RelayConfig:
-    """How a relay works.
+    """The settings of a relay.
 
     Args:
-        topic: the buffer topic: what waits goes there first. Its messages must not expire (brokers'
-            ``fileReservedTime``) before the longest delay is over: a store that is lost, and a relay that
-            takes a queue over, read them again.
-        store: the folder of the messages that wait; made if it is missing. One relay at a time has it.
-        group: the consumer group; relays in the same group share out the buffer topic's queues. None is
+        topic: the buffer topic. Its messages must not expire (brokers' ``fileReservedTime``) before the
+            longest delay is over, because a relay reads them again after its store is lost, or when it takes
+            over a queue.
+        store: the folder of the messages that are not due yet. Created if it is missing. One relay at a time
+            can use it.
+        group: the consumer group. The relays of a group share the queues of the buffer topic. By default
             ``RELAY_`` and the topic.
-        max_rate: messages a second that are delivered at the most, also of those that are overdue.
-        batch_size: messages that are under way to brokers at once, for each buffer queue.
-        retry_interval: seconds between two tries to send to a topic that could not be sent to.
-        progress_interval: seconds between two records, in the buffer topic, of how far its queues are
-            delivered. What was delivered after the last one comes again when a store is lost, or when
-            another relay takes the queue over.
-        close_timeout: seconds that closing may take.
+        max_rate: maximum number of messages that are delivered per second, including overdue messages.
+        batch_size: number of messages in flight to brokers for each buffer queue.
+        retry_interval: seconds between two attempts to send to an unavailable topic.
+        progress_interval: seconds between two records of progress in the buffer topic. Messages delivered
+            after the last record are delivered again when a store is lost, or when another relay takes over
+            the queue.
+        close_timeout: maximum seconds that closing takes.
     """
 
     topic: str = attrs.field(converter=check_topic)
@@ -51,7 +52,7 @@ class RelayConfig:
 
 
 class RelayOptions(ClientOptions, total=False):
-    """The fields of RelayConfig but ``topic`` and ``store``, and those of ClientConfig."""
+    """The fields of ``RelayConfig`` except ``topic`` and ``store``, and the fields of ``ClientConfig``."""
 
     group: str
     max_rate: float

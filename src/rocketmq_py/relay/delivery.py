@@ -1,4 +1,4 @@
-"""Delivering what waits in one buffer queue, when it is due."""
+"""Delivery of the messages of a buffer queue when they are due."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, Roc
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.entries import Progress
-from rocketmq_py.relay.store import NEVER_MS, QueueStore, Stored
+from rocketmq_py.relay.store import NEVER_MS, QueueStore, StoreRecord
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at the clock at the most: it may be set, while trio's goes on evenly."""
-UNUSED_SECONDS = 0.1
+MAX_SLEEP_SECONDS = 1.0
+"""Maximum seconds between two reads of the wall clock, which may be set while trio's clock runs on."""
+BURST_SECONDS = 0.1
+"""The unused rate of this many seconds may be used at once."""
 
 
-class Rate:
-    """Lets so many through in a second, and what was not used of a tenth of a second at once.
+class RateLimiter:
+    """Limits the number of messages per second.
 
     Args:
-        per_second: how many.
+        per_second: the limit.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -37,33 +38,33 @@ class Rate:
         self._next_at = trio.current_time()
 
     @property
-    def at_once(self) -> int:
-        """How many may go together: those of a tenth of a second."""
-        return max(1, int(UNUSED_SECONDS / self._seconds_each))
+    def burst(self) -> int:
+        """The number of messages that may be sent together."""
+        return max(1, int(BURST_SECONDS / self._seconds_each))
 
     async def wait(self, count: int) -> None:
-        """Return when so many more may go."""
+        """Wait until ``count`` more messages may be sent."""
         now = trio.current_time()
-        at = max(self._next_at, now - UNUSED_SECONDS)
+        at = max(self._next_at, now - BURST_SECONDS)
         self._next_at = at + count * self._seconds_each
         if at > now:
             await trio.sleep_until(at)
 
 
-class Delivery:
-    """Sends the messages of one buffer queue to their topics, in the order of their times.
+class QueueDelivery:
+    """Sends the messages of a buffer queue to their topics, in the order of their due times.
 
-    Messages for a topic that cannot be sent to are put aside in the store, and those for other topics go on;
-    the topic's own follow in their order when it can be sent to again. A message that brokers refuse for
-    good stays aside, and those behind it do not wait for it.
+    Messages for an unavailable topic are deferred in the store, while those for other topics are delivered.
+    They follow in their order when the topic is available again. A message that brokers refuse permanently
+    stays deferred, and messages after it do not wait for it.
 
     Args:
-        store: what waits.
+        store: the messages of the queue.
         config: the relay's settings.
-        producer: sends it.
-        rate: shared by all of a relay.
+        producer: sends the messages.
+        rate_limiter: shared by all queues of a relay.
         now_ms: the clock, epoch milliseconds.
-        announce: writes down in the buffer queue how far it is delivered.
+        send_progress: records the progress in the buffer queue.
     """
 
     def __init__(
@@ -71,36 +72,36 @@ class Delivery:
         store: QueueStore,
         config: RelayConfig,
         producer: Producer,
-        rate: Rate,
+        rate_limiter: RateLimiter,
         *,
         now_ms: Callable[[], int],
-        announce: Callable[[Progress], Awaitable[None]],
+        send_progress: Callable[[Progress], Awaitable[None]],
     ) -> None:
         self._store = store
         self._config = config
         self._producer = producer
-        self._rate = rate
+        self._rate_limiter = rate_limiter
         self._now_ms = now_ms
-        self._announce = announce
-        self._batch_size = min(config.batch_size, rate.at_once)
-        # What comes after this key is not looked at yet, and nothing of it is due before that time.
+        self._send_progress = send_progress
+        self._batch_size = min(config.batch_size, rate_limiter.burst)
+        # The key of the last record that was read, and when the first record after it is due.
         self._after = b""
         self._next_due_ms = 0
-        # Nothing waits before this key. To look for the first that does, among very many that RocksDB has
-        # not cleared away yet, takes hundreds of milliseconds.
+        # There are no records before this key. Searching for the first record without it takes hundreds of
+        # milliseconds, if RocksDB has not compacted many deleted records yet.
         self._done = b""
         self._read_to = store.next_offset or 0
         self._changed = trio.Event()
-        self._failing: set[str] = set()
+        self._unavailable_topics: set[str] = set()
         self._retry_logs = RetryLogs(logger, "delivery", "topic", group=config.group)
         self._has_progressed = False
 
     async def run(self) -> None:
-        """Deliver until cancelled. What is under way then is delivered again by who comes next."""
-        self._failing.update(self._store.held_topics())
+        """Deliver messages, until cancelled. Messages in flight are then delivered again by the next run."""
+        self._unavailable_topics.update(self._store.deferred_topics())
         async with open_nursery() as nursery:
-            nursery.start_soon(self._try_again)
-            nursery.start_soon(self._tell_progress)
+            nursery.start_soon(self._retry_deferred)
+            nursery.start_soon(self._record_progress_periodically)
             while True:
                 if (now_ms := self._now_ms()) < self._next_due_ms:
                     await self._wait(self._next_due_ms - now_ms)
@@ -113,134 +114,135 @@ class Delivery:
                 await self._deliver(due)
                 self._done = self._after
 
-    def added(self, due_ms: int, next_offset: int) -> None:
-        """Take into account what was read of the buffer queue up to ``next_offset``.
+    def on_written(self, due_ms: int, next_offset: int) -> None:
+        """Take new messages in the store into account.
 
         Args:
-            due_ms: when the first of the new messages is due; NEVER_MS if there are none.
-            next_offset: the offset to read next.
+            due_ms: when the first of them is due; NEVER_MS if there are none.
+            next_offset: the offset of the buffer queue to read next.
         """
         if due_ms < NEVER_MS:
-            self._after = min(self._after, self._store.before(due_ms))
+            self._after = min(self._after, self._store.key_before(due_ms))
             self._done = min(self._done, self._after)
         self._read_to = next_offset
         if due_ms < self._next_due_ms:
             self._next_due_ms = due_ms
             self._changed.set()
 
-    async def tell_progress(self) -> None:
-        """Write down how far the queue is delivered, if that has changed."""
+    async def record_progress(self) -> None:
+        """Record the progress in the buffer queue if it has changed."""
         if self._has_progressed:
             self._has_progressed = False
             try:
-                await self._announce(Progress(self._read_to, self._store.earliest_ms(self._done)))
+                await self._send_progress(Progress(self._read_to, self._store.earliest_ms(self._done)))
             except RocketMQError as error:
                 self._has_progressed = True
-                logger.debug("progress not written down: %s", error)
+                logger.debug("could not record progress cause=%s", error)
 
     async def _wait(self, milliseconds: int) -> None:
         self._changed = trio.Event()
-        with trio.move_on_after(min(milliseconds / 1000, LOOK_SECONDS)):
+        with trio.move_on_after(min(milliseconds / 1000, MAX_SLEEP_SECONDS)):
             await self._changed.wait()
 
-    async def _deliver(self, due: Sequence[Stored]) -> None:
-        aside = [stored for stored in due if stored.message.topic in self._failing]
-        refused: list[Stored] = []
-        for stored, error in await self._send(
-            [stored for stored in due if stored.message.topic not in self._failing]
+    async def _deliver(self, due: Sequence[StoreRecord]) -> None:
+        deferred = [record for record in due if record.message.topic in self._unavailable_topics]
+        refused: list[StoreRecord] = []
+        for record, error in await self._send(
+            [record for record in due if record.message.topic not in self._unavailable_topics]
         ):
-            topic = stored.message.topic
-            if _is_refused(error):
-                refused.append(stored)
+            topic = record.message.topic
+            if _is_permanent(error):
+                refused.append(record)
                 continue
-            aside.append(stored)
-            self._failing.add(topic)
+            deferred.append(record)
+            self._unavailable_topics.add(topic)
             self._retry_logs.failed(topic, error, retry_in=self._config.retry_interval)
-        if aside or refused:
-            await trio.to_thread.run_sync(self._store.hold, aside + refused)
-            # A topic may have been sent to again meanwhile; these were too late for that.
-            self._failing.update(stored.message.topic for stored in aside)
+        if deferred or refused:
+            await trio.to_thread.run_sync(self._store.defer, deferred + refused)
+            # A retry may have found a topic available since. These messages need another one.
+            self._unavailable_topics.update(record.message.topic for record in deferred)
 
-    async def _send(self, messages: Sequence[Stored]) -> list[tuple[Stored, RocketMQError]]:
-        """Send them, and forget those that brokers have acknowledged. Return the others, and why."""
-        failed: list[tuple[Stored, RocketMQError]] = []
-        alike: defaultdict[tuple[str, str], list[Stored]] = defaultdict(list)
-        for stored in messages:
-            alike[stored.message.topic, stored.message.sharding_key].append(stored)
+    async def _send(self, records: Sequence[StoreRecord]) -> list[tuple[StoreRecord, RocketMQError]]:
+        """Send messages, and remove the acknowledged ones. Returns the others with their errors."""
+        failed: list[tuple[StoreRecord, RocketMQError]] = []
+        by_target: defaultdict[tuple[str, str], list[StoreRecord]] = defaultdict(list)
+        for record in records:
+            by_target[record.message.topic, record.message.sharding_key].append(record)
         async with open_nursery() as nursery:
-            for together in alike.values():
-                nursery.start_soon(self._send_together, together, failed)
+            for batch in by_target.values():
+                nursery.start_soon(self._send_batch, batch, failed)
         return failed
 
-    async def _send_together(
-        self, messages: list[Stored], failed: list[tuple[Stored, RocketMQError]]
+    async def _send_batch(
+        self, records: list[StoreRecord], failed: list[tuple[StoreRecord, RocketMQError]]
     ) -> None:
-        """Send messages into one queue in their order, which the threads of brokers keep only in a batch."""
-        await self._rate.wait(len(messages))
-        count, error = await self._send_in_one_request(messages)
+        """Send messages to one queue in their order, which the threads of brokers keep only in a batch."""
+        await self._rate_limiter.wait(len(records))
+        count, error = await self._send_request(records)
         if count:
-            self._store.remove(messages[:count])  # in memory, as it is not synced: a thread would take longer
+            # In this thread, because it is not synced: another thread would take longer.
+            self._store.remove(records[:count])
             self._has_progressed = True
-        rest = messages[count:]
+        rest = records[count:]
         if error is None:
             return
-        if not _is_refused(error):
-            failed += [(stored, error) for stored in rest]
-        elif len(messages) > 1:
-            # It is the fault of one of them, or of their being together.
-            for stored in rest:
-                await self._send_together([stored], failed)
+        if not _is_permanent(error):
+            failed += [(record, error) for record in rest]
+        elif len(records) > 1:
+            # A single message causes the error, or the size of the batch does.
+            for record in rest:
+                await self._send_batch([record], failed)
         else:
-            failed.append((messages[0], error))
-            refused = messages[0].message
+            failed.append((records[0], error))
+            refused = records[0].message
             logger.error(
-                "message %s for topic %s is kept, and not delivered: %s",
+                "message refused, keeping it in the store id=%s topic=%s cause=%s",
                 refused.message_id,
                 refused.topic,
                 error,
             )
 
-    async def _send_in_one_request(self, messages: Sequence[Stored]) -> tuple[int, RocketMQError | None]:
-        """Return how many were acknowledged, the first ones, and what became of the others."""
+    async def _send_request(self, records: Sequence[StoreRecord]) -> tuple[int, RocketMQError | None]:
+        """Send messages in one request. Returns how many were acknowledged, and the error of the others."""
         try:
-            to_send = [stored.message.message() for stored in messages]
-            if len(to_send) == 1:
-                await self._producer.send(to_send[0])
+            messages = [record.message.message() for record in records]
+            if len(messages) == 1:
+                await self._producer.send(messages[0])
             else:
-                await self._producer.send_batch(to_send)
+                await self._producer.send_batch(messages)
         except BatchError as error:
             return len(error.results), error
         except RocketMQError as error:
             return 0, error
-        return len(messages), None
+        return len(records), None
 
-    async def _try_again(self) -> None:
+    async def _retry_deferred(self) -> None:
         while True:
             await trio.sleep(self._config.retry_interval)
-            for topic in sorted(self._failing):
-                if await self._deliver_held(topic):
-                    self._failing.discard(topic)
+            for topic in sorted(self._unavailable_topics):
+                if await self._deliver_deferred(topic):
+                    self._unavailable_topics.discard(topic)
                     self._retry_logs.succeeded(topic)
 
-    async def _deliver_held(self, topic: str) -> bool:
-        """Deliver what was put aside for a topic. Return whether it can be sent to."""
-        after, count = b"", 1  # the first one tells whether more are worth while
-        while held := self._store.held(topic, after, count):
-            after, count = held[-1].key, self._batch_size
-            waiting = [error for _, error in await self._send(held) if not _is_refused(error)]
-            if waiting:
-                self._retry_logs.failed(topic, waiting[0], retry_in=self._config.retry_interval)
+    async def _deliver_deferred(self, topic: str) -> bool:
+        """Deliver the deferred messages for a topic. Returns whether the topic is available."""
+        after, count = b"", 1  # the first message tests whether the topic is available
+        while records := self._store.deferred(topic, after, count):
+            after, count = records[-1].key, self._batch_size
+            errors = [error for _, error in await self._send(records) if not _is_permanent(error)]
+            if errors:
+                self._retry_logs.failed(topic, errors[0], retry_in=self._config.retry_interval)
                 return False
         return True
 
-    async def _tell_progress(self) -> None:
+    async def _record_progress_periodically(self) -> None:
         while True:
             await trio.sleep(self._config.progress_interval)
-            await self.tell_progress()
+            await self.record_progress()
 
 
-def _is_refused(error: RocketMQError) -> bool:
-    """Tell whether it is the message that brokers do not take, whenever they are asked."""
+def _is_permanent(error: RocketMQError) -> bool:
+    """Return whether brokers refuse the message itself, so that a retry fails too."""
     return isinstance(error, InvalidMessageError) or (
         isinstance(error, BrokerError) and error.code == ResponseCode.MESSAGE_ILLEGAL
     )

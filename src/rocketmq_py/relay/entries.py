@@ -1,4 +1,4 @@
-"""What goes through a buffer topic: messages that wait, cancellations, and how far a relay has come."""
+"""The messages of a buffer topic: delayed messages, cancellations, and the progress of relays."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from rocketmq_py.producer.delay_relay import (
 )
 from rocketmq_py.properties import SHARDING_KEY
 
-_NOT_USERS = RELAY_PROPERTIES | {SHARDING_KEY}
+_RESERVED_PROPERTIES = RELAY_PROPERTIES | {SHARDING_KEY}
 
 
 @attrs.frozen
-class Waiting:
-    """A message that waits for its time.
+class DelayedMessage:
+    """A message that a relay delivers later.
 
     Attributes:
-        message_id: the id that it has in the buffer topic.
-        due_ms: when it is delivered, epoch milliseconds.
-        topic: where to.
-        body: the payload.
-        tags: its tag.
-        keys: its keys, with blanks between.
-        flag: its flag.
-        properties: the user's own.
-        sharding_key: its sharding key.
+        message_id: its id in the buffer topic.
+        due_ms: the time of delivery, epoch milliseconds.
+        topic: the target topic.
+        body: the body.
+        tags: the tag.
+        keys: the keys, separated by spaces.
+        flag: the flag.
+        properties: the user's properties.
+        sharding_key: the sharding key.
     """
 
     message_id: str
@@ -50,7 +50,7 @@ class Waiting:
     sharding_key: str = ""
 
     def message(self) -> Message:
-        """Return what is sent when it is due."""
+        """Return the message for the target topic."""
         properties = {**self.properties, MESSAGE_ID: self.message_id}
         return Message(
             self.topic,
@@ -63,12 +63,12 @@ class Waiting:
         )
 
     def encode(self) -> bytes:
-        """Return it as bytes, for a store."""
+        """Encode it for a store."""
         return _encoder.encode(attrs.astuple(self))
 
     @classmethod
-    def decode(cls, data: bytes) -> Waiting:
-        """Return what :meth:`encode` made bytes of."""
+    def decode(cls, data: bytes) -> DelayedMessage:
+        """Decode the result of :meth:`encode`."""
         return cls(*_decoder.decode(data))
 
 
@@ -78,7 +78,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[str, int, str, bytes, str, str, int, di
 
 @attrs.frozen
 class Cancellation:
-    """The wish that a message be not delivered.
+    """The cancellation of a delayed message.
 
     Attributes:
         message_id: its id in the buffer topic.
@@ -89,7 +89,7 @@ class Cancellation:
 
 @attrs.frozen
 class Progress:
-    """How far the owner of a buffer queue has come.
+    """The progress of the owner of a buffer queue.
 
     Of the messages before ``offset`` in the queue, all that were due before ``due_ms`` are delivered or
     cancelled.
@@ -99,23 +99,23 @@ class Progress:
     due_ms: int
 
 
-Entry: TypeAlias = Waiting | Cancellation | Progress
+BufferEntry: TypeAlias = DelayedMessage | Cancellation | Progress
 
 
-def cancel_in(buffer_topic: str, message_id: str) -> Message:
-    """Return the message that cancels one which waits. It has to go to each queue of the buffer topic."""
+def cancellation_message(buffer_topic: str, message_id: str) -> Message:
+    """Return the message that cancels a delayed message. Send it to each queue of the buffer topic."""
     return Message(buffer_topic, b"\0", properties={CANCEL: message_id})
 
 
-def progress_in(buffer_topic: str, progress: Progress) -> Message:
-    """Return the message that tells later owners of a buffer queue how far this one has come."""
+def progress_message(buffer_topic: str, progress: Progress) -> Message:
+    """Return the message that records the progress in a buffer queue, for its later owners."""
     return Message(buffer_topic, b"\0", properties={PROGRESS: f"{progress.offset} {progress.due_ms}"})
 
 
-def read_entry(message: ReceivedMessage) -> Entry:
-    """Return what a message of the buffer topic says.
+def parse_entry(message: ReceivedMessage) -> BufferEntry:
+    """Parse a message of the buffer topic.
 
-    Raises ProtocolError if it is none that a relay or a producer with ``delay_relay`` made.
+    Raises ProtocolError if neither a relay nor a producer with ``delay_relay`` has created it.
     """
     properties = message.properties
     try:
@@ -125,25 +125,29 @@ def read_entry(message: ReceivedMessage) -> Entry:
             return Cancellation(properties[CANCEL])
         if PROGRESS in properties:
             offset, due = properties[PROGRESS].split()
-            return Progress(_time_or_offset(offset), _time_or_offset(due))
-        return Waiting(
+            return Progress(_parse_number(offset), _parse_number(due))
+        return DelayedMessage(
             message.message_id,
-            _time_or_offset(properties[DUE]),
+            _parse_number(properties[DUE]),
             check_topic(properties[TARGET]),
             message.body,
             message.tags,
             " ".join(message.keys),
             message.flag,
-            {name: value for name, value in message.user_properties.items() if name not in _NOT_USERS},
+            {
+                name: value
+                for name, value in message.user_properties.items()
+                if name not in _RESERVED_PROPERTIES
+            },
             properties.get(SHARDING_KEY, ""),
         )
     except (KeyError, ValueError, ConfigurationError) as error:
         raise ProtocolError(
-            f"message {message.message_id} of buffer topic {message.topic!r} is none for a relay: {error}"
+            f"message {message.message_id} of buffer topic {message.topic!r} is not for a relay: {error}"
         ) from None
 
 
-def _time_or_offset(text: str) -> int:
+def _parse_number(text: str) -> int:
     number = int(text)
     if not 0 <= number < 2**63:
         raise ValueError(f"{number} is out of range")

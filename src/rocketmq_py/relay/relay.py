@@ -1,4 +1,4 @@
-"""The relay: any delay, on brokers that know eighteen of them."""
+"""The relay: reads a buffer topic into a store, and delivers its messages when they are due."""
 
 from __future__ import annotations
 
@@ -19,69 +19,90 @@ from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
-from rocketmq_py.relay.delivery import Delivery, Rate
-from rocketmq_py.relay.entries import Entry, Progress, cancel_in, progress_in, read_entry
-from rocketmq_py.relay.retention import Retention, retention_of
+from rocketmq_py.relay.delivery import QueueDelivery, RateLimiter
+from rocketmq_py.relay.entries import (
+    BufferEntry,
+    Progress,
+    cancellation_message,
+    parse_entry,
+    progress_message,
+)
+from rocketmq_py.relay.retention import RetentionMonitor, query_retention
 from rocketmq_py.relay.store import QueueStore, Store, StoreError
 from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
-READ_AT_ONCE = 1024
-"""Messages of the buffer topic that are written to the store together, at the most."""
+READ_BATCH = 1024
+"""Maximum number of messages of the buffer topic that are written to the store together."""
 POLL_SECONDS = 1.0
-CLOSE_SHARE = 0.4
-"""The part of ``close_timeout`` for the last record of progress. The rest is for the group and the client."""
+PROGRESS_SHARE = 0.4
+"""The share of ``close_timeout`` for the last record of progress. The group and the client get the rest."""
 
 
-class _Queue:
-    """A buffer queue that this relay has."""
+class _OwnedQueue:
+    """A buffer queue that is assigned to this relay.
+
+    Attributes:
+        queue: the queue.
+        store: its messages.
+        delivery: delivers its messages.
+        retention: warns of messages that expire before they are due.
+        scope: cancels the delivery.
+        catch_up_to: the end of the queue when it was acquired. The messages before it may include the
+            progress of the previous owner.
+        caught_up: set when these messages have been read. The delivery starts then.
+    """
 
     def __init__(
-        self, queue: MessageQueue, store: QueueStore, delivery: Delivery, retention: Retention
+        self,
+        queue: MessageQueue,
+        store: QueueStore,
+        delivery: QueueDelivery,
+        retention: RetentionMonitor,
+        catch_up_to: int,
     ) -> None:
         self.queue = queue
         self.store = store
         self.delivery = delivery
         self.retention = retention
+        self.catch_up_to = catch_up_to
         self.scope = trio.CancelScope()
         self.caught_up = trio.Event()
-        # The messages before this offset were there when the queue was acquired. Until they are read, it is
-        # not known what the owner before has delivered.
-        self.catch_up_to = 0
 
 
 class Relay(Member):
-    """Delivers messages at any time, whatever delays the brokers know.
+    """Delivers messages at any time, with any version of brokers.
 
     ::
 
         async with Relay("127.0.0.1:9876", topic="Buffer", store="/var/lib/relay") as relay:
             await relay.run()
 
-    Producers whose ``delay_relay`` names the buffer topic send what has an exact time there, if the broker
-    is older than 5.0. The relay reads it into its store, and sends each message to its topic when it is due,
-    with the property RELAY_MESSAGE_ID: a message that comes twice has the same one. Several relays with
-    stores of their own share out the queues of the buffer topic as members of one group.
+    Producers whose ``delay_relay`` names the buffer topic send messages with an exact delivery time there, if
+    the broker is older than 5.0. The relay reads them into its store, and sends each to its topic when it is
+    due. The property RELAY_MESSAGE_ID identifies a message that is delivered twice. Several relays, with a
+    store each, share the queues of the buffer topic as members of a consumer group.
 
-    What is promised: an offset of the buffer topic is committed when the store has it on the disk; a message
-    is forgotten when the broker of its topic has acknowledged it, so that each is delivered at least once,
-    and not before its time on this machine's clock. A queue that changes hands is read again from its
-    beginning by the new owner, and its progress with it: messages must not expire in the buffer topic
-    before they are due. What is delivered within ``progress_interval`` before that may be delivered twice.
+    Guarantees: an offset of the buffer topic is committed after the store has synced its message to the
+    disk. A message is removed from the store after the broker of its topic has acknowledged it. So each
+    message is delivered at least once, and never before its time on this machine's clock. The new owner of a
+    queue reads it again from its beginning, including the recorded progress. Therefore messages must not
+    expire in the buffer topic before they are due, and messages that the previous owner delivered within its
+    last ``progress_interval`` may be delivered twice.
 
     Args:
-        client: name servers as ``host:port;host:port`` (None reads NAMESRV_ADDR, else 127.0.0.1:9876), or
-            an open client to share.
+        client: the name servers as ``host:port;host:port``, or an open client to share. None for the
+            environment variable NAMESRV_ADDR, or 127.0.0.1:9876 if it is not set.
         topic: the buffer topic.
-        store: the folder of what waits.
-        rng: the source of randomness, for tests that replay a run.
-        **options: the fields of RelayConfig, and those of ClientConfig unless a client is shared.
+        store: the folder of the store.
+        rng: the source of randomness, for reproducible tests.
+        **options: the fields of ``RelayConfig``, and those of ``ClientConfig`` unless a client is shared.
 
     Raises:
-        ConfigurationError: an option is unknown or outside of what is allowed.
+        ConfigurationError: an option is unknown or out of its range.
 
-    Opening it raises ConfigurationError if the store is in use or ``rocksdict`` is not installed.
+    Entering it raises ConfigurationError if the store is in use or ``rocksdict`` is not installed.
     """
 
     def __init__(
@@ -98,9 +119,9 @@ class Relay(Member):
         super().__init__(client, rng, shared)
         self.close_timeout: float = self.config.close_timeout
         self._store: Store | None = None
-        self._queues: dict[MessageQueue, _Queue] = {}
-        self._changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
-        self._awaited: set[MessageQueue] = set()  # gained; those that are not in _queues are to be acquired
+        self._queues: dict[MessageQueue, _OwnedQueue] = {}
+        self._assignment_changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
+        self._assigned: set[MessageQueue] = set()  # those that are not in _queues are still to be acquired
         group = self.config.group
         self._commit_log = RetryLog(logger, "offset commit", group=group, topic=self.config.topic)
         self._acquire_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
@@ -109,11 +130,10 @@ class Relay(Member):
         self._is_run = False
 
     async def run(self) -> None:
-        """Return when the relay is closed.
+        """Wait until the relay is closed.
 
-        Raises StoreError if the store could not be written. Then nothing is committed that is not on the
-        disk, and a relay that is started again goes on there. When cancelled, the relay works on until it
-        is closed.
+        Raises StoreError if the store could not be written. No offset is committed then whose message is not
+        on the disk, and a restarted relay continues there. If cancelled, the relay works until it is closed.
         """
         self._check_open()
         self._is_run = True
@@ -123,37 +143,37 @@ class Relay(Member):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues of the buffer topic that this relay has now, sorted."""
+        """The queues of the buffer topic that this relay owns now, sorted."""
         return sorted(self._queues)
 
     async def _open(self) -> None:
         await super()._open()
         self._store = await trio.to_thread.run_sync(Store, self.config.store)
-        self._rate = Rate(self.config.max_rate)
+        self._rate_limiter = RateLimiter(self.config.max_rate)
         self._producer = Producer(self.client, group=self.config.group)
         self._consumer = LitePullConsumer(
             self.client,
             group=self.config.group,
             auto_commit=False,
             consume_from=ConsumeFrom.FIRST,
-            assignment_listener=_NotedChanges(self._changes),
+            assignment_listener=_AssignmentRecorder(self._assignment_changes),
         )
         self._consumer.subscribe(self.config.topic)
         await self._producer.start(self.nursery)
         await self._consumer.start(self.nursery)
-        self._reading = trio.CancelScope()
-        self._reading_ended = trio.Event()
+        self._work_scope = trio.CancelScope()
+        self._work_ended = trio.Event()
         self.nursery.start_soon(self._work)
-        # The group asks for a missing topic ever more rarely. Its first messages must not wait for that.
+        # The group looks up a missing topic at growing intervals. The first messages must not wait so long.
         self.nursery.start_soon(self.client.routes.wait_for, self.config.topic)
 
     async def _close(self) -> None:
         self._stopped.set()
-        self._reading.cancel()
-        await self._reading_ended.wait()
-        with trio.move_on_after(self.close_timeout * CLOSE_SHARE):
+        self._work_scope.cancel()
+        await self._work_ended.wait()
+        with trio.move_on_after(self.close_timeout * PROGRESS_SHARE):
             for queue in self._queues.values():
-                await queue.delivery.tell_progress()
+                await queue.delivery.record_progress()
         await self._consumer.aclose()
         await self._producer.aclose()
         await super()._close()
@@ -165,75 +185,75 @@ class Relay(Member):
                 self._store.close()
         except StoreError as error:
             if self._failure is None:
-                logger.error("%s: %s", self.config.store, error)
+                logger.error("could not close the store folder=%s cause=%s", self.config.store, error)
         super()._abandon()
 
     # Reading the buffer topic
 
     async def _work(self) -> None:
         try:
-            with self._reading:
+            with self._work_scope:
                 async with open_nursery() as nursery:
-                    await self._read(nursery)
+                    await self._read_buffer(nursery)
         except StoreError as error:
-            # Nothing is read or delivered any more. The store is safe; a later relay reads all else again.
+            # Reading and delivery stop. The store's contents are safe, and other messages are read again.
             self._failure = StoreError(f"{self.config.store}: {error}")
-            if not self._is_run:  # else who runs it is told
-                logger.error("%s", self._failure)
+            if not self._is_run:  # otherwise run() raises it
+                logger.error("relay stopped cause=%s", self._failure)
         finally:
             self._stopped.set()
-            self._reading_ended.set()
+            self._work_ended.set()
 
-    async def _read(self, nursery: trio.Nursery) -> None:
+    async def _read_buffer(self, nursery: trio.Nursery) -> None:
         while True:
             await self._follow_assignment(nursery)
-            messages = await self._consumer.poll(max_messages=READ_AT_ONCE, timeout=POLL_SECONDS)
-            read: defaultdict[_Queue, list[ReceivedMessage]] = defaultdict(list)
+            messages = await self._consumer.poll(max_messages=READ_BATCH, timeout=POLL_SECONDS)
+            by_queue: defaultdict[_OwnedQueue, list[ReceivedMessage]] = defaultdict(list)
             for message in messages:
-                # What came before the queue was sought is read again from there.
+                # Messages of a queue that is not acquired yet are read again after the seek.
                 if (queue := self._queues.get(message.queue)) is not None:
-                    read[queue].append(message)
-            for queue, of_queue in read.items():
-                await self._keep(queue, of_queue)
-            await self._commit([queue.queue for queue in read])
+                    by_queue[queue].append(message)
+            for queue, of_queue in by_queue.items():
+                await self._write_to_store(queue, of_queue)
+            await self._commit([queue.queue for queue in by_queue])
 
-    async def _keep(self, queue: _Queue, messages: list[ReceivedMessage]) -> None:
+    async def _write_to_store(self, queue: _OwnedQueue, messages: list[ReceivedMessage]) -> None:
         next_offset = messages[-1].queue_offset + 1
-        read = [(message, entry) for message in messages if (entry := _entry(message))]
-        entries = [(message.queue_offset, entry) for message, entry in read]
+        parsed = [(message, entry) for message in messages if (entry := _parse_or_skip(message))]
+        entries = [(message.queue_offset, entry) for message, entry in parsed]
         due_ms = await trio.to_thread.run_sync(queue.store.write, entries, next_offset)
-        queue.delivery.added(due_ms, next_offset)
-        queue.retention.look_at(read)
+        queue.delivery.on_written(due_ms, next_offset)
+        queue.retention.check(parsed)
         if next_offset >= queue.catch_up_to:
             queue.caught_up.set()
 
     async def _commit(self, queues: list[MessageQueue]) -> None:
-        """Say how far the group has read, for who looks at its lag: the store knows by itself."""
+        """Commit the offsets that were read, for tools that show the lag. The store has its own offsets."""
         offsets = {queue: self._queues[queue].store.next_offset or 0 for queue in queues}
         try:
             if offsets:
                 await self._consumer.commit(offsets)
         except NotAssignedError:
-            pass  # it has just been lost; its new owner commits
+            pass  # a queue was just revoked; its new owner commits
         except RocketMQError as error:
             self._commit_log.failed(error, queues=len(offsets))
         else:
             self._commit_log.succeeded()
 
-    # Which queues it has
+    # Assignment of buffer queues
 
     async def _follow_assignment(self, nursery: trio.Nursery) -> None:
-        while self._changes:
-            gained, lost = self._changes.pop(0)
-            self._awaited.update(gained)
-            for queue in lost:
-                self._awaited.discard(queue)
+        while self._assignment_changes:
+            assigned, revoked = self._assignment_changes.pop(0)
+            self._assigned.update(assigned)
+            for queue in revoked:
+                self._assigned.discard(queue)
                 await self._revoke(queue)
-        for queue in sorted(self._awaited - self._queues.keys()):
+        for queue in sorted(self._assigned - self._queues.keys()):
             try:
                 await self._acquire(queue, nursery)
             except NotAssignedError:
-                pass  # its listener hears of it before the consumer has it
+                pass  # listeners are called before the consumer has the queue; the next turn tries again
             except RocketMQError as error:
                 self._acquire_logs.failed(queue, error)
             else:
@@ -247,70 +267,69 @@ class Relay(Member):
         start = first if store.next_offset is None else store.next_offset
         if start < first:
             logger.error(
-                "messages %d to %d of buffer queue %s have expired before they were read: they are lost",
+                "messages expired before they were read and are lost queue=%s offsets=%d-%d",
+                queue,
                 start,
                 first - 1,
-                queue,
             )
             start = first
         elif start > end:
-            logger.warning("buffer queue %s was made anew: reading it from its beginning", queue)
+            logger.warning("buffer queue was created again, reading from its beginning queue=%s", queue)
             start = first
-        retention = await retention_of(self.client, queue)
+        retention = await query_retention(self.client, queue)
         await self._consumer.seek(queue, start)
-        delivery = Delivery(
+        delivery = QueueDelivery(
             store,
             self.config,
             self._producer,
-            self._rate,
+            self._rate_limiter,
             now_ms=self.client.now_ms,
-            announce=partial(self._announce, queue),
+            send_progress=partial(self._send_progress, queue),
         )
-        mine = self._queues[queue] = _Queue(queue, store, delivery, retention)
-        mine.catch_up_to = end
+        owned = self._queues[queue] = _OwnedQueue(queue, store, delivery, retention, catch_up_to=end)
         if start >= end:
-            mine.caught_up.set()
-        nursery.start_soon(self._deliver, mine)
+            owned.caught_up.set()
+        nursery.start_soon(self._deliver, owned)
 
     async def _revoke(self, queue: MessageQueue) -> None:
-        if (mine := self._queues.pop(queue, None)) is not None:
-            mine.scope.cancel()
-            with trio.move_on_after(self.close_timeout * CLOSE_SHARE):
-                await mine.delivery.tell_progress()
+        if (owned := self._queues.pop(queue, None)) is not None:
+            owned.scope.cancel()
+            with trio.move_on_after(self.close_timeout * PROGRESS_SHARE):
+                await owned.delivery.record_progress()
 
-    async def _deliver(self, queue: _Queue) -> None:
+    async def _deliver(self, queue: _OwnedQueue) -> None:
         with queue.scope:
             await queue.caught_up.wait()
             await queue.delivery.run()
 
-    async def _announce(self, queue: MessageQueue, progress: Progress) -> None:
-        await self._producer.send(progress_in(queue.topic, progress), queue=queue)
+    async def _send_progress(self, queue: MessageQueue, progress: Progress) -> None:
+        await self._producer.send(progress_message(queue.topic, progress), queue=queue)
 
 
 async def cancel(client: Client, topic: str, message_id: str) -> None:
-    """Have a message that waits in a buffer topic not be delivered.
+    """Cancel the delivery of a message that is in a buffer topic.
 
-    The relay sees to it when it reads this; what is delivered by then stays so.
+    The cancellation takes effect when the relay reads it. It has no effect on a message that was delivered.
 
     Args:
         client: an open client.
         topic: the buffer topic.
-        message_id: the id in the SendResult of the message that waits.
+        message_id: the message id in the SendResult of the delayed message.
 
     Raises:
-        TopicNotFoundError: there is no such topic.
-        others: as ``Producer.send``; then some of the topic's queues may have been told. Doing it again does
-            no harm, nor does a cancellation.
+        TopicNotFoundError: the topic does not exist.
+        others: those of ``Producer.send``. Some queues of the topic may have the cancellation then. Repeating
+            it, or being cancelled, does no harm.
     """
     async with Producer(client, group=f"RELAY_{topic}") as producer:
         route = await client.routes.get(topic)
-        # Whoever cancels does not know in which queue the message is.
+        # The queue of the message is unknown.
         for queue in route.write_queues:
-            await producer.send(cancel_in(topic, message_id), queue=queue)
+            await producer.send(cancellation_message(topic, message_id), queue=queue)
 
 
-class _NotedChanges(AssignmentListener):
-    """Notes which queues were gained and lost, in that order, for who reads them."""
+class _AssignmentRecorder(AssignmentListener):
+    """Records the assigned and revoked queues, in that order, for the task that follows the assignment."""
 
     def __init__(self, changes: list[tuple[list[MessageQueue], list[MessageQueue]]]) -> None:
         self._changes = changes
@@ -322,9 +341,9 @@ class _NotedChanges(AssignmentListener):
         self._changes.append(([], queues))
 
 
-def _entry(message: ReceivedMessage) -> Entry | None:
+def _parse_or_skip(message: ReceivedMessage) -> BufferEntry | None:
     try:
-        return read_entry(message)
+        return parse_entry(message)
     except ProtocolError as error:
-        logger.warning("passed over: %s", error)
+        logger.warning("skipping a message of the buffer topic cause=%s", error)
         return None

@@ -1,4 +1,4 @@
-"""How long brokers keep the messages of a buffer topic: what waits longer is in a relay's store alone."""
+"""A warning for messages that are delayed for longer than brokers keep them in the buffer topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.bodies import read_properties
 from rocketmq_py.protocol.headers import GetBrokerConfigRequest
-from rocketmq_py.relay.entries import Entry, Waiting
+from rocketmq_py.relay.entries import BufferEntry, DelayedMessage
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -19,44 +19,49 @@ HOUR_MS = 3_600_000
 SETTING = "fileReservedTime"
 
 
-class Retention:
-    """Tells of messages that wait for longer than the broker of a buffer queue keeps them, once for a queue.
+class RetentionMonitor:
+    """Logs a warning, once, when a message of a buffer queue is due after its broker deletes it.
+
+    Only the relay's store has such a message then.
 
     Args:
         queue: the buffer queue.
-        hours: how long its broker keeps messages; None if it does not say.
+        hours: how long its broker keeps messages; None if that is unknown, which disables the warning.
     """
 
     def __init__(self, queue: MessageQueue, hours: int | None) -> None:
         self._queue = queue
         self._hours = hours
 
-    def look_at(self, read: Iterable[tuple[ReceivedMessage, Entry]]) -> None:
-        """Look at messages of the queue."""
+    def check(self, entries: Iterable[tuple[ReceivedMessage, BufferEntry]]) -> None:
+        """Check messages of the queue."""
         if self._hours is None:
             return
-        for message, entry in read:
-            if isinstance(entry, Waiting) and entry.due_ms > message.store_time_ms + self._hours * HOUR_MS:
+        for message, entry in entries:
+            if not isinstance(entry, DelayedMessage):
+                continue
+            if entry.due_ms > message.store_time_ms + self._hours * HOUR_MS:
                 logger.warning(
-                    "message %s waits for longer than %s keeps messages of buffer topic %s (%s, %d h): it is "
-                    "lost if this store is, or if another relay takes queue %d over; there may be more",
+                    "message is due after its broker deletes it: it is lost if the store is lost, or if"
+                    " another relay takes over the queue; there may be more such messages"
+                    " id=%s broker=%s topic=%s queue=%d %s=%d h",
                     message.message_id,
                     self._queue.broker_name,
                     self._queue.topic,
+                    self._queue.queue_id,
                     SETTING,
                     self._hours,
-                    self._queue.queue_id,
                 )
                 self._hours = None
                 return
 
 
-async def retention_of(client: Client, queue: MessageQueue) -> Retention:
-    """Ask the broker of a buffer queue; one that does not answer this is not told of."""
+async def query_retention(client: Client, queue: MessageQueue) -> RetentionMonitor:
+    """Create the monitor of a buffer queue, with the retention time that its broker reports."""
     try:
         address = client.routes.broker_address(queue.broker_name)
         answer = await client.brokers.call(address, GetBrokerConfigRequest())
-        return Retention(queue, int(read_properties(answer.body)[SETTING]))
+        return RetentionMonitor(queue, int(read_properties(answer.body)[SETTING]))
     except (RocketMQError, KeyError, ValueError) as error:
-        logger.debug("%s does not say how long it keeps messages: %s", queue.broker_name, error)
-        return Retention(queue, None)
+        logger.debug("retention time unknown broker=%s cause=%s", queue.broker_name, error)
+        return RetentionMonitor(queue, None)

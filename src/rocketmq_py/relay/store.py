@@ -1,6 +1,6 @@
-"""What a relay keeps on disk: the messages that wait, in the order in which they are due.
+"""The store of a relay on disk: delayed messages, sorted by due time.
 
-All of it can be read again from the buffer topic, as long as that has not expired.
+All of it can be read again from the buffer topic, as long as the messages there have not expired.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import attrs
 
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.relay.entries import Cancellation, Entry, Progress, Waiting
+from rocketmq_py.relay.entries import BufferEntry, Cancellation, DelayedMessage, Progress
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, WriteBatch, WriteOptions
@@ -25,59 +25,59 @@ NEVER_MS = 2**63 - 1
 """A time after all others."""
 
 WRITE_BUFFER = 8 * 1024 * 1024
-"""Bytes that RocksDB gathers in memory before it writes a file; it has two of these."""
+"""Bytes of each of RocksDB's two write buffers in memory."""
 
-# The kinds of records. A key is the kind, the number of the buffer queue, and what is said here.
-_QUEUE = b"q"  # the queue's name (and no number) -> its number, and the offset to read next if any was read
-_WAITING = b"w"  # due time, offset -> the message
-_HELD = b"h"  # target topic, a zero byte, due time, offset -> a message that is due and could not be sent
-_ID = b"i"  # message id -> the key under which the message is
+# The kinds of records. A key consists of the kind, the number of the buffer queue, and the part given here.
+_QUEUE = b"q"  # the queue's name, without a number -> its number, and the offset to read next if it was read
+_WAITING = b"w"  # due time, offset -> a message that is not due
+_DEFERRED = b"h"  # target topic, a zero byte, due time, offset -> a message that is due and could not be sent
+_ID = b"i"  # message id -> the key of the message
 
 
 class StoreError(RocketMQError):
-    """The store could not be written, for want of space for example. What was in it before is still there."""
+    """The store could not be written, for example because the disk is full. Its contents are unchanged."""
 
 
 @attrs.frozen
-class Stored:
-    """A message in the store, and the key under which it is."""
+class StoreRecord:
+    """A message in the store and its key."""
 
     key: bytes
-    message: Waiting
+    message: DelayedMessage
 
 
 class Store:
-    """A folder with the messages that wait, of all buffer queues that this process has had.
+    """A folder with the delayed messages of all buffer queues that this relay has owned.
 
-    Its methods block, for as long as the disk does, and raise StoreError.
+    Its methods block for as long as the disk takes, and raise StoreError.
 
     Args:
-        folder: made if it is missing. One process at a time may have it open to write.
-        read_only: only look; another process may have it open to write at the same time.
+        folder: the folder. Created if it is missing. One process at a time can open it for writing.
+        read_only: open the folder for reading. Another process may have it open for writing.
 
     Raises:
-        ConfigurationError: ``rocksdict`` is not installed, another relay has the folder open, or there is
-            no store in it to read.
+        ConfigurationError: ``rocksdict`` is not installed, another relay has opened the folder, or there is
+            no store to read in it.
     """
 
     def __init__(self, folder: Path | str, *, read_only: bool = False) -> None:
         self.folder: Path = Path(folder)
         self._database = _open(self.folder, read_only=read_only)
-        self._moving = Lock()
+        self._write_lock = Lock()
 
     def queue(self, queue: MessageQueue) -> QueueStore:
-        """Return what is kept of one buffer queue."""
+        """Return the store of a buffer queue."""
         name = _QUEUE + f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}".encode()
         record = self._database.get(name)
         if record is None:
-            taken = [_number(value[:4]) for _, value in self._records(_QUEUE)]
-            record = (1 + max(taken, default=0)).to_bytes(4, "big")
+            numbers = [_decode_number(value[:4]) for _, value in self._records(_QUEUE)]
+            record = (1 + max(numbers, default=0)).to_bytes(4, "big")
             self._database.put(name, record)
-        next_offset = _number(record[4:]) if len(record) > 4 else None
-        return QueueStore(self._database, self._moving, name, record[:4], next_offset)
+        next_offset = _decode_number(record[4:]) if len(record) > 4 else None
+        return QueueStore(self._database, self._write_lock, name, record[:4], next_offset)
 
     def queues(self) -> list[MessageQueue]:
-        """Return the buffer queues of which anything is kept."""
+        """Return the buffer queues that the folder has a store of."""
         found = []
         for key, _ in self._records(_QUEUE):
             topic, broker_name, queue_id = key[1:].decode().split("\0")
@@ -85,8 +85,8 @@ class Store:
         return sorted(found)
 
     def close(self) -> None:
-        """Close it; what was written is on the disk."""
-        with _errors():
+        """Close the store. All writes are on the disk then."""
+        with _translate_errors():
             self._database.close()
 
     def __enter__(self) -> Self:
@@ -102,152 +102,151 @@ class Store:
 
 
 class QueueStore:
-    """What is kept of one buffer queue.
+    """The delayed messages of a buffer queue.
 
     Attributes:
-        next_offset: the offset to read next, as it is on the disk; None if nothing was ever read.
+        next_offset: the offset to read next, as on the disk; None if no message was ever read.
     """
 
     def __init__(
-        self, database: Rdict, moving: Lock, name: bytes, number: bytes, next_offset: int | None
+        self, database: Rdict, write_lock: Lock, name: bytes, number: bytes, next_offset: int | None
     ) -> None:
         self._database = database
-        # Whoever puts messages aside must not bring back one that another thread cancels.
-        self._moving = moving
+        # Deferring a message must not restore one that another thread cancels at the same time.
+        self._write_lock = write_lock
         self._name = name
         self._number = number
         self._waiting = _WAITING + self._number
-        self._held = _HELD + self._number
-        # Nothing waits before this key: to go over very many that RocksDB has not cleared away yet, for each
-        # record of progress, would take long. Whoever writes changes it.
+        self._deferred = _DEFERRED + self._number
+        # There are no waiting records before this key. It saves the iteration over many deleted records that
+        # RocksDB has not compacted yet, for each record of progress. Only writes change it.
         self._floor = self._waiting
         self.next_offset = next_offset
 
-    def write(self, entries: Iterable[tuple[int, Entry]], next_offset: int) -> int:
-        """Keep what was read of the buffer queue, and have it on the disk before this returns.
+    def write(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
+        """Write entries of the buffer queue, and sync them to the disk.
 
         Args:
-            entries: each with its offset, in the order of these. What is kept already does no harm.
+            entries: offsets and entries, in the order of the offsets. Repeated entries are ignored.
             next_offset: the offset to read next.
 
         Returns:
-            The earliest time at which one of the new messages is due; NEVER_MS if there are none.
+            When the first of the new messages is due; NEVER_MS if there are none.
         """
-        with self._moving:
+        with self._write_lock:
             return self._write_entries(entries, next_offset)
 
-    def _write_entries(self, entries: Iterable[tuple[int, Entry]], next_offset: int) -> int:
+    def _write_entries(self, entries: Iterable[tuple[int, BufferEntry]], next_offset: int) -> int:
         earliest = NEVER_MS
-        batch = _batch()
+        batch = _new_batch()
         for offset, entry in entries:
-            if isinstance(entry, Waiting):
-                key = self._waiting + _number_bytes(entry.due_ms) + _number_bytes(offset)
+            if isinstance(entry, DelayedMessage):
+                key = self._waiting + _encode_number(entry.due_ms) + _encode_number(offset)
                 batch.put(key, entry.encode())
                 batch.put(self._id_key(entry.message_id), key)
                 self._floor = min(self._floor, key)
                 earliest = min(earliest, entry.due_ms)
                 continue
-            # Both speak of messages that came before: those have to be found.
+            # Cancellations and progress refer to earlier messages, which must be in the database to be found.
             self._write(batch, synced=False)
-            batch = _batch()
+            batch = _new_batch()
             if isinstance(entry, Cancellation):
                 self._cancel(entry, batch)
             else:
-                self._pass_over(entry, batch)
-        batch.put(self._name, self._number + _number_bytes(next_offset))
+                self._apply_progress(entry, batch)
+        batch.put(self._name, self._number + _encode_number(next_offset))
         self._write(batch, synced=True)
         self.next_offset = next_offset
         return earliest
 
-    def due(self, after: bytes, now_ms: int, limit: int) -> list[Stored]:
-        """Return the messages that are due, ``limit`` at the most, in the order of their times.
+    # Waiting messages
+
+    def due(self, after: bytes, now_ms: int, limit: int) -> list[StoreRecord]:
+        """Return the messages that are due, in the order of their due times.
 
         Args:
-            after: only what comes after this key; empty for all.
-            now_ms: the present, epoch milliseconds.
-            limit: how many at the most.
+            after: return messages after this key only; empty for all.
+            now_ms: the current time, epoch milliseconds.
+            limit: the maximum number of messages.
         """
-        found: list[Stored] = []
-        end = self._waiting + _number_bytes(now_ms + 1)
+        found: list[StoreRecord] = []
+        end = self._waiting + _encode_number(now_ms + 1)
         for key, value in _records(self._database, self._waiting, after + b"\0" if after else self._waiting):
             if key >= end or len(found) == limit:
                 break
-            found.append(Stored(key, Waiting.decode(value)))
+            found.append(StoreRecord(key, DelayedMessage.decode(value)))
         return found
 
     def next_due_ms(self, after: bytes = b"") -> int:
-        """Return when the next message after a key is due; NEVER_MS if none waits."""
+        """Return when the next message after a key is due; NEVER_MS if there is none."""
         for key, _ in _records(self._database, self._waiting, after + b"\0" if after else self._waiting):
-            return _number(key[5:13])
+            return _decode_number(key[5:13])
         return NEVER_MS
 
-    def held_topics(self) -> list[str]:
-        """Return the target topics of the messages that are due and could not be sent."""
-        topics: list[str] = []
-        start = self._held
-        while True:
-            key = next((key for key, _ in _records(self._database, self._held, start)), None)
-            if key is None:
-                return topics
-            topics.append(_target_of(key))
-            start = self._held + topics[-1].encode() + b"\x01"
+    def key_before(self, due_ms: int) -> bytes:
+        """Return a key that precedes the keys of all messages that are due at ``due_ms`` or later."""
+        return self._waiting + _encode_number(due_ms)
 
-    def before(self, due_ms: int) -> bytes:
-        """Return a key after which all that is due at ``due_ms`` or later comes."""
-        return self._waiting + _number_bytes(due_ms)
+    def remove(self, records: Iterable[StoreRecord]) -> None:
+        """Remove messages that a broker has acknowledged."""
+        batch = _new_batch()
+        for record in records:
+            batch.delete(record.key)
+            batch.delete(self._id_key(record.message.message_id))
+        # Not synced: messages that a crash restores are delivered again, with the same id.
+        self._write(batch, synced=False)
 
-    def held(self, topic: str, after: bytes, limit: int) -> list[Stored]:
-        """Return the messages for a topic that are due and could not be sent; see :meth:`due`."""
-        prefix = self._held + topic.encode() + b"\0"
-        found: list[Stored] = []
-        for key, value in _records(self._database, prefix, after + b"\0" if after else prefix):
-            if len(found) == limit:
-                break
-            found.append(Stored(key, Waiting.decode(value)))
-        return found
+    def waiting(self) -> Iterator[DelayedMessage]:
+        """Return all messages of the queue, deferred ones first."""
+        for prefix in (self._deferred, self._waiting):
+            for _, value in _records(self._database, prefix, prefix):
+                yield DelayedMessage.decode(value)
 
-    def hold(self, messages: Iterable[Stored]) -> None:
-        """Put messages aside that could not be sent, so that those for other topics need not wait.
+    def earliest_ms(self, after: bytes = b"") -> int:
+        """Return the earliest due time of the deferred messages and of the messages after a key."""
+        due_ms = self.next_due_ms(after)
+        for topic in self.deferred_topics():
+            due_ms = min(due_ms, *(record.message.due_ms for record in self.deferred(topic, b"", 1)))
+        return due_ms
 
-        One that has been cancelled since it was read stays so.
-        """
-        batch = _batch()
-        with self._moving:
-            for stored in messages:
-                message = stored.message
-                if stored.key not in self._database:
+    # Deferred messages
+
+    def defer(self, records: Iterable[StoreRecord]) -> None:
+        """Defer messages that could not be sent. Messages that have been cancelled are ignored."""
+        batch = _new_batch()
+        with self._write_lock:
+            for record in records:
+                message = record.message
+                if record.key not in self._database:
                     continue
-                key = self._held + message.topic.encode() + b"\0" + stored.key[-16:]
-                batch.delete(stored.key)
+                key = self._deferred + message.topic.encode() + b"\0" + record.key[-16:]
+                batch.delete(record.key)
                 batch.put(key, message.encode())
                 batch.put(self._id_key(message.message_id), key)
             self._write(batch, synced=True)
 
-    def remove(self, messages: Iterable[Stored]) -> None:
-        """Forget messages that a broker has acknowledged."""
-        batch = _batch()
-        for stored in messages:
-            batch.delete(stored.key)
-            batch.delete(self._id_key(stored.message.message_id))
-        # Not synced: what a crash brings back is delivered again, with the same id.
-        self._write(batch, synced=False)
+    def deferred_topics(self) -> list[str]:
+        """Return the target topics of the deferred messages."""
+        topics: list[str] = []
+        start = self._deferred
+        while True:
+            key = next((key for key, _ in _records(self._database, self._deferred, start)), None)
+            if key is None:
+                return topics
+            topics.append(_target_topic(key))
+            start = self._deferred + topics[-1].encode() + b"\x01"
 
-    def earliest_ms(self, after: bytes = b"") -> int:
-        """Return when the first of the messages is due that wait after a key, or could not be sent."""
-        due_ms = self.next_due_ms(after)
-        for topic in self.held_topics():
-            due_ms = min(due_ms, *(stored.message.due_ms for stored in self.held(topic, b"", 1)))
-        return due_ms
+    def deferred(self, topic: str, after: bytes, limit: int) -> list[StoreRecord]:
+        """Return the deferred messages for a topic. :meth:`due` documents the other arguments."""
+        prefix = self._deferred + topic.encode() + b"\0"
+        found: list[StoreRecord] = []
+        for key, value in _records(self._database, prefix, after + b"\0" if after else prefix):
+            if len(found) == limit:
+                break
+            found.append(StoreRecord(key, DelayedMessage.decode(value)))
+        return found
 
-    def waiting(self) -> Iterator[Waiting]:
-        """Return all messages that wait, those that could not be sent first."""
-        for prefix in (self._held, self._waiting):
-            for _, value in _records(self._database, prefix, prefix):
-                yield Waiting.decode(value)
-
-    def _write(self, batch: WriteBatch, *, synced: bool) -> None:
-        with _errors():
-            self._database.write(batch, _write_options(synced))
+    # Cancellations and progress
 
     def _cancel(self, cancellation: Cancellation, batch: WriteBatch) -> None:
         id_key = self._id_key(cancellation.message_id)
@@ -256,48 +255,53 @@ class QueueStore:
             batch.delete(key)
             batch.delete(id_key)
 
-    def _pass_over(self, progress: Progress, batch: WriteBatch) -> None:
-        """Forget what another owner of the queue has delivered."""
-        for key, value in self._delivered(progress):
+    def _apply_progress(self, progress: Progress, batch: WriteBatch) -> None:
+        """Remove the messages that another owner of the queue has delivered."""
+        for key, value in self._delivered_records(progress):
             batch.delete(key)
-            batch.delete(self._id_key(Waiting.decode(value).message_id))
+            batch.delete(self._id_key(DelayedMessage.decode(value).message_id))
 
-    def _delivered(self, progress: Progress) -> Iterator[tuple[bytes, bytes]]:
-        floor = end = self._waiting + _number_bytes(progress.due_ms)
+    def _delivered_records(self, progress: Progress) -> Iterator[tuple[bytes, bytes]]:
+        floor = end = self._waiting + _encode_number(progress.due_ms)
         for key, value in _records(self._database, self._waiting, self._floor):
             if key >= end:
                 break
-            if _number(key[-8:]) < progress.offset:
+            if _decode_number(key[-8:]) < progress.offset:
                 yield key, value
             else:
                 floor = min(floor, key)
         self._floor = max(self._floor, floor)
-        for key, value in _records(self._database, self._held, self._held):
-            if _number(key[-16:-8]) < progress.due_ms and _number(key[-8:]) < progress.offset:
+        for key, value in _records(self._database, self._deferred, self._deferred):
+            due_ms, offset = _decode_number(key[-16:-8]), _decode_number(key[-8:])
+            if due_ms < progress.due_ms and offset < progress.offset:
                 yield key, value
+
+    def _write(self, batch: WriteBatch, *, synced: bool) -> None:
+        with _translate_errors():
+            self._database.write(batch, _write_options(synced))
 
     def _id_key(self, message_id: str) -> bytes:
         return _ID + self._number + message_id.encode()
 
 
 def _records(database: Rdict, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Return the records from ``start`` on whose keys begin with ``prefix``."""
+    """Return the records from ``start`` whose keys begin with ``prefix``."""
     for key, value in database.items(from_key=start):
-        assert isinstance(key, bytes)  # what else it could be goes with modes that are not used
+        assert isinstance(key, bytes)  # other types belong to modes that are not used here
         if not key.startswith(prefix):
             return
         yield key, value
 
 
-def _target_of(key: bytes) -> str:
+def _target_topic(key: bytes) -> str:
     return key[5 : key.index(b"\0", 5)].decode()
 
 
-def _number_bytes(number: int) -> bytes:
+def _encode_number(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def _number(data: bytes) -> int:
+def _decode_number(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
@@ -317,14 +321,14 @@ def _open(folder: Path, *, read_only: bool) -> Rdict:
         folder.mkdir(parents=True, exist_ok=True)
         return Rdict(str(folder), options)
     except OSError as error:
-        raise ConfigurationError(f"the store {folder} cannot be made: {error}") from None
-    except Exception as error:  # noqa: BLE001  # RocksDB's have no class of their own
+        raise ConfigurationError(f"the store {folder} cannot be created: {error}") from None
+    except Exception as error:  # noqa: BLE001  # RocksDB's errors have no class of their own
         if "lock" in str(error).lower():
             raise ConfigurationError(f"the store {folder} is in use by another relay") from None
         raise ConfigurationError(f"the store {folder} cannot be opened: {error}") from None
 
 
-def _batch() -> WriteBatch:
+def _new_batch() -> WriteBatch:
     from rocksdict import WriteBatch
 
     return WriteBatch(raw_mode=True)
@@ -339,8 +343,9 @@ def _write_options(synced: bool) -> WriteOptions:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
+    """Raise the errors of RocksDB as StoreError."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001  # RocksDB has no class of its own for them
+    except Exception as error:  # noqa: BLE001  # RocksDB's errors have no class of their own
         raise StoreError(f"the store cannot be written: {error}") from None
