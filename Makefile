@@ -65,8 +65,9 @@ types: .venv/installed
 # that, these among them.
 LONG = tests/test_examples.py tests/aio/test_loops.py tests/blocking/test_exit.py tests/blocking/test_fork.py \
 	tests/behaviours/test_command_line.py tests/behaviours/test_killed_consumer.py \
-	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py tests/relay/test_relay.py \
-	tests/relay/test_store.py tests/simulation/test_workload.py tests/testing/test_simulation.py
+	tests/behaviours/test_large_group.py tests/consumer/test_random_groups.py \
+	tests/handoff/test_finalizers.py tests/relay/test_relay.py tests/relay/test_store.py \
+	tests/simulation/test_workload.py tests/testing/test_simulation.py
 CHECK_SPARK = tests/spark tests/behaviours/test_spark_reading.py
 PARALLEL = -q -n auto --dist worksteal
 WITHOUT_SPARK = $(PARALLEL) $(CHECK_SPARK:%=--ignore=%)
@@ -75,7 +76,7 @@ WITHOUT_LONG = $(WITHOUT_SPARK) $(LONG:%=--ignore=%)
 unit: .venv/installed
 	EXAMPLES=10 $(BIN)/python -m pytest $(WITHOUT_LONG) -m "not other_door and not long" tests
 
-COVERED = tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
+COVERED = tests/test_wrong_arguments.py tests/test_callback_arguments.py tests/protocol tests/client tests/producer tests/consumer tests/behaviours tests/aio tests/blocking
 UNCOVERED = $(WITHOUT_LONG) $(COVERED:%=--ignore=%)
 
 uncovered: .venv/installed

@@ -1,10 +1,11 @@
-"""A topic into a table, each message exactly once, whatever fails and is run again.
+"""Store a topic's messages in a table, each exactly once, across failures and replays.
 
     python examples/spark_exactly_once.py 127.0.0.1:9876 Orders orders.sqlite checkpoint
 
-Where a message is (topic, broker, queue, offset) names it, and is the table's key: a batch that is replayed
-brings rows that the table has. Rows and their places are written in one transaction of the table. What a
-Spark sink sent twice has two places and one stamp, so the stamp is unique as well.
+The location of a message (topic, broker, queue, offset) is unique and is the table's primary key. A replayed
+batch contains rows that the table already has, and they are ignored. Each partition is written in one
+transaction. Messages that a Spark sink sent twice have different locations but the same stamp, so the stamp
+is unique as well.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ TABLE = """
 
 
 def store(path: str, rows: Iterable[Row]) -> None:
-    """Write one partition's rows in a transaction."""
+    """Write the rows of a partition in one transaction."""
     with closing(sqlite3.connect(path, timeout=60)) as table, table:
         table.executemany("insert or ignore into messages values (?, ?, ?, ?, ?, ?)", rows)
 
 
 def count(path: str) -> int:
-    """Return how many rows the table has."""
+    """Return the number of rows of the table."""
     with closing(sqlite3.connect(path)) as table:
         rows: int = table.execute("select count(*) from messages").fetchone()[0]
     return rows
 
 
 def start_spark() -> SparkSession:
-    """Start Spark, or say what it lacks."""
+    """Start Spark. Exit with a message if it finds no suitable Java."""
     try:
         return SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        sys.exit("Spark's Java did not start: it needs Java 17 or newer, on PATH or in JAVA_HOME")
+        sys.exit("Spark could not start Java. It needs Java 17 or newer, on the PATH or in JAVA_HOME")
 
 
 def main(address: str, topic: str, path: str, checkpoint: str) -> None:
-    """Store what the topic holds and the table lacks."""
+    """Store the topic's new messages."""
     spark = start_spark()
     with closing(sqlite3.connect(path)) as table:
         table.execute(TABLE)

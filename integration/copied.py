@@ -1,4 +1,4 @@
-"""Messages for Spark to copy, and what has become of them."""
+"""Messages for Spark to copy, and checks of the copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rocketmq_py.spark.stamps import STAMP
 from tests.behaviours.conftest import create_topic
 
 QUEUES = 2
-"""Of each topic on each broker: what a task takes is mostly its own start, whatever it has to copy."""
+"""Queues of each topic on each broker. Few, because the start of a task takes longer than its copying."""
 _PORTION = 10_000
 
 
@@ -36,12 +36,12 @@ def create_topics(cluster: Cluster, *topics: str) -> None:
 
 def fill(cluster: Cluster, topics: Sequence[str], count: int) -> None:
     """Send messages with the bodies 0 to ``count`` - 1, spread over topics that were created."""
-    turn = itertools.cycle(topics)
-    # Patient: what is sent again after a time-out may be there twice.
+    next_topic = itertools.cycle(topics)
+    # A long timeout, because a send that is repeated after a timeout may be stored twice.
     with blocking.BatchingProducer(cluster.name_servers, group="filling", send_timeout=60.0) as producer:
         for begin in range(0, count, _PORTION):
             portion = range(begin, min(begin + _PORTION, count))
-            messages = [Message(next(turn), b"%d" % number, keys=f"k{number}") for number in portion]
+            messages = [Message(next(next_topic), b"%d" % number, keys=f"k{number}") for number in portion]
             for outcome in producer.send_all(messages):
                 if isinstance(outcome, Exception):
                     raise outcome
@@ -50,7 +50,7 @@ def fill(cluster: Cluster, topics: Sequence[str], count: int) -> None:
 def start_copying(
     cluster: Cluster, mode: str, sources: Sequence[str], target: str, directory: Path, *, most: int
 ) -> Popen[bytes]:
-    """Start a driver that copies; it ends with 0 when it has copied all."""
+    """Start a driver that copies. It exits with 0 once everything is copied."""
     command = [
         sys.executable, "-m", "integration.spark_copying", mode, "--address", cluster.name_servers,
         "--sources", ",".join(sources), "--target", target, "--directory", str(directory),
@@ -61,13 +61,13 @@ def start_copying(
 
 @attrs.frozen
 class Copies:
-    """What is in a topic of copies.
+    """The contents of a topic of copies.
 
     Attributes:
-        messages: how many.
-        numbers: how often there is a copy of each number.
-        numbers_of_stamp: which numbers the messages of each stamp are copies of.
-        stamps_of_number: which stamps the copies of each number have.
+        messages: the number of messages.
+        numbers: the number of copies of each original.
+        numbers_of_stamp: by stamp, the originals of its messages.
+        stamps_of_number: by original, the stamps of its copies.
     """
 
     messages: int
@@ -77,7 +77,7 @@ class Copies:
 
 
 def read_copies(cluster: Cluster, target: str) -> Copies:
-    """Read all copies, with the client and not with Spark."""
+    """Read all copies with the client, not with Spark."""
     numbers: Counter[int] = Counter()
     numbers_of_stamp: defaultdict[str, set[int]] = defaultdict(set)
     stamps_of_number: defaultdict[int, set[str]] = defaultdict(set)

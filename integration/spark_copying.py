@@ -1,4 +1,4 @@
-"""A Spark driver that copies topics into another one: what tests start, kill, and start again.
+"""A Spark driver that copies topics to another topic. Tests start, kill and restart it.
 
 python -m integration.spark_copying --help
 """
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MARK = "copy of "
-"""What the copies' bodies begin with."""
+"""The prefix of the copies' bodies."""
 BATCH, AVAILABLE_NOW, STREAM = "batch", "available-now", "stream"
 MODES = (BATCH, AVAILABLE_NOW, STREAM)
 LATE = "Python worker failed to connect back"
-"""Spark gives a stream's Python ten seconds to start, which a busy machine may not."""
+"""The error of a stream whose Python process did not start within ten seconds, as on a busy machine."""
 
 
 def transformed(messages: DataFrame) -> DataFrame:
-    """Return what is written: another body, and the same keys."""
+    """Return the copies: marked bodies with the same keys."""
     from pyspark.sql import functions as f
 
     body = f.concat(f.lit(MARK), f.col("body").cast("string"))
@@ -30,7 +30,7 @@ def transformed(messages: DataFrame) -> DataFrame:
 
 
 def copy(spark: SparkSession, options: argparse.Namespace) -> None:
-    """Copy what is there when it begins, and return when it is copied."""
+    """Copy all messages that exist at the start."""
     reads = {"nameServer": options.address, "topic": options.sources, "startingOffsets": "earliest"}
     writes = {"nameServer": options.address, "topic": options.target}
     if options.mode == BATCH:
@@ -43,17 +43,17 @@ def copy(spark: SparkSession, options: argparse.Namespace) -> None:
     writer = writer.option("checkpointLocation", str(options.directory / "checkpoint"))
     if options.mode == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)
-        while _was_late(writer.start().awaitTermination):
+        while _has_timed_out(writer.start().awaitTermination):
             pass
     else:
         query = writer.start()
-        while _was_late(query.processAllAvailable):
+        while _has_timed_out(query.processAllAvailable):
             query = writer.start()
         query.stop()
 
 
-def _was_late(wait: Callable[[], object]) -> bool:
-    """Wait for a stream to copy all; return whether it is to be started again, as it had not begun."""
+def _has_timed_out(wait: Callable[[], object]) -> bool:
+    """Wait for a stream to end, and return whether its Python process started too slowly."""
     from pyspark.errors import StreamingQueryException
 
     try:
@@ -66,18 +66,18 @@ def _was_late(wait: Callable[[], object]) -> bool:
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Parse the command line and copy."""
     from tests.spark.session import start_spark, stop_spark
 
     parser = argparse.ArgumentParser(prog="python -m integration.spark_copying", description=__doc__)
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("--address", required=True, help="the name server")
-    parser.add_argument("--sources", required=True, help="topics, with commas between")
-    parser.add_argument("--target", required=True, help="where the copies go")
-    parser.add_argument("--directory", type=Path, required=True, help="for the checkpoint")
-    parser.add_argument("--most", type=int, default=100_000, help="messages of a batch of a stream")
+    parser.add_argument("--sources", required=True, help="source topics, separated by commas")
+    parser.add_argument("--target", required=True, help="target topic")
+    parser.add_argument("--directory", type=Path, required=True, help="directory of the checkpoint")
+    parser.add_argument("--most", type=int, default=100_000, help="maximum messages per batch of a stream")
     options = parser.parse_args()
-    # A task whose worker was killed is tried again, as on a cluster.
+    # Tasks have four attempts, as on a cluster, and survive the kill of a worker.
     spark = start_spark(options.directory, "local[2,4]")
     copy(spark, options)
     stop_spark(spark)

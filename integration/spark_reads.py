@@ -1,4 +1,4 @@
-"""Spark queries over one topic, with the numbers of their rows, what they log, and why they fail."""
+"""Spark queries over one topic, for tests: their rows, their warnings and their errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INITIALIZING = "Initializing"
 
 
 class Session:
-    """A Spark session, and what it and its processes have logged.
+    """A Spark session, with the log of all its processes.
 
     Attributes:
         spark: the session.
@@ -32,7 +32,7 @@ class Session:
         self._log = directory / "log"
         before = os.dup(2)
         with self._log.open("wb") as log:
-            os.dup2(log.fileno(), 2)  # the JVM takes it for its own, and hands on what Python says
+            os.dup2(log.fileno(), 2)  # inherited by the JVM, which also forwards the stderr of Python
             try:
                 self.spark: SparkSession = start_spark(directory)
             finally:
@@ -40,12 +40,12 @@ class Session:
                 os.close(before)
 
     def logged(self, topic: str) -> list[str]:
-        """Return the warnings about a topic, without when and where."""
+        """Return the warnings about a topic, without the time and the logger."""
         lines = re.findall(r" WARNING rocketmq_py\.spark: (.*)", self._log.read_text())
         return [line for line in lines if repr(topic) in line]
 
     def wait_for_warnings(self, topic: str, *warnings: str) -> None:
-        """Wait until these, and no others, have been logged about a topic: Spark brings them a while later.
+        """Wait until the warnings about a topic are exactly these. Spark forwards them with a delay.
 
         Raises AssertionError after two minutes, with the lines that name the topic.
         """
@@ -58,19 +58,19 @@ class Session:
             raise
 
 
-def why(error: BaseException | None) -> str:
-    """Return the line of a failed query that tells its user why: what this package has raised."""
+def error_text(error: BaseException | None) -> str:
+    """Return the text of the RocketMQError that failed a query."""
     found = re.search(r"^rocketmq_py\.\S+: (.*)$", str(error), re.MULTILINE)
     assert found, error
     return found[1]
 
 
 class Reads:
-    """Queries over one topic: streams, which go on from their checkpoint, and batches.
+    """Queries over one topic: a stream with a checkpoint, and batches.
 
     Attributes:
-        numbers: of the rows that streams have brought, sorted.
-        broken: whether what takes the rows fails.
+        numbers: the numbers in the stream's rows, sorted.
+        broken: makes the stream's sink fail.
     """
 
     def __init__(self, session: Session, cluster: Cluster, topic: str, directory: Path) -> None:
@@ -86,55 +86,55 @@ class Reads:
         return sorted(self._rows)
 
     def start(self, *, available_now: bool = False, **options: str) -> Any:
-        """Start the stream, or go on with it, and return Spark's query, which has its Python."""
+        """Start the stream from its checkpoint, and return Spark's query once it is initialized."""
         rows = self._session.spark.readStream.format("rocketmq").options(**self._options | options).load()
-        writer = rows.writeStream.foreachBatch(self._keep)
+        writer = rows.writeStream.foreachBatch(self._collect)
         writer = writer.option("checkpointLocation", str(self._directory))
         if available_now:
             writer = writer.trigger(availableNow=True)
         query = writer.start()
-        while _is_late(query):
+        while _has_timed_out(query):
             query = writer.start()
         return query
 
-    def _keep(self, batch: DataFrame, _: int) -> None:
+    def _collect(self, batch: DataFrame, _: int) -> None:
         if self.broken:
             raise OSError("the sink is broken")
         self._rows += numbers_of(batch)
 
     def run(self, **options: str) -> list[int]:
-        """Read what is there, and return its numbers. Raises what Spark does."""
+        """Read all existing messages with the stream, and return their numbers. Raises Spark's errors."""
         known = len(self._rows)
         query = self.start(available_now=True, **options)
         query.awaitTermination()
         return sorted(self._rows[known:])
 
     def failure(self, **options: str) -> str:
-        """Do the same, and return why it fails."""
+        """Run the stream, which must fail, and return the error's text."""
         with pytest.raises(Exception, match="STREAM_FAILED") as raised:
             self.run(**options)
-        return why(raised.value)
+        return error_text(raised.value)
 
     def batch(self, **options: str) -> list[int]:
-        """Read once, and return the numbers."""
+        """Read a batch, and return its numbers."""
         rows = self._session.spark.read.format("rocketmq").options(**self._options | options).load()
         return sorted(numbers_of(rows))
 
     def failure_of_batch(self, **options: str) -> str:
-        """Do the same, and return why it fails."""
+        """Read a batch, which must fail, and return the error's text."""
         with pytest.raises(Exception, match="rocketmq_py") as raised:
             self.batch(**options)
-        return why(raised.value)
+        return error_text(raised.value)
 
     def until(self, query: Any, count: int) -> None:
-        """Wait until there are so many rows."""
+        """Wait until the stream has ``count`` rows."""
         until(lambda: len(self._rows) >= count or not query.isActive, f"{count} rows: {self.numbers}")
         assert query.isActive, query.exception()
 
 
-def _is_late(query: Any) -> bool:
-    """Wait until a stream has begun or failed, and return whether it is to be started again."""
-    until(lambda: not (query.isActive and query.status["message"].startswith(INITIALIZING)), "it begins")
+def _has_timed_out(query: Any) -> bool:
+    """Wait until a stream is initialized, and return whether its Python process started too slowly."""
+    until(lambda: not (query.isActive and query.status["message"].startswith(INITIALIZING)), "it starts")
     return not query.isActive and LATE in str(query.exception())
 
 
@@ -143,6 +143,6 @@ def numbers_of(rows: DataFrame) -> list[int]:
 
 
 def until_failed(query: Any) -> str:
-    """Wait until a query has failed, and return why."""
+    """Wait until a query has failed, and return the error's text."""
     until(lambda: not query.isActive, "the query fails")
-    return why(query.exception())
+    return error_text(query.exception())

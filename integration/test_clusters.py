@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -160,6 +162,16 @@ def test_a_broker_whose_port_is_taken_gets_another(monkeypatch: pytest.MonkeyPat
         with start_local_cluster("4.9.7") as cluster:
             assert not offers
             assert probe.broker_serves(cluster.brokers["broker-a"])
+
+
+@pytest.mark.usefixtures("java_and_maven")
+def test_a_machine_without_ipv6_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_ipv6(_: socket.AddressFamily) -> NoReturn:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(socket, "socket", without_ipv6)
+    with pytest.raises(ClusterUnavailableError, match=r"cannot listen on ::1 .*: this machine has no IPv6"):
+        start_local_cluster("4.9.7", host="::1")
 
 
 def test_without_docker_and_java_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

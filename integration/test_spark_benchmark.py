@@ -1,4 +1,4 @@
-"""The benchmarks of Spark: that they run, and find every message each time."""
+"""The Spark benchmarks run and read every message each time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from integration.clusters.cluster import Cluster
 from rocketmq_py import blocking
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.spark import connections
-from rocketmq_py.spark.reading import BATCH_ROWS
+from rocketmq_py.spark.source_task import MAX_BATCH_ROWS
 from tests.spark.session import java_or_skip
 
 
-def test_all_works_without_spark_are_measured(real_cluster: Callable[[str], Cluster]) -> None:
+def test_workloads_without_spark_are_measured(real_cluster: Callable[[str], Cluster]) -> None:
     try:
         figures = spark_source.run(real_cluster("5.5.0"), count=500, size=10, rounds=2)
     finally:
@@ -33,10 +33,10 @@ def test_all_works_without_spark_are_measured(real_cluster: Callable[[str], Clus
     assert all(figure.rate > 0 for rounds in figures.values() for figure in rounds)
 
 
-def test_plain_sockets_bring_every_message_and_a_row_for_each(
+def test_plain_socket_baselines_read_every_message(
     real_cluster: Callable[[str], Cluster],
 ) -> None:
-    cluster, topic, count = real_cluster("5.5.0"), f"plain-pulls-{uuid.uuid4().hex}", BATCH_ROWS + 1000
+    cluster, topic, count = real_cluster("5.5.0"), f"plain-pulls-{uuid.uuid4().hex}", MAX_BATCH_ROWS + 1000
     trio.run(spark_source.fill, cluster, topic, count, 10, 1)
     with blocking.Reader(cluster.name_servers) as reader:
         ((queue, ends),) = reader.offsets(topic).items()
@@ -49,18 +49,20 @@ def test_plain_sockets_bring_every_message_and_a_row_for_each(
         offsets = [offset for batch in columns for offset in batch["queueOffset"].to_pylist()]
         assert sorted(offsets) == [*range(first, ends[1])], "in the order of the answers"
         rows = [batch.num_rows for batch in ready_for_pulled(*addressed[0], 10)]
-        assert rows == ([BATCH_ROWS, count - first - BATCH_ROWS] if first < 1000 else [BATCH_ROWS])
+        assert rows == (
+            [MAX_BATCH_ROWS, count - first - MAX_BATCH_ROWS] if first < 1000 else [MAX_BATCH_ROWS]
+        )
     with pytest.raises(RuntimeError, match="brought"):
         list(PlainPulls(addressed[0][0], Span(queue, 0, ends[1] + 1)))
 
 
-def test_all_works_with_spark_are_measured(
+def test_workloads_with_spark_are_measured(
     real_cluster: Callable[[str], Cluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
     java_or_skip()
     few = ["--count", "1000", "--size", "10", "--rounds", "1", "--cold", "--backlog", "500", "--queues", "40"]
     results = spark.run(real_cluster("5.5.0"), spark.parse(few))
-    assert len(results.figures) == 18
+    assert len(results.figures) == 19
     assert all(figure.rate > 0 for (figure,) in results.figures.values())
     assert [reading.rows for reading in results.readings] == [500, 500, 40, 40]
     for batch, stream in zip(results.readings[::2], results.readings[1::2], strict=True):
@@ -72,7 +74,7 @@ def test_all_works_with_spark_are_measured(
     assert all(f"| {work.title} |" in table for work in results.figures)
 
 
-def test_ratios_are_medians_of_those_within_the_rounds() -> None:
+def test_ratios_are_medians_of_ratios_within_rounds() -> None:
     def rounds(*rates: float) -> list[Figure]:
         return [Figure(rate, 1.0, 2.0, 3.0) for rate in rates]
 
@@ -85,13 +87,13 @@ def test_ratios_are_medians_of_those_within_the_rounds() -> None:
 
 
 @pytest.mark.parametrize("words", [["--count", "1"], ["--version", "1.0"], ["--rounds", "x"]])
-def test_what_cannot_be_meant_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_rejected(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         spark.parse(words)
     assert "error: " in capsys.readouterr().err
 
 
-def test_the_tasks_are_profiled(real_cluster: Callable[[str], Cluster], tmp_path: Path) -> None:
+def test_tasks_are_profiled(real_cluster: Callable[[str], Cluster], tmp_path: Path) -> None:
     pytest.importorskip("pyinstrument", reason="pyinstrument is not installed: `make bench` does that")
     words = ["--count", "10000", "--rounds", "0", "--profile", str(tmp_path)]
     spark.run(real_cluster("5.5.0"), spark.parse(words))

@@ -1,4 +1,4 @@
-"""Very many messages through Spark and back, on two real brokers: each of them once."""
+"""Many messages through Spark and back, each exactly once, on two real brokers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from integration.spark_copying import AVAILABLE_NOW, BATCH, MODES, STREAM
 from rocketmq_py import blocking
 
 COUNT = int(os.environ.get("SPARK_COUNT", "60000"))
-"""``make million`` says 1,000,000, which takes ten minutes for each version."""
+"""``make million`` sets 1,000,000, which takes ten minutes for each version."""
 SOURCES = ("Orders", "Payments", "Parcels")
-"""With two queues on each of two brokers: 12 queues."""
-MOST = {BATCH: COUNT, AVAILABLE_NOW: COUNT * 3 // 10, STREAM: COUNT // 5}
+"""Each has two queues on each of two brokers: 12 queues in total."""
+MAX_OFFSETS = {BATCH: COUNT, AVAILABLE_NOW: COUNT * 3 // 10, STREAM: COUNT // 5}
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -33,7 +33,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def _until_readable(cluster: Cluster, count: int) -> None:
-    """Brokers acknowledge a message a moment before it is in its queue."""
+    """Wait until all messages are in their queues. Brokers acknowledge them slightly earlier."""
     with blocking.Reader(cluster.name_servers) as reader:
         while True:
             queues = [offsets.values() for offsets in reader.offsets_of(SOURCES).values()]
@@ -43,9 +43,9 @@ def _until_readable(cluster: Cluster, count: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_message_comes_out_once(cluster: Cluster, mode: str, tmp_path: Path) -> None:
+def test_each_message_is_copied_once(cluster: Cluster, mode: str, tmp_path: Path) -> None:
     target = f"Copies-{mode}"
-    driver = start_copying(cluster, mode, SOURCES, target, tmp_path, most=MOST[mode])
+    driver = start_copying(cluster, mode, SOURCES, target, tmp_path, most=MAX_OFFSETS[mode])
     assert driver.wait() == 0
     copies = read_copies(cluster, target)
     assert copies.messages == COUNT

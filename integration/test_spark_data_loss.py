@@ -1,6 +1,6 @@
-"""Messages, queues, topics and brokers that go, and that come, while Spark queries read: on real brokers.
+"""Spark queries while messages expire and queues, topics and brokers disappear or appear, on real brokers.
 
-Each row has a number that was sent once: sorted numbers show what is missing, and what came twice.
+Each message has a unique number, so the sorted numbers of the rows show missing messages and duplicates.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,16 +22,14 @@ from rocketmq_py.message import MessageQueue
 from tests.behaviours.conftest import unique
 from tests.spark.session import java_or_skip, stop_spark
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["unique"]  # a fixture
 
 A, B = "broker-a", "broker-b"
-ADVICE = "; set failOnDataLoss to false to go on without them"
-GOES_ON = "; reading goes on without them"
+ADVICE = "; set failOnDataLoss to false to continue without them"
+CONTINUES = "; continuing without them"
 EXPIRED = "the broker does not have them any more"
-LOGS: dict[str, Any] = {"failOnDataLoss": "false"}
+RECREATED = "the queue ends at {end} now: its topic was deleted or recreated, or lost messages"
+LOG_ONLY: dict[str, Any] = {"failOnDataLoss": "false"}
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -60,58 +58,58 @@ def reads(session: Session, cluster: Cluster, unique: str, tmp_path: Path) -> It
         query.stop()
 
 
-def of(topic: str, broker: str, queue: int, offsets: str, cause: str) -> str:
-    """Return what a user reads about offsets that are not there."""
+def loss_text(topic: str, broker: str, queue: int, offsets: str, cause: str) -> str:
+    """Return the description of lost offsets in errors and warnings."""
     return (
         f"offsets {offsets} of queue {queue} of topic '{topic}' on broker '{broker}' are not there: {cause}"
     )
 
 
-def at(topic: str, offset: int) -> str:
+def position(topic: str, offset: int) -> str:
     return json.dumps({topic: {A: {"0": offset}}})
 
 
-# --- batches, and where streams begin
+# --- batches, and the start of streams
 
 
-def test_batches_whose_range_is_not_there(
+def test_batch_beyond_the_end_of_a_queue(
     reads: Reads, operator: Operator, session: Session, unique: str
 ) -> None:
     operator.create(unique, [A], queues=2)
     assert reads.batch() == []
     operator.send(MessageQueue(unique, A, 0), range(5))
     operator.send(MessageQueue(unique, A, 1), range(5, 8))
-    beyond = {"endingOffsets": at(unique, 9)}
-    loss = of(unique, A, 0, "5 to 8", "the queue ends at 5")
-    assert reads.failure_of_batch(**beyond) == loss + ADVICE
-    assert reads.batch(**beyond, **LOGS) == list(range(8))
-    behind = {"startingOffsets": at(unique, 7)}
-    another = of(unique, A, 0, "from 7 on", "the queue ends at 5")
-    assert reads.failure_of_batch(**behind) == another + ADVICE
-    assert reads.batch(**behind, **LOGS) == [5, 6, 7]
-    session.wait_for_warnings(unique, loss + GOES_ON, another + GOES_ON)
+    end_beyond = {"endingOffsets": position(unique, 9)}
+    lost_end = loss_text(unique, A, 0, "5 to 8", "the queue ends at 5")
+    assert reads.failure_of_batch(**end_beyond) == lost_end + ADVICE
+    assert reads.batch(**end_beyond, **LOG_ONLY) == list(range(8))
+    start_beyond = {"startingOffsets": position(unique, 7)}
+    lost_start = loss_text(unique, A, 0, "from 7 on", "the queue ends at 5")
+    assert reads.failure_of_batch(**start_beyond) == lost_start + ADVICE
+    assert reads.batch(**start_beyond, **LOG_ONLY) == [5, 6, 7]
+    session.wait_for_warnings(unique, lost_end + CONTINUES, lost_start + CONTINUES)
     with pytest.raises(
-        Exception, match=f"reading of {unique} {A} 0 would begin at offset 3 and end at 2, which"
+        Exception, match=f"the range of {unique} {A} 0 ends at offset 2, before it starts at 3"
     ):
-        reads.batch(startingOffsets=at(unique, 3), endingOffsets=at(unique, 2))
-    assert reads.batch(startingOffsets=at(unique, 3), endingOffsets=at(unique, 3)) == [5, 6, 7]
+        reads.batch(startingOffsets=position(unique, 3), endingOffsets=position(unique, 2))
+    assert reads.batch(startingOffsets=position(unique, 3), endingOffsets=position(unique, 3)) == [5, 6, 7]
 
 
-def test_a_stream_that_starts_behind_the_end(
+def test_stream_that_starts_beyond_the_end_of_a_queue(
     reads: Reads, operator: Operator, session: Session, unique: str
 ) -> None:
     operator.create(unique, [A], queues=1)
     operator.send(MessageQueue(unique, A, 0), range(3))
-    loss = of(unique, A, 0, "from 9 on", "the queue ends at 3, before startingOffsets")
-    assert reads.failure(startingOffsets=at(unique, 9)) == loss + ADVICE
-    assert reads.run(startingOffsets=at(unique, 9), **LOGS) == [0, 1, 2]
-    session.wait_for_warnings(unique, loss + GOES_ON)
+    loss = loss_text(unique, A, 0, "from 9 on", "the queue ends at 3, before startingOffsets")
+    assert reads.failure(startingOffsets=position(unique, 9)) == loss + ADVICE
+    assert reads.run(startingOffsets=position(unique, 9), **LOG_ONLY) == [0, 1, 2]
+    session.wait_for_warnings(unique, loss + CONTINUES)
 
 
-# --- topics that go
+# --- deleted topics
 
 
-def test_a_topic_that_is_deleted_and_made_anew_between_two_runs(
+def test_topic_is_deleted_and_recreated_between_two_runs(
     reads: Reads, operator: Operator, session: Session, unique: str
 ) -> None:
     queue = MessageQueue(unique, A, 0)
@@ -120,22 +118,21 @@ def test_a_topic_that_is_deleted_and_made_anew_between_two_runs(
     assert reads.run() == list(range(10))
 
     operator.delete(unique)
-    gone = of(unique, A, 0, "from 10 on", "its topic was deleted, or its broker is away")
-    assert reads.failure() == gone + ADVICE
-    assert reads.run(**LOGS) == []
+    deleted = loss_text(unique, A, 0, "from 10 on", "its topic was deleted, or its broker is away")
+    assert reads.failure() == deleted + ADVICE
+    assert reads.run(**LOG_ONLY) == []
 
     operator.create(unique, [A], queues=1)
     operator.send(queue, range(10, 13))
-    cause = "the queue ends at 3 now: its topic was deleted or made anew, or messages were lost"
-    back = of(unique, A, 0, "3 to 9", cause)
-    assert reads.failure() == back + ADVICE
-    assert reads.run(**LOGS) == [10, 11, 12]
-    session.wait_for_warnings(unique, gone + GOES_ON, back + GOES_ON)
+    recreated = loss_text(unique, A, 0, "3 to 9", RECREATED.format(end=3))
+    assert reads.failure() == recreated + ADVICE
+    assert reads.run(**LOG_ONLY) == [10, 11, 12]
+    session.wait_for_warnings(unique, deleted + CONTINUES, recreated + CONTINUES)
     operator.send(queue, [13])
     assert reads.run() == [13]
 
 
-def test_a_topic_that_is_deleted_while_streams_run(
+def test_topic_is_deleted_while_streams_run(
     reads: Reads, operator: Operator, session: Session, cluster: Cluster, unique: str
 ) -> None:
     queue = MessageQueue(unique, A, 0)
@@ -143,14 +140,13 @@ def test_a_topic_that_is_deleted_while_streams_run(
     operator.send(queue, range(10))
     with tempfile.TemporaryDirectory() as directory:
         others = Reads(session, cluster, unique, Path(directory))
-        query, other = reads.start(), others.start(**LOGS)
+        query, other = reads.start(), others.start(**LOG_ONLY)
         reads.until(query, 10)
         others.until(other, 10)
         operator.delete(unique)
-        cause = "the queue ends at 0 now: its topic was deleted or made anew, or messages were lost"
-        loss = of(unique, A, 0, "0 to 9", cause)
+        loss = loss_text(unique, A, 0, "0 to 9", RECREATED.format(end=0))
         assert until_failed(query) == loss + ADVICE
-        until(lambda: loss + GOES_ON in session.logged(unique), "a warning")
+        until(lambda: loss + CONTINUES in session.logged(unique), "a warning")
         operator.create(unique, [A], queues=1)
         operator.send(queue, range(10, 15))
         others.until(other, 15)
@@ -158,10 +154,10 @@ def test_a_topic_that_is_deleted_while_streams_run(
         assert others.numbers == list(range(15))
 
 
-# --- queues and brokers that come and go
+# --- new and removed queues and brokers
 
 
-def test_queues_and_brokers_that_come_while_a_stream_runs(
+def test_queues_and_brokers_are_added_while_a_stream_runs(
     reads: Reads, operator: Operator, unique: str
 ) -> None:
     operator.create(unique, [A], queues=1)
@@ -178,7 +174,7 @@ def test_queues_and_brokers_that_come_while_a_stream_runs(
     assert reads.numbers == list(range(20))
 
 
-def test_a_queue_that_may_no_longer_be_read(
+def test_queue_becomes_unreadable_between_two_runs(
     reads: Reads, operator: Operator, session: Session, unique: str
 ) -> None:
     first, second = (MessageQueue(unique, A, number) for number in range(2))
@@ -188,34 +184,36 @@ def test_a_queue_that_may_no_longer_be_read(
     operator.send(second, range(5, 7))
     operator.create(unique, [A], queues=1, writable=2)
     operator.send(first, range(7, 9))
-    loss = of(unique, A, 1, "from 5 on", "the queue was deleted, or may no longer be read")
+    loss = loss_text(unique, A, 1, "from 5 on", "the queue was deleted, or is no longer readable")
     assert reads.failure() == loss + ADVICE
-    assert reads.run(**LOGS) == [7, 8]
-    session.wait_for_warnings(unique, loss + GOES_ON)
+    assert reads.run(**LOG_ONLY) == [7, 8]
+    session.wait_for_warnings(unique, loss + CONTINUES)
     operator.create(unique, [A], queues=2)
-    assert reads.run() == [5, 6]  # its place was kept
+    assert reads.run() == [5, 6]  # the stream kept its offset
 
 
-def test_a_queue_that_may_no_longer_be_read_while_a_stream_runs(
+def test_queue_becomes_unreadable_while_a_stream_runs(
     reads: Reads, operator: Operator, session: Session, unique: str
 ) -> None:
     first, second = (MessageQueue(unique, A, number) for number in range(2))
     operator.create(unique, [A], queues=2)
     operator.send(second, range(5))
-    query = reads.start(**LOGS)
+    query = reads.start(**LOG_ONLY)
     reads.until(query, 5)
     operator.create(unique, [A], queues=1, writable=2)
     operator.send(first, range(5, 9))
     reads.until(query, 9)
     query.stop()
     assert reads.numbers == list(range(9))
-    assert session.logged(unique) == []  # all that was there had been read
+    assert session.logged(unique) == []  # all of its messages had been read
 
 
-# --- messages that have expired; on the broker that no test starts again
+# --- expired messages, on the broker that no test restarts
 
 
-def test_messages_that_have_expired(reads: Reads, operator: Operator, session: Session, unique: str) -> None:
+def test_messages_expire_between_two_runs(
+    reads: Reads, operator: Operator, session: Session, unique: str
+) -> None:
     queue = MessageQueue(unique, A, 0)
     operator.create(unique, [A], queues=2)
     operator.send(queue, range(10))
@@ -225,20 +223,20 @@ def test_messages_that_have_expired(reads: Reads, operator: Operator, session: S
     operator.send(queue, range(15, 20))
     operator.expire(queue, 15)
 
-    loss = of(unique, A, 0, "10 to 14", EXPIRED)
-    assert reads.failure() == loss + ADVICE
-    assert reads.run(**LOGS) == list(range(15, 20))
-    older = {"startingOffsets": at(unique, 3)}
-    another = of(unique, A, 0, "3 to 14", EXPIRED)
-    assert reads.failure_of_batch(**older) == another + ADVICE
-    assert reads.batch(**older, **LOGS) == reads.batch() == list(range(15, 20))
-    session.wait_for_warnings(unique, loss + GOES_ON, another + GOES_ON)
+    of_stream = loss_text(unique, A, 0, "10 to 14", EXPIRED)
+    assert reads.failure() == of_stream + ADVICE
+    assert reads.run(**LOG_ONLY) == list(range(15, 20))
+    older = {"startingOffsets": position(unique, 3)}
+    of_batch = loss_text(unique, A, 0, "3 to 14", EXPIRED)
+    assert reads.failure_of_batch(**older) == of_batch + ADVICE
+    assert reads.batch(**older, **LOG_ONLY) == reads.batch() == list(range(15, 20))
+    session.wait_for_warnings(unique, of_stream + CONTINUES, of_batch + CONTINUES)
 
 
-def test_messages_that_expire_before_their_batch_runs_again(
+def test_messages_expire_before_their_batch_is_replayed(
     reads: Reads, operator: Operator, session: Session, unique: str
 ) -> None:
-    """Spark reads the offsets again that it has planned, and asks nobody whether they are there."""
+    """Spark replays the planned offsets without asking the source whether they still exist."""
     queue = MessageQueue(unique, A, 0)
     operator.create(unique, [A], queues=1)
     operator.send(queue, range(10))
@@ -249,14 +247,14 @@ def test_messages_that_expire_before_their_batch_runs_again(
         reads.run()
     reads.broken = False
     operator.expire(queue, 10)
-    loss = of(unique, A, 0, "0 to 9", EXPIRED)
+    loss = loss_text(unique, A, 0, "0 to 9", EXPIRED)
     assert reads.failure() == loss + ADVICE
-    assert reads.run(**LOGS) == list(range(10, 15))
-    session.wait_for_warnings(unique, f"{loss}; reading goes on without them")
+    assert reads.run(**LOG_ONLY) == list(range(10, 15))
+    session.wait_for_warnings(unique, loss + CONTINUES)
 
 
-def test_a_queue_whose_messages_have_all_expired(reads: Reads, operator: Operator, unique: str) -> None:
-    """Brokers of 4.x go on naming such a queue's old beginning: a query must not begin there, and fail."""
+def test_all_messages_of_a_queue_expire(reads: Reads, operator: Operator, unique: str) -> None:
+    """4.x brokers still report the queue's old minimum offset. A query that starts there must not fail."""
     queue, idle = (MessageQueue(unique, A, number) for number in range(2))
     operator.create(unique, [A], queues=2)
     operator.send(queue, range(5))
@@ -271,10 +269,10 @@ def test_a_queue_whose_messages_have_all_expired(reads: Reads, operator: Operato
     assert reads.batch() == list(range(10, 20))
 
 
-# --- brokers that are killed
+# --- killed brokers
 
 
-def test_a_broker_that_is_killed_and_started_again_while_a_stream_runs(
+def test_broker_is_killed_and_restarted_while_a_stream_runs(
     reads: Reads, operator: Operator, cluster: Cluster, unique: str
 ) -> None:
     operator.create(unique, queues=2)
@@ -284,7 +282,7 @@ def test_a_broker_that_is_killed_and_started_again_while_a_stream_runs(
     reads.until(query, 20)
     cluster.kill(B)
     operator.send(MessageQueue(unique, A, 0), range(20, 30))
-    reads.until(query, 30)  # without those of the other one
+    reads.until(query, 30)  # only the other broker's messages
     cluster.restart(B)
     operator.send(MessageQueue(unique, B, 1), range(30, 40))
     reads.until(query, 40)
@@ -292,7 +290,7 @@ def test_a_broker_that_is_killed_and_started_again_while_a_stream_runs(
     assert reads.numbers == list(range(40))
 
 
-def test_a_broker_that_stays_away(
+def test_broker_stays_away_between_two_runs(
     reads: Reads, operator: Operator, cluster: Cluster, session: Session, unique: str
 ) -> None:
     operator.create(unique, queues=1)
@@ -302,9 +300,9 @@ def test_a_broker_that_stays_away(
     operator.send(MessageQueue(unique, A, 0), range(10, 15))
     operator.send(MessageQueue(unique, B, 0), range(15, 20))
     cluster.kill(B)
-    loss = of(unique, B, 0, "from 5 on", "its topic was deleted, or its broker is away")
+    loss = loss_text(unique, B, 0, "from 5 on", "its topic was deleted, or its broker is away")
     assert reads.failure() == loss + ADVICE
-    assert reads.run(**LOGS) == list(range(10, 15))
-    session.wait_for_warnings(unique, loss + GOES_ON)
+    assert reads.run(**LOG_ONLY) == list(range(10, 15))
+    session.wait_for_warnings(unique, loss + CONTINUES)
     cluster.restart(B)
-    assert reads.run() == list(range(15, 20))  # its place was kept
+    assert reads.run() == list(range(15, 20))  # the stream kept its offset

@@ -1,4 +1,4 @@
-"""Batches that a broker of 5.x keeps as one entry: what the Spark source reads of them."""
+"""The Spark source reads batches that a 5.x broker stores as one entry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.behaviours.peers import open_peer
 from tests.behaviours.test_spark_reading import read
 from tests.protocol.encoding import encode_batch
 
-BATCHES, IN_A_BATCH = 3, 5
+BATCHES, BATCH_SIZE = 3, 5
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def connection(real_cluster: Callable[[str], Cluster]) -> AsyncIterator[Co
     await trio.to_thread.run_sync(connections.close_all)
 
 
-async def test_each_message_of_an_inner_batch_comes_once(connection: ConnectionOptions, unique: str) -> None:
+async def test_messages_of_inner_batches_are_read_once(connection: ConnectionOptions, unique: str) -> None:
     async with Client(connection.name_server) as client, open_peer(client) as peer:
         created = await peer.ask(
             CreateTopicRequest(
@@ -47,7 +47,7 @@ async def test_each_message_of_an_inner_batch_comes_once(connection: ConnectionO
             body = encode_batch(
                 [
                     BatchedMessage(at, b"%d-%d" % (number, at), b"TAGS\x01A\x02" if at % 2 else b"")
-                    for at in range(IN_A_BATCH)
+                    for at in range(BATCH_SIZE)
                 ]
             )
             stored = await peer.ask(
@@ -68,15 +68,15 @@ async def test_each_message_of_an_inner_batch_comes_once(connection: ConnectionO
         await client.routes.refresh(unique)
         queue = MessageQueue(unique, peer.broker_name, 0)
         with trio.fail_after(60):
-            while await client.brokers.max_offset(queue) < BATCHES * IN_A_BATCH:
+            while await client.brokers.max_offset(queue) < BATCHES * BATCH_SIZE:
                 await trio.sleep(0.02)
 
-    everything = [(offset, b"%d-%d" % divmod(offset, IN_A_BATCH)) for offset in range(BATCHES * IN_A_BATCH)]
-    for cut in (0, 7, 10):
-        spans = [Span(queue, 0, cut), Span(queue, cut, len(everything))]
+    messages = [(offset, b"%d-%d" % divmod(offset, BATCH_SIZE)) for offset in range(BATCHES * BATCH_SIZE)]
+    for split in (0, 7, 10):
+        spans = [Span(queue, 0, split), Span(queue, split, len(messages))]
         rows = await read(connection, spans)
-        assert sorted((row["queueOffset"], row["body"]) for row in rows) == everything, cut
-        assert all(row["flag"] == row["queueOffset"] % IN_A_BATCH for row in rows)
-    # Brokers evaluate tags of whole batches, if at all; what is not wanted is left out here.
-    rows = await read(connection, [Span(queue, 0, len(everything))])
+        assert sorted((row["queueOffset"], row["body"]) for row in rows) == messages, split
+        assert all(row["flag"] == row["queueOffset"] % BATCH_SIZE for row in rows)
+    # Without a filter: brokers evaluate the tags of whole batches, if at all.
+    rows = await read(connection, [Span(queue, 0, len(messages))])
     assert {row["tags"] for row in rows} == {None, "A"}

@@ -1,4 +1,4 @@
-"""A Spark query that copies topics while its driver, its workers and a broker are killed at random."""
+"""A Spark query copies topics while its driver, its workers and a broker are killed at random."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from integration.spark_copying import AVAILABLE_NOW
 from rocketmq_py import RocketMQError, blocking
 
 COUNT = 60_000
-MOST = 3_000
+MAX_OFFSETS = 3_000
 KILLS = 10
-MOST_STARTS = 4 * KILLS
+MAX_STARTS = 4 * KILLS
 SOURCES = ("Orders", "Payments", "Parcels")
 TARGET = "Copies"
 
 
-@pytest.fixture(params=[VERSIONS[-1]])  # the others do as well, and take minutes
+@pytest.fixture(params=[VERSIONS[-1]])  # each further version would take minutes
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with start_own_cluster(request.param, brokers=2) as cluster:
         create_topics(cluster, *SOURCES, TARGET)
@@ -37,34 +37,33 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_nothing_is_missing_and_stamps_tell_all_repeats(
+def test_kills_lose_no_message_and_duplicates_share_their_stamp(
     cluster: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """What is killed, and when, is drawn at random, but the same in each run; what it meets is not."""
+    """The victims and the times of the kills are the same in each run. The state they hit is not."""
     rng = random.Random(6)
     victims: list[str] = []
-    with _Copying(cluster, tmp_path) as copying:
+    with _CopyQuery(cluster, tmp_path) as query:
         for number in range(KILLS):
-            copying.until(COUNT * number // (KILLS + 1) + rng.randrange(COUNT // (KILLS + 2)))
-            victims.append(
-                rng.choice((_Copying.kill_driver, _Copying.kill_worker, _Copying.kill_broker))(copying)
-            )
-        copying.until_done()
+            query.wait_for_copies(COUNT * number // (KILLS + 1) + rng.randrange(COUNT // (KILLS + 2)))
+            kill = rng.choice((_CopyQuery.kill_driver, _CopyQuery.kill_worker, _CopyQuery.kill_broker))
+            victims.append(kill(query))
+        query.wait_for_end()
     copies = read_copies(cluster, TARGET)
 
     assert copies.numbers.keys() == set(range(COUNT))
-    # A stamp stands for one row, and a row has one stamp: who keeps one message a stamp has each row once.
+    # Stamps and rows correspond one to one, so that keeping one message per stamp keeps each row once.
     assert all(len(numbers) == 1 for numbers in copies.numbers_of_stamp.values())
     assert all(len(stamps) == 1 for stamps in copies.stamps_of_number.values())
     record_property(
         COUNTED,
-        f"killed {', '.join(victims)}; {copying.starts} starts; "
-        f"{copies.messages - COUNT} repeats of {COUNT} messages",
+        f"killed {', '.join(victims)}; {query.starts} starts; "
+        f"{copies.messages - COUNT} duplicates of {COUNT} messages",
     )
 
 
-class _Copying:
-    """The query: started again whenever it has ended before all is copied, but not for ever."""
+class _CopyQuery:
+    """The query that copies. It is restarted whenever its driver ends early, up to MAX_STARTS times."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self._cluster = cluster
@@ -81,56 +80,56 @@ class _Copying:
 
     def _start(self) -> Popen[bytes]:
         self.starts += 1
-        assert self.starts <= MOST_STARTS, "drivers end by themselves again and again: see what they say"
-        return start_copying(self._cluster, AVAILABLE_NOW, SOURCES, TARGET, self._directory, most=MOST)
+        assert self.starts <= MAX_STARTS, "drivers keep failing by themselves; see their stderr"
+        return start_copying(self._cluster, AVAILABLE_NOW, SOURCES, TARGET, self._directory, most=MAX_OFFSETS)
 
-    def until(self, copied: int) -> None:
-        """Wait until there are so many copies, repeats included, and the driver runs."""
+    def wait_for_copies(self, count: int) -> None:
+        """Wait until the target has ``count`` messages, duplicates included, and the driver runs."""
         with blocking.Reader(self._cluster.name_servers) as reader:
-            while self._copied(reader) < copied:
-                self._see_to_driver()
+            while self._copies(reader) < count:
+                self._restart_ended_driver()
                 time.sleep(0.05)
-        self._see_to_driver()
+        self._restart_ended_driver()
 
-    def until_done(self) -> None:
-        """Wait until a driver has ended well: all is copied."""
+    def wait_for_end(self) -> None:
+        """Wait until a driver succeeds, which means that everything is copied."""
         while self._driver.wait() != 0:
             self._driver = self._start()
 
-    def _see_to_driver(self) -> None:
-        ended = self._driver.poll()
-        assert ended != 0, "it is done already: the kills come too late"
-        if ended is not None:
+    def _restart_ended_driver(self) -> None:
+        exit_code = self._driver.poll()
+        assert exit_code != 0, "everything is copied already; the kills come too late"
+        if exit_code is not None:
             self._driver = self._start()
 
-    def _copied(self, reader: blocking.Reader) -> int:
-        with contextlib.suppress(RocketMQError):  # a broker is being started
+    def _copies(self, reader: blocking.Reader) -> int:
+        with contextlib.suppress(RocketMQError):  # while a broker restarts
             return sum(end for _, end in reader.offsets(TARGET).values())
         return 0
 
     def kill_driver(self) -> str:
-        """Kill the driver, and with it, as on a lost machine, its JVM and its workers."""
+        """Kill the driver with its JVM and workers, as the loss of their machine would."""
         os.killpg(self._driver.pid, signal.SIGKILL)
         self._driver.wait()
         return "the driver"
 
     def kill_worker(self) -> str:
-        """Kill one of the Python processes that the JVM has: a task's, or the one that plans."""
-        workers = _until_some(lambda: _python_below(self._driver.pid), lambda: self._driver.poll() is None)
+        """Kill one of the JVM's Python processes: a task's, or the one that plans."""
+        workers = _wait_for_any(lambda: _python_below(self._driver.pid), lambda: self._driver.poll() is None)
         if workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(workers[len(workers) // 2], signal.SIGKILL)
         return "a worker"
 
     def kill_broker(self) -> str:
-        """Kill a broker, and start it again."""
+        """Kill a broker and restart it."""
         self._cluster.kill("broker-a")
         self._cluster.restart("broker-a")
         return "a broker"
 
 
-def _until_some(find: Callable[[], list[int]], goes_on: Callable[[], bool]) -> list[int]:
-    while not (found := find()) and goes_on():
+def _wait_for_any(find: Callable[[], list[int]], may_continue: Callable[[], bool]) -> list[int]:
+    while not (found := find()) and may_continue():
         time.sleep(0.05)
     return found
 

@@ -1,4 +1,4 @@
-"""Sessions of Spark that need a JVM of their own: separate executors, Spark Connect, and an example."""
+"""Spark sessions that need their own JVM: separate executors, Spark Connect, and an example."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from integration.clusters.plugin import StartCluster
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message
 from rocketmq_py.spark import STAMP
+from tests.behaviours.over_ipv6 import HOST
 from tests.spark.conftest import broker_address, new_topic, topic
 from tests.spark.session import ROOT, java_or_skip
 
 __all__ = ["broker_address", "new_topic", "topic"]  # fixtures
 
-PROGRAM = ROOT / "tests" / "spark" / "round_trip.py"
+PROGRAM = ROOT / "tests" / "spark" / "round_trip_program.py"
 EXAMPLE = ROOT / "examples" / "spark_exactly_once.py"
 
 
@@ -29,41 +31,48 @@ def java() -> Path:
 
 
 def run(program: Path, *arguments: str, env: Mapping[str, str] = {}) -> str:
-    """Run a program to a good end; return its output."""
-    places = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "SPARK_LOCAL_IP": "127.0.0.1"}
+    """Run a program, which must succeed, and return its output."""
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "SPARK_LOCAL_IP": "127.0.0.1"}
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(program), *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **places, **python, **env},
+        env={**os.environ, **paths, **python, **env},
     )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def round_trip(master: str, address: str, topic: str) -> dict[str, object]:
+    """Run the round trip program, check the rows that it read, and return its output."""
     output = run(PROGRAM, master, address, topic)
-    seen: dict[str, object] = json.loads(output.splitlines()[-1])
-    assert seen["batch"] == list(range(1000))
-    assert seen["stream"] == list(range(1000))
-    return seen
+    result: dict[str, object] = json.loads(output.splitlines()[-1])
+    assert result["batch"] == list(range(1000))
+    assert result["stream"] == list(range(1000))
+    return result
 
 
-def test_executors_that_are_processes_of_their_own(broker_address: str, topic: str) -> None:
-    seen = round_trip("local-cluster[2,1,1024]", broker_address, topic)
-    assert seen["session"] == "pyspark.sql.session"
+def test_executors_in_separate_processes(broker_address: str, topic: str) -> None:
+    result = round_trip("local-cluster[2,1,1024]", broker_address, topic)
+    assert result["session"] == "pyspark.sql.session"
 
 
 def test_spark_connect(broker_address: str, topic: str) -> None:
     for name in ("grpc", "grpc_status", "google.rpc", "pandas"):
         pytest.importorskip(name, reason="pyspark[connect] is not installed")
-    seen = round_trip("connect", broker_address, topic)
-    assert seen["session"] == "pyspark.sql.connect.session"
+    result = round_trip("connect", broker_address, topic)
+    assert result["session"] == "pyspark.sql.connect.session"
 
 
-def test_exactly_once_into_a_table(broker_address: str, topic: str, tmp_path: Path, java: Path) -> None:
+def test_brokers_on_ipv6_addresses(real_cluster: StartCluster, real_name: str, topic: str) -> None:
+    round_trip("local[2]", real_cluster(real_name, HOST).name_servers, topic)
+
+
+def test_example_stores_each_message_once_in_a_table(
+    broker_address: str, topic: str, tmp_path: Path, java: Path
+) -> None:
     table, checkpoint = str(tmp_path / "table.sqlite"), tmp_path / "checkpoint"
 
     def run_example() -> list[str]:
@@ -74,7 +83,7 @@ def test_exactly_once_into_a_table(broker_address: str, topic: str, tmp_path: Pa
         stamped = [Message(topic, b"%d" % n, properties={STAMP: f"q/0/0/{n % 50}"}) for n in range(100)]
         producer.send_all([*stamped, *[Message(topic, b"own") for _ in range(7)]])
         assert run_example() == ["batch 0: 57 new rows"]
-        # As if the batch had not been committed: it is replayed.
+        # Remove the commit, so that the batch is replayed.
         for name in ("commits/0", "commits/.0.crc"):
             (checkpoint / name).unlink()
         producer.send(Message(topic, b"late"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 
 import hypothesis
 import pytest
@@ -22,6 +23,16 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("rocketmq-py")
+
+
+@pytest.fixture
+def ipv6() -> None:
+    """Skip a test on a machine that cannot use ``::1``."""
+    try:
+        with socket.socket(socket.AF_INET6) as listener:
+            listener.bind(("::1", 0))
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: cannot listen on ::1 ({error})")
 
 
 @pytest.fixture

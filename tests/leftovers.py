@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import trio
 
-from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.handoff.process import trio_thread
 from tests.cancelling import open_sockets
 
 PATIENCE = 10
@@ -35,11 +35,11 @@ class Leftovers:
         thread = trio_thread()
 
         def tasks() -> int:
-            return trio.lowlevel.current_statistics().tasks_living - len(thread._idle)
+            return trio.lowlevel.current_statistics().tasks_living
 
         # Trio keeps threads that have nothing to do for a while, for what comes next.
         threads = [one for one in threading.enumerate() if not one.name.startswith("Trio thread")]
-        return thread.call_sync(tasks), len(threads), open_sockets()
+        return thread.call_plain(tasks), len(threads), open_sockets()
 
     def _more(self) -> list[str]:
         kinds = ("tasks of the trio thread", "threads", "sockets")

@@ -1,4 +1,4 @@
-"""Messages that were popped, read as Java's client does it."""
+"""Popped messages, with the receipt handles that Java's client computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocketmq_py.protocol.stored_message import decode_messages
 
 @attrs.frozen
 class Popped:
-    """A message that was popped, and what acknowledges it."""
+    """A popped message, its receipt handle, and how many times it was popped before."""
 
     message: ReceivedMessage
     handle: ReceiptHandle
@@ -28,7 +28,7 @@ class Popped:
         return self.message.body
 
     def fields(self, group: str) -> dict[str, Any]:
-        """Return what an acknowledgement and a change say of it."""
+        """Return the fields of an acknowledgement, or of a change of the invisible time."""
         return {
             "consumer_group": group,
             "topic": self.handle.topic_kind.topic(self.message.topic, group),
@@ -39,7 +39,7 @@ class Popped:
 
 
 def read_popped(fields: Mapping[str, str], body: bytes, broker_name: str) -> list[Popped]:
-    """Return the messages of an answer to a pop with their receipt handles."""
+    """Return the messages in the answer to a pop, with their receipt handles."""
     header = PopMessageAnswer.from_fields(fields)
     offsets = PoppedOffsets.parse(header.start_offset_info, header.msg_offset_info, header.order_count_info)
     return [_popped(message, header, offsets) for message in decode_messages(body, broker_name)]
@@ -65,12 +65,12 @@ def _popped(message: ReceivedMessage, header: PopMessageAnswer, offsets: PoppedO
 
 
 def bodies(popped: Iterable[Popped]) -> list[bytes]:
-    """Return the bodies, sorted: which queue comes first is left to chance."""
+    """Return the bodies, sorted, because the order of queues is random."""
     return sorted([each.body for each in popped])
 
 
 def ack_together(popped: Iterable[Popped], group: str) -> BatchAck:
-    """Return what acknowledges messages that were popped together from one queue."""
+    """Return the batch acknowledgement of messages that were popped together from one queue."""
     first, *others = popped
     handle = first.handle
     offsets = [each.message.queue_offset for each in (first, *others)]

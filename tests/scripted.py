@@ -76,7 +76,7 @@ class ScriptedCluster:
                     for name in self.brokers
                 ),
                 broker_datas=tuple(
-                    BrokerData(cluster="c", broker_name=name, broker_addrs={0: server.address})
+                    BrokerData(cluster="c", broker_name=name, announced={0: server.address})
                     for name, server in self.brokers.items()
                 ),
                 order_topic_conf=self.order_topic_conf.get(request.fields["topic"]),

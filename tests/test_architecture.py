@@ -17,17 +17,33 @@ import rocketmq_py
 PACKAGE = Path(rocketmq_py.__file__).parent
 
 # What each room may import. A module at the top is a room of its own.
-BOTTOM = {"codes", "errors", "lazy", "names", "properties", "queues", "formatting", "message", "credentials"}
+BOTTOM = {
+    "address",
+    "codes",
+    "errors",
+    "arguments",
+    "callables",
+    "lazy",
+    "names",
+    "properties",
+    "queues",
+    "formatting",
+    "message",
+    "credentials",
+}
 ALLOWED = {
     "codes": set[str](),
     "lazy": set[str](),
     "queues": set[str](),
     "formatting": {"queues"},
     "errors": {"codes", "formatting", "queues"},
-    "names": {"errors"},
+    "address": {"errors", "formatting"},
+    "arguments": {"errors"},
+    "callables": {"arguments", "errors"},
+    "names": {"arguments", "errors"},
     "properties": set[str](),
-    "message": {"errors", "names", "properties", "queues"},
-    "credentials": {"errors"},
+    "message": {"address", "arguments", "errors", "names", "properties", "queues"},
+    "credentials": {"arguments", "errors"},
     "protocol": BOTTOM,
     "remoting": BOTTOM | {"protocol"},
     "client": BOTTOM | {"protocol", "remoting"},
@@ -37,17 +53,17 @@ ALLOWED = {
     "broker": BOTTOM | {"protocol", "remoting"},
     "telemetry": BOTTOM | {"producer", "consumer"},
     "shared_client": BOTTOM | {"client", "producer", "consumer", "admin"},
-    "crossing": BOTTOM | {"remoting", "client", "producer", "consumer"},
+    "handoff": BOTTOM | {"remoting", "client", "producer", "consumer"},
     "blocking": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "aio": BOTTOM
-    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "crossing"},
+    | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client", "handoff"},
     "": BOTTOM
     | {"protocol", "remoting", "client", "producer", "consumer", "admin", "shared_client"}
     | {"aio", "blocking", "broker", "testing"},  # for their names only: loaded when one asks
     "testing": BOTTOM | {"protocol", "remoting", "client", "consumer", "admin", "broker"},
     "pytest_plugin": {"testing"},
-    "relay": BOTTOM | {"protocol", "client", "producer", "consumer"},
+    "relay": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer"},
     "spark": BOTTOM | {"protocol", "remoting", "client", "producer", "consumer", "blocking"},
     "cli": BOTTOM
     | {"broker", "relay", "remoting", "client", "producer", "consumer", "admin", "shared_client", ""},
@@ -209,7 +225,7 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
     loaded = loaded_by(f"from rocketmq_py.cli import main; main({arguments}, standalone_mode=False)")
     assert loaded.isdisjoint({"trio", "rich", "msgspec", "pyarrow", "numpy", "pyspark", "rocketmq_py.client"})
     commands = {name for name in loaded if name.startswith("rocketmq_py.cli.")}
-    assert arguments != ["--help"] or commands == {"rocketmq_py.cli.group"}
+    assert arguments != ["--help"] or commands == {"rocketmq_py.cli.console", "rocketmq_py.cli.group"}
 
 
 @pytest.mark.long
@@ -227,3 +243,16 @@ def test_help_loads_no_client_and_nothing_heavy(arguments: list[str]) -> None:
 def test_a_command_loads_only_what_it_uses(module: str, rooms: set[str]) -> None:
     loaded = loaded_by(f"import {module}")
     assert loaded.isdisjoint(rooms | {"rocketmq_py.consumer.pop", "rocketmq_py.consumer.lite_pull"})
+
+
+def test_modules_of_the_spark_room_import_without_cycles() -> None:
+    room = "rocketmq_py.spark."
+    imports = {
+        module.stem: {
+            name.removeprefix(room).split(".")[0] for name in imported_names(module) if name.startswith(room)
+        }
+        for module in (PACKAGE / "spark").glob("*.py")
+    }
+    while leaves := {module for module, imported in imports.items() if not imported & imports.keys()}:
+        imports = {module: imported for module, imported in imports.items() if module not in leaves}
+    assert not imports

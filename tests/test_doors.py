@@ -61,6 +61,7 @@ def test_nothing_is_forgotten(name: str, door: Any) -> None:
         "nursery",
         "close_timeout",
         "producer",
+        "send_encoded",
         *NOT_THERE.get(name, ()),
     }
     # A blocking object is open when it is made, and a stream has `close`.

@@ -1,14 +1,16 @@
-"""Orders come in on a topic; a Spark job turns them into totals by the hour, on a topic and in files.
+"""A Spark pipeline: reads orders from a topic and writes hourly totals to a topic and to files.
 
-    python -m examples.spark_pipeline [--plot totals.png]     # all of it, on an embedded broker of its own
+Run the whole pipeline on an embedded broker::
 
-That starts the job three times: it is stopped, it is killed, and it comes to its end. Its parts, for a
-cluster of your own; all are run from the folder above ``examples``:
+    python -m examples.spark_pipeline [--plot totals.png]
 
-    python -m examples.spark_pipeline.produce NAMESRV           # sends a day of orders
-    python -m examples.spark_pipeline.job NAMESRV DIRECTORY     # until Ctrl-C; with --drain until all is read
+It runs the job three times: the first run is stopped, the second is killed, and the third runs to the end.
+Run its parts on your own cluster, from the directory that contains ``examples``::
+
+    python -m examples.spark_pipeline.produce NAMESRV           # send a day of orders
+    python -m examples.spark_pipeline.job NAMESRV DIRECTORY     # run until Ctrl-C, or with --drain to the end
     python -m examples.spark_pipeline.verify NAMESRV DIRECTORY --plot totals.png
 
-DIRECTORY is where the checkpoints and the files go. Start the job as often as you like: it goes on where it
-was. It needs ``pip install rocketmq-py[spark]`` and a Java 17 or newer; the picture needs matplotlib.
+DIRECTORY holds the checkpoints and files. A restarted job continues from its checkpoints. The pipeline needs
+``pip install rocketmq-py[spark]`` and Java 17 or newer. The plot needs matplotlib.
 """

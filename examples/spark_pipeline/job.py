@@ -1,9 +1,9 @@
-"""The streaming job: parse orders, set aside what cannot be counted, join the products, total by the hour.
+"""The streaming job: parses orders, rejects invalid ones, joins the products, and adds up totals by hour.
 
 python -m examples.spark_pipeline.job NAMESRV DIRECTORY [--rate N] [--drain]
 
-It runs until Ctrl-C or SIGTERM; with --drain until all that is there is read, for which Spark 4.1 needs
-several starts: in each it reads one batch a query. Started again, it goes on from its checkpoints in
+It runs until Ctrl-C or SIGTERM. With --drain it ends once all existing orders are read. Spark 4.1 reads one
+batch per query and run, and needs several runs for that. A restarted job continues from its checkpoints in
 DIRECTORY.
 """
 
@@ -31,31 +31,31 @@ from examples.spark_pipeline.session import start_spark
 ORDER = "id STRING, product STRING, quantity INT, placed TIMESTAMP, received TIMESTAMP"
 UNREADABLE = " OR ".join(f"{column.split()[0]} IS NULL" for column in ORDER.split(", "))
 RATE = 3_000
-RESTARTS = 5
-"""How often a query that fails is started again."""
+MAX_RESTARTS = 5
+"""Maximum number of restarts of a query that fails."""
 
 
 def read_orders(spark: SparkSession, address: str, query: str, rate: int) -> DataFrame:
-    """Return the topic's messages, at most ``rate`` in a batch."""
+    """Return the topic's messages, at most ``rate`` per batch."""
     return (
         spark.readStream.format("rocketmq")
         .option("nameServer", address)
         .option("topic", ORDERS_TOPIC)
-        .option("startingOffsets", "earliest")  # of the first start; then the checkpoint says it
+        .option("startingOffsets", "earliest")  # for the first start; later ones use the checkpoint
         .option("maxOffsetsPerTrigger", rate)
-        .option("consumerGroup", f"pipeline-{query}")  # so that its lag shows in RocketMQ's admin tools
+        .option("consumerGroup", f"pipeline-{query}")  # shows the query's lag in RocketMQ's admin tools
         .load()
     )
 
 
 def read_products(spark: SparkSession) -> DataFrame:
-    """Return the table that orders are joined with."""
+    """Return the table of products that orders are joined with."""
     columns = "product STRING, category STRING, cents BIGINT"
     return spark.read.csv(str(PRODUCTS), header=True, schema=columns)
 
 
 def parse(messages: DataFrame) -> DataFrame:
-    """Return the orders, with the reason why one is rejected, or null."""
+    """Return the parsed orders, with the reason for rejecting an order, or null."""
     text = f.col("body").cast("string")
     parsed = messages.select(
         f.from_json(text, ORDER).alias("order"), text.alias("text"), "queueId", "queueOffset"
@@ -68,17 +68,17 @@ def parse(messages: DataFrame) -> DataFrame:
 
 
 def accepted(orders: DataFrame) -> DataFrame:
-    """Return the orders that count."""
+    """Return the valid orders."""
     return orders.where("reason IS NULL")
 
 
 def rejected(orders: DataFrame) -> DataFrame:
-    """Return what somebody has to look at, and where it is. The watermark would drop it without a word."""
+    """Return the rejected messages and their location. The watermark would drop them silently."""
     return orders.where("reason IS NOT NULL").select("reason", "text", "queueId", "queueOffset")
 
 
 def totals_by_hour(orders: DataFrame, products: DataFrame) -> DataFrame:
-    """Return what was sold of each category in each hour; an order that comes twice counts once."""
+    """Return the sales of each category in each hour. Duplicate orders count once."""
     return (
         orders.withWatermark("placed", f"{WATERMARK.total_seconds():.0f} seconds")
         .dropDuplicatesWithinWatermark(["id"])
@@ -90,10 +90,10 @@ def totals_by_hour(orders: DataFrame, products: DataFrame) -> DataFrame:
 
 
 def as_messages(totals: DataFrame) -> DataFrame:
-    """Return the totals as the sink takes them.
+    """Return the totals with the sink's columns.
 
-    The totals of one hour and category go to one queue, in their order. A total's id makes the messages of a
-    batch that is sent twice known as the same; see ``rocketmq_py.spark.deduplicate``.
+    The sharding key sends the totals of an hour and category to one queue, in order. The row id gives the
+    messages of a replayed batch the same stamps, so that ``rocketmq_py.spark.deduplicate`` drops duplicates.
     """
     key = f.concat_ws("/", f.date_format("hour", "yyyy-MM-dd'T'HH"), "category")
     return totals.select(
@@ -108,9 +108,9 @@ def as_messages(totals: DataFrame) -> DataFrame:
 def queries(
     spark: SparkSession, address: str, directory: Path, rate: int, drain: bool
 ) -> dict[str, DataStreamWriter]:
-    """Return the three queries by name, each with a checkpoint of its own, ready to start.
+    """Return the writers of the three queries by name. Each query has its own checkpoint.
 
-    Their output mode is append: a total comes once, when the watermark has passed its hour.
+    Their output mode is append: each total is written once, after the watermark has passed its hour.
     """
     products = read_products(spark)
 
@@ -136,9 +136,10 @@ def queries(
 
 
 def start(writer: DataStreamWriter) -> StreamingQuery:
-    """Start a query, and wait until it has its source.
+    """Start a query and wait until its source is initialized.
 
-    So they start one after the other: each starts a Python of its own, which Spark gives up on after 10 s.
+    Spark starts a Python process for each source with a timeout of 10 s. Queries that start one after another
+    do not compete for the processor.
     """
     query = writer.start()
     while query.isActive and query.status["message"].startswith("Initializing"):
@@ -147,9 +148,9 @@ def start(writer: DataStreamWriter) -> StreamingQuery:
 
 
 def run(writers: Mapping[str, DataStreamWriter], stops: Sequence[int]) -> bool:
-    """Run queries until all have ended or ``stops`` has something; return whether they did not fail.
+    """Run queries until all have ended, or until ``stops`` is not empty. Return whether all succeeded.
 
-    A query that fails goes on from its checkpoint, a few times.
+    A query that fails is restarted from its checkpoint, up to MAX_RESTARTS times.
     """
     running = {name: start(writer) for name, writer in writers.items()}
     failures = Counter[str]()
@@ -158,37 +159,37 @@ def run(writers: Mapping[str, DataStreamWriter], stops: Sequence[int]) -> bool:
         for name, error in failed.items():
             print(f"{name} failed: {reason(error)}", flush=True)
         failures.update(failed.keys())
-        if max(failures.values(), default=0) > RESTARTS or not (failed or any_active(running)):
+        if max(failures.values(), default=0) > MAX_RESTARTS or not (failed or any_active(running)):
             break
         running.update({name: start(writers[name]) for name in failed})
         time.sleep(0.2)
-    good = all(query.exception() is None for query in running.values())
+    succeeded = all(query.exception() is None for query in running.values())
     for query in running.values():
         query.stop()
-    return good
+    return succeeded
 
 
 def reason(error: Exception) -> str:
-    """Return the line of an error that says most: the last of Python's traceback, where it has one."""
+    """Return the most useful line of an error: the last line of a Python traceback, else the first line."""
     lines = str(error).splitlines()
     return next((line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)), lines[0])
 
 
 def any_active(running: Mapping[str, StreamingQuery]) -> bool:
-    """Tell whether any query has not ended."""
+    """Return whether any query is still active."""
     return any(query.isActive for query in running.values())
 
 
 def main() -> int:
-    """Run the job; return the exit code."""
+    """Run the job and return the exit code."""
     parser = argparse.ArgumentParser(prog="examples.spark_pipeline.job", description=__doc__.split("\n")[0])
     parser.add_argument("address", help="name servers, host:port;host:port")
-    parser.add_argument("directory", type=Path, help="where the checkpoints and the files go")
+    parser.add_argument("directory", type=Path, help="directory of the checkpoints and files")
     parser.add_argument(
-        "--rate", type=int, default=RATE, metavar="N", help="messages in a batch (%(default)s)"
+        "--rate", type=int, default=RATE, metavar="N", help="maximum messages per batch (%(default)s)"
     )
     parser.add_argument(
-        "--drain", action="store_true", help="end when all that is there is read (Spark 4.1: a batch)"
+        "--drain", action="store_true", help="end once all messages are read (Spark 4.1: after one batch)"
     )
     arguments = parser.parse_args()
 
@@ -200,9 +201,9 @@ def main() -> int:
         print(datetime.now(UTC).isoformat(), file=starts)
     spark.streams.addListener(PrintProgress())
     address, directory = arguments.address, arguments.directory
-    good = run(queries(spark, address, directory, arguments.rate, arguments.drain), stops)
+    succeeded = run(queries(spark, address, directory, arguments.rate, arguments.drain), stops)
     spark.stop()
-    return 0 if good else 1
+    return 0 if succeeded else 1
 
 
 if __name__ == "__main__":

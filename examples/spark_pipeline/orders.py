@@ -1,6 +1,6 @@
-"""A day of a shop's orders as they come in, the same for the same seed, and what must become of them.
+"""A reproducible day of a shop's orders, and the expected results of the pipeline.
 
-Not run by itself: ``produce`` sends them, ``verify`` compares.
+``produce`` sends the orders, and ``verify`` compares the results. This module is not a program.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ MIDNIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 
 ON_TIME = 30 * MINUTE
-"""An order that took longer from its till to the shop's server is booked by hand."""
+"""Maximum delay from the till to the shop's server. Orders with a longer delay are rejected."""
 WATERMARK = 2 * HOUR
-"""For how long an hour stays open. Longer than ``ON_TIME``: queues are not read in step to the minute."""
+"""How long an hour stays open. Longer than ``ON_TIME``, because queues are not read at the same pace."""
 
 COUNT, SEED = 20_000, 20260301
-"""How many orders a day has, and which day of all the possible ones it is."""
+"""The number of orders of the day, and the seed that generates them."""
 
-LATE, TOO_LATE, REPEATED, BROKEN = 0.10, 0.01, 0.03, 0.002
-"""How many of the orders are late, too late, sent twice, and cut off on their way."""
+LATE, TOO_LATE, REPEATED, TRUNCATED = 0.10, 0.01, 0.03, 0.002
+"""The fractions of orders that are late, too late, sent twice, and truncated."""
 
 
 @attrs.frozen
@@ -37,8 +37,8 @@ class Order:
     """An order of one product.
 
     Attributes:
-        placed: when the customer placed it; totals are by this time.
-        received: when the shop's server had it. A till without a network keeps its orders for a while.
+        placed: when the customer placed it. Totals use this time.
+        received: when the shop's server received it. A till that is offline delays its orders.
     """
 
     id: str
@@ -49,7 +49,7 @@ class Order:
 
     @property
     def on_time(self) -> bool:
-        """Whether it counts in the totals."""
+        """Whether the totals include the order."""
         return self.received - self.placed <= ON_TIME
 
     def body(self) -> bytes:
@@ -62,11 +62,12 @@ class Order:
 
 @attrs.frozen
 class Arrival:
-    """A message as it comes in.
+    """A message of the orders topic.
 
     Attributes:
-        at: when, in the time of that day.
-        order: None if the body is cut off, and nobody can tell what was ordered.
+        at: its time of arrival on that day.
+        body: its body.
+        order: the order, or None if the body is truncated.
     """
 
     at: datetime
@@ -75,83 +76,85 @@ class Arrival:
 
 
 def products() -> dict[str, tuple[str, int]]:
-    """Return each product's category, and its price in cents."""
+    """Return the category and the price in cents of each product."""
     with PRODUCTS.open(newline="") as file:
         return {row["product"]: (row["category"], int(row["cents"])) for row in csv.DictReader(file)}
 
 
 def arrivals(count: int = COUNT, seed: int = SEED) -> list[Arrival]:
-    """Return the messages of a day in the order in which they come in."""
-    chance = random.Random(seed)
-    return sorted(_arrivals(count, chance), key=lambda arrival: arrival.at)
+    """Return the messages of a day, sorted by arrival."""
+    rng = random.Random(seed)
+    return sorted(_arrivals(count, rng), key=lambda arrival: arrival.at)
 
 
-def _arrivals(count: int, chance: random.Random) -> Iterator[Arrival]:
+def _arrivals(count: int, rng: random.Random) -> Iterator[Arrival]:
     names = list(products())
     for number in range(count):
-        placed = MIDNIGHT + DAY * ((number + chance.random()) / count)
-        received = placed + _delay(chance)
-        order = Order(f"order-{number}", chance.choice(names), chance.randint(1, 5), placed, received)
+        placed = MIDNIGHT + DAY * ((number + rng.random()) / count)
+        received = placed + _delay(rng)
+        order = Order(f"order-{number}", rng.choice(names), rng.randint(1, 5), placed, received)
         body = order.body()
-        if chance.random() < BROKEN:
-            yield Arrival(received, body[: chance.randrange(1, len(body))], None)
+        if rng.random() < TRUNCATED:
+            yield Arrival(received, body[: rng.randrange(1, len(body))], None)
             continue
         yield Arrival(received, body, order)
-        if chance.random() < REPEATED:  # the server did not see the answer to its send, and sent it again
-            yield Arrival(received + chance.uniform(0.1, 10) * MINUTE, body, order)
+        if rng.random() < REPEATED:  # the server sent the order again after its send timed out
+            yield Arrival(received + rng.uniform(0.1, 10) * MINUTE, body, order)
 
 
-def _delay(chance: random.Random) -> timedelta:
-    kind = chance.random()
+def _delay(rng: random.Random) -> timedelta:
+    kind = rng.random()
     if kind < TOO_LATE:
-        return ON_TIME + chance.uniform(1, 300) * MINUTE
-    return chance.uniform(1, 20) * MINUTE if kind < TOO_LATE + LATE else chance.uniform(0.01, 0.5) * MINUTE
+        return ON_TIME + rng.uniform(1, 300) * MINUTE
+    return rng.uniform(1, 20) * MINUTE if kind < TOO_LATE + LATE else rng.uniform(0.01, 0.5) * MINUTE
 
 
-Hour = tuple[datetime, str]
-"""The hour's beginning, and the category."""
+HourlyKey = tuple[datetime, str]
+"""The start of an hour, and a category."""
 
 
 @attrs.frozen
 class Total:
-    """What was sold of one category in one hour."""
+    """The sales of one category in one hour."""
 
     orders: int
     cents: int
 
 
 @attrs.frozen
-class Truth:
-    """What must become of a day's messages.
+class ExpectedResults:
+    """The expected results of the pipeline.
 
     Attributes:
-        totals: of every hour and category.
-        closed: those of them that no order can change any more, because the watermark has passed.
-        rejected: the bodies that are set aside, each as often as it came, with the reason.
+        totals: the totals of every hour and category.
+        closed: the totals that no order can change any more, because the watermark has passed them.
+        rejected: the rejected bodies and reasons, counted.
     """
 
-    totals: dict[Hour, Total]
-    closed: dict[Hour, Total]
+    totals: dict[HourlyKey, Total]
+    closed: dict[HourlyKey, Total]
     rejected: Counter[tuple[str, bytes]]
 
 
-def truth(came: list[Arrival]) -> Truth:
-    """Work out what must become of these messages, without Spark."""
+def expected_results(messages: list[Arrival]) -> ExpectedResults:
+    """Compute the expected results of these messages, without Spark."""
     rejected = Counter(
         [
             ("unreadable" if arrival.order is None else "too late", arrival.body)
-            for arrival in came
+            for arrival in messages
             if arrival.order is None or not arrival.order.on_time
         ]
     )
-    orders = {arrival.order.id: arrival.order for arrival in came if arrival.order and arrival.order.on_time}
-    table, counts, cents = products(), Counter[Hour](), Counter[Hour]()
+    orders = {
+        arrival.order.id: arrival.order for arrival in messages if arrival.order and arrival.order.on_time
+    }
+    table, counts, cents = products(), Counter[HourlyKey](), Counter[HourlyKey]()
     for order in orders.values():
         category, price = table[order.product]
-        hour = order.placed.replace(minute=0, second=0, microsecond=0), category
-        counts[hour] += 1
-        cents[hour] += order.quantity * price
-    totals = {hour: Total(counts[hour], cents[hour]) for hour in sorted(counts)}
+        key = order.placed.replace(minute=0, second=0, microsecond=0), category
+        counts[key] += 1
+        cents[key] += order.quantity * price
+    totals = {key: Total(counts[key], cents[key]) for key in sorted(counts)}
     watermark = max(order.placed for order in orders.values()) - WATERMARK
-    closed = {hour: total for hour, total in totals.items() if hour[0] + HOUR <= watermark}
-    return Truth(totals, closed, rejected)
+    closed = {key: total for key, total in totals.items() if key[0] + HOUR <= watermark}
+    return ExpectedResults(totals, closed, rejected)

@@ -1,4 +1,4 @@
-"""Send a day of orders, in so many seconds.
+"""Send a day of orders, compressed to a number of seconds.
 
 python -m examples.spark_pipeline.produce [NAMESRV] [--orders N] [--seconds N]
 """
@@ -13,43 +13,43 @@ from examples.spark_pipeline.orders import COUNT, DAY, MIDNIGHT, MINUTE, ORDERS_
 from rocketmq_py import Message, Producer
 
 STEP = 10 * MINUTE
-"""What comes in during such a time is sent together. All of it is stored before the next is sent."""
+"""Messages of one step are sent together, and all are stored before the next step."""
 
 
 async def send(address: str | None, orders: int, seconds: float) -> int:
-    """Send the day's orders; return how many messages that were."""
-    came = arrivals(orders)
-    steps = -(-(came[-1].at - MIDNIGHT) // STEP)
+    """Send the day's messages and return their number."""
+    messages = arrivals(orders)
+    steps = -(-(messages[-1].at - MIDNIGHT) // STEP)
     pause = seconds / (DAY / STEP)
     async with Producer(address, group="shop") as producer:
         for step in range(steps):
-            begin = MIDNIGHT + STEP * step
+            start = MIDNIGHT + STEP * step
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trio.sleep, pause)
-                await _send_all(producer, [each for each in came if begin <= each.at < begin + STEP])
-    return len(came)
+                await _send_all(producer, [each for each in messages if start <= each.at < start + STEP])
+    return len(messages)
 
 
-async def _send_all(producer: Producer, came: list[Arrival]) -> None:
+async def _send_all(producer: Producer, messages: list[Arrival]) -> None:
     pending = [
         await producer.send_soon(
             Message(ORDERS_TOPIC, each.body, keys=each.order.id if each.order is not None else ())
         )
-        for each in came
+        for each in messages
     ]
-    for one in pending:
-        await one
+    for send in pending:
+        await send
 
 
 def main() -> None:
-    """Send them, and say how many."""
+    """Send the messages and print their number."""
     parser = argparse.ArgumentParser(
         prog="examples.spark_pipeline.produce", description=__doc__.split("\n")[0]
     )
     parser.add_argument("address", nargs="?", help="name servers, host:port;host:port")
-    parser.add_argument("--orders", type=int, default=COUNT, metavar="N", help="of the day (%(default)s)")
+    parser.add_argument("--orders", type=int, default=COUNT, metavar="N", help="orders per day (%(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=30, metavar="N", help="how long the day takes (%(default)s)"
+        "--seconds", type=float, default=30, metavar="N", help="duration of the day (%(default)s)"
     )
     arguments = parser.parse_args()
     sent = trio.run(send, arguments.address, arguments.orders, arguments.seconds)

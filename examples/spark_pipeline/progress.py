@@ -1,6 +1,6 @@
-"""What a streaming query does, in one line a batch: rows, latency, and lag by topic.
+"""A listener that prints a line per batch: rows, duration, and lag by topic.
 
-For any job: ``spark.streams.addListener(PrintProgress())``.
+It works with any job: ``spark.streams.addListener(PrintProgress())``.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pyspark.sql.streaming.listener import (
 
 
 class PrintProgress(StreamingQueryListener):
-    """Prints a line for each batch that had rows."""
+    """Prints a line for each batch with rows."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Spark calls it when a query starts."""
+        """Do nothing when a query starts."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Spark calls it after a batch."""
+        """Print the line of a batch."""
         if event.progress.numInputRows:
             print(line(event.progress), flush=True)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Spark calls it when a query ends, for whatever reason."""
+        """Do nothing when a query ends."""
 
 
 def line(progress: StreamingQueryProgress) -> str:
-    """Return what there is to say of a batch."""
+    """Return the line of a batch."""
     lags = Counter[str]()
     for source in progress.sources:
         lags.update(lag(source.endOffset, source.latestOffset))
@@ -46,24 +46,24 @@ def line(progress: StreamingQueryProgress) -> str:
 
 
 def lag(end: str | None, latest: str | None) -> dict[str, int]:
-    """Return by topic how many offsets a source has still to read, or nothing where Spark does not tell.
+    """Return each topic's number of unread offsets, or nothing if Spark does not report the latest offset.
 
     Args:
-        end: where the batch ended, ``{"offsets": {"topic": {"broker": {"queueId": offset}}}}``.
-        latest: where the topics ended, in the same way. A batch that is run again after a restart has none,
-            and Spark 4.1 none at all.
+        end: the end of the batch, ``{"offsets": {"topic": {"broker": {"queueId": offset}}}}``.
+        latest: the end of the topics, in the same form. Missing in a batch that is replayed after a restart,
+            and always in Spark 4.1.
     """
     lags = Counter[str]()
-    done = dict(_queues(end))
+    processed = dict(_queues(end))
     for queue, offset in _queues(latest):
-        lags[queue[0]] += offset - done.get(queue, offset)
+        lags[queue[0]] += offset - processed.get(queue, offset)
     return dict(lags)
 
 
-def _queues(offset: str | None) -> Iterator[tuple[tuple[str, str, str], int]]:
-    # Where there is none Spark says "None", or "null".
-    tree = json.loads(offset) if offset is not None and offset.startswith("{") else {}
+def _queues(offset_json: str | None) -> Iterator[tuple[tuple[str, str, str], int]]:
+    # Spark passes "None" or "null" for a missing offset.
+    tree = json.loads(offset_json) if offset_json is not None and offset_json.startswith("{") else {}
     for topic, brokers in tree.get("offsets", {}).items():
         for broker, queues in brokers.items():
-            for queue_id, place in queues.items():
-                yield (topic, broker, queue_id), place
+            for queue_id, offset in queues.items():
+                yield (topic, broker, queue_id), offset

@@ -1,6 +1,6 @@
-"""A small Spark on this machine that keeps quiet: the settings of an example, not of a cluster.
+"""A local Spark session with little output, for ``job`` and ``verify``. This module is not a program.
 
-Not run by itself: ``job`` and ``verify`` start it. On a cluster ``spark-submit`` says where and how.
+The settings suit an example. On a cluster, ``spark-submit`` sets the master and the resources.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ rootLogger.appenderRef.console.ref = console
 
 
 def start_spark(name: str, directory: Path) -> SparkSession:
-    """Start Spark with two threads; its log of errors goes to stderr.
+    """Start Spark with two threads, and log errors to stderr.
 
     Args:
         name: the application's name.
-        directory: where Spark may leave its settings.
+        directory: the directory for Spark's log settings.
     """
     choose_java()
-    # Spark's workers run the first python3 of the PATH otherwise, which may know nothing of rocketmq-py.
+    # By default Spark's workers run the first python3 on the PATH, which may lack rocketmq-py.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault(
-        "ROCKETMQ_LOG_LEVEL", "WARNING"
-    )  # else a line a batch, which ``progress`` prints here
+    # At the default level INFO, the format logs a line per batch. ``progress`` prints those lines here.
+    os.environ.setdefault("ROCKETMQ_LOG_LEVEL", "WARNING")
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "log4j2.properties"
     log.write_text(QUIET)

@@ -1,9 +1,8 @@
-"""Read the results back, work out what they must be, and compare.
+"""Read the job's results and compare them with the expected results.
 
 python -m examples.spark_pipeline.verify NAMESRV DIRECTORY [--orders N] [--plot FILE]
 
-It ends with 0 if nothing is missing, wrong or there more than once, else with 1. ``--plot`` draws the day's
-running totals.
+It exits with 1 if results are missing, wrong or duplicated. ``--plot`` plots the day's running totals.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from examples.spark_pipeline.orders import (
     ORDERS_TOPIC,
     TOTALS_TOPIC,
     Arrival,
-    Hour,
+    HourlyKey,
     Total,
     arrivals,
-    truth,
+    expected_results,
 )
-from examples.spark_pipeline.picture import draw
+from examples.spark_pipeline.plot import draw
 from examples.spark_pipeline.session import start_spark
 from rocketmq_py.spark import deduplicate
 
-GOOD = "Nothing is missing, and everything is there once."
+SUCCESS = "All results are complete and correct."
 TOTAL = "hour TIMESTAMP, category STRING, orders BIGINT, cents BIGINT"
 
 
@@ -42,47 +41,47 @@ class Comparison:
     """One line of the table.
 
     Attributes:
-        what: was compared.
-        expected, found: how many there should be, and are.
-        missing: how many of the expected are not there.
-        extra: how many are there that are not expected: wrong ones, and those that are there more than once.
-        again: how many were there more than once before they were told apart by their stamps.
+        name: the kind of results.
+        expected, found: the numbers of expected and found results.
+        missing: the number of expected results that were not found.
+        extra: the number of found results that were not expected: wrong results and duplicates.
+        resent: the number of duplicates that were dropped by their stamps.
     """
 
-    what: str
+    name: str
     expected: int
     found: int
     missing: int
     extra: int
-    again: int = 0
+    resent: int = 0
 
     @property
-    def good(self) -> bool:
-        """Whether all is there, each once."""
+    def is_equal(self) -> bool:
+        """Whether each expected result was found once, and no other."""
         return not self.missing and not self.extra
 
 
 def compare(
-    what: str, expected: Iterable[Hashable], found: Iterable[Hashable], *, again: int = 0
+    name: str, expected: Iterable[Hashable], found: Iterable[Hashable], *, resent: int = 0
 ) -> Comparison:
-    """Compare what should be there with what is, each as often as it comes."""
-    wanted, there = Counter(expected), Counter(found)
-    missing, extra = (wanted - there).total(), (there - wanted).total()
-    return Comparison(what, wanted.total(), there.total(), missing, extra, again)
+    """Compare the expected results with those found, including their number."""
+    expected_counts, found_counts = Counter(expected), Counter(found)
+    missing, extra = (expected_counts - found_counts).total(), (found_counts - expected_counts).total()
+    return Comparison(name, expected_counts.total(), found_counts.total(), missing, extra, resent)
 
 
 def parse(messages: DataFrame) -> DataFrame:
-    """Return the totals that messages hold, with the time of storing."""
+    """Return the totals in messages, with their store time."""
     total = f.from_json(f.col("body").cast("string"), TOTAL).alias("total")
     return messages.select(total, "storeTimestamp").select("total.*", "storeTimestamp")
 
 
 def read_topic(spark: SparkSession, address: str, topic: str) -> DataFrame:
-    """Return all that a topic holds now."""
+    """Return all messages of a topic."""
     return spark.read.format("rocketmq").option("nameServer", address).option("topic", topic).load()
 
 
-def rows(totals: DataFrame) -> list[tuple[Hour, Total]]:
+def rows(totals: DataFrame) -> list[tuple[HourlyKey, Total]]:
     """Return the rows of a table of totals."""
     return [
         ((datetime.fromtimestamp(row.second, UTC), row.category), Total(row.orders, row.cents))
@@ -90,27 +89,28 @@ def rows(totals: DataFrame) -> list[tuple[Hour, Total]]:
     ]
 
 
-def verify(spark: SparkSession, address: str, directory: Path, came: list[Arrival]) -> list[Comparison]:
-    """Compare all that the job has written with what must become of these messages."""
-    must = truth(came)
+def verify(spark: SparkSession, address: str, directory: Path, sent: list[Arrival]) -> list[Comparison]:
+    """Compare all results of the job with the expected results of the messages that were sent."""
+    expected = expected_results(sent)
     orders = read_topic(spark, address, ORDERS_TOPIC).select("body").collect()
     messages = read_topic(spark, address, TOTALS_TOPIC)
-    sent = rows(parse(deduplicate(messages)))
+    totals = rows(parse(deduplicate(messages)))
     files = rows(spark.read.parquet(str(directory / "hours")))
-    aside = spark.read.json(str(directory / "rejected"), schema="reason STRING, text STRING").collect()
-    rejected = [(row.reason, row.text.encode()) for row in aside]
+    json_rows = spark.read.json(str(directory / "rejected"), schema="reason STRING, text STRING").collect()
+    rejected = [(row.reason, row.text.encode()) for row in json_rows]
+    resent = messages.count() - len(totals)
     return [
         compare(
-            f"messages in {ORDERS_TOPIC}", [each.body for each in came], [bytes(row.body) for row in orders]
+            f"messages in {ORDERS_TOPIC}", [each.body for each in sent], [bytes(row.body) for row in orders]
         ),
-        compare(f"totals in {TOTALS_TOPIC}", must.closed.items(), sent, again=messages.count() - len(sent)),
-        compare("totals in hours/*.parquet", must.closed.items(), files),
-        compare("messages in rejected/*.json", must.rejected.elements(), rejected),
+        compare(f"totals in {TOTALS_TOPIC}", expected.closed.items(), totals, resent=resent),
+        compare("totals in hours/*.parquet", expected.closed.items(), files),
+        compare("messages in rejected/*.json", expected.rejected.elements(), rejected),
     ]
 
 
 def restarts(sent: DataFrame, directory: Path) -> list[int]:
-    """Return from which hours of the day on the totals were sent by a job that was started again."""
+    """Return the first hour of the day that each restarted job has sent."""
     starts = [datetime.fromisoformat(line) for line in (directory / "starts").read_text().splitlines()]
     rows = sent.select(
         f.unix_millis("storeTimestamp").alias("stored"), f.hour("hour").alias("hour")
@@ -121,41 +121,43 @@ def restarts(sent: DataFrame, directory: Path) -> list[int]:
 
 def table(comparisons: list[Comparison]) -> str:
     """Return the comparisons as a table."""
-    width = max(len(each.what) for each in comparisons)
+    width = max(len(each.name) for each in comparisons)
     lines = [f"{'':{width}} {'expected':>9} {'found':>9} {'missing':>9} {'extra':>9} {'sent again':>11}"]
     for each in comparisons:
-        counts = f"{each.expected:>9,} {each.found:>9,} {each.missing:>9,} {each.extra:>9,} {each.again:>11,}"
-        lines.append(f"{each.what:{width}} {counts}")
+        counts = (
+            f"{each.expected:>9,} {each.found:>9,} {each.missing:>9,} {each.extra:>9,} {each.resent:>11,}"
+        )
+        lines.append(f"{each.name:{width}} {counts}")
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Compare, print, draw; return the exit code."""
+    """Verify, print the table, plot, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="examples.spark_pipeline.verify", description=__doc__.split("\n")[0]
     )
     parser.add_argument("address", help="name servers, host:port;host:port")
-    parser.add_argument("directory", type=Path, help="where the job's files are")
+    parser.add_argument("directory", type=Path, help="directory of the job's files")
     parser.add_argument(
-        "--orders", type=int, default=COUNT, metavar="N", help="of the day, as sent (%(default)s)"
+        "--orders", type=int, default=COUNT, metavar="N", help="orders per day, as sent (%(default)s)"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the running totals: .png, .svg or .pdf"
+        "--plot", type=Path, metavar="FILE", help="plot the running totals: .png, .svg or .pdf"
     )
     arguments = parser.parse_args()
 
-    came = arrivals(arguments.orders)
+    messages = arrivals(arguments.orders)
     spark = start_spark("verify", arguments.directory)
-    comparisons = verify(spark, arguments.address, arguments.directory, came)
+    comparisons = verify(spark, arguments.address, arguments.directory, messages)
     print(table(comparisons))
     if arguments.plot is not None:
         sent = parse(deduplicate(read_topic(spark, arguments.address, TOTALS_TOPIC)))
-        expected = list(truth(came).closed.items())
+        expected = list(expected_results(messages).closed.items())
         print(draw(arguments.plot, expected, rows(sent), restarts(sent, arguments.directory)))
     spark.stop()
-    bad = [each.what for each in comparisons if not each.good]
-    print(f"NOT AS IT MUST BE: {', '.join(bad)}." if bad else GOOD)
-    return 1 if bad else 0
+    wrong = [each.name for each in comparisons if not each.is_equal]
+    print(f"WRONG RESULTS: {', '.join(wrong)}." if wrong else SUCCESS)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

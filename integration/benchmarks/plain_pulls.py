@@ -13,13 +13,13 @@ from collections.abc import Iterator
 
 import attrs
 
+from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.consumer.pull.queue_puller import PullFlag
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.consumer.read.stream import READER_GROUP
 from rocketmq_py.protocol.command import encode_request
 from rocketmq_py.protocol.headers import PullMessageRequest
-from rocketmq_py.remoting.address import split_address
 
 AT_ONCE = 32
 """Messages that a pull asks for: as many as a broker gives at the most, unless it is set up otherwise."""

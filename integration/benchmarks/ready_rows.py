@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 from integration.benchmarks.plain_pulls import PlainPulls
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.reading import BATCH_ROWS, batches
-from rocketmq_py.spark.schema import ARROW_SCHEMA, SOURCE_SCHEMA
+from rocketmq_py.spark.schema import SOURCE_ARROW_SCHEMA, SOURCE_SCHEMA
+from rocketmq_py.spark.source_task import MAX_BATCH_ROWS, record_batches
 
 
 class ReadyRows(DataSource):
@@ -56,11 +56,11 @@ class _Reader(DataSourceReader):
         return [InputPartition(half), InputPartition(self._rows - half)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batch = ready_batch(BATCH_ROWS, self._size)
+        batch = ready_batch(MAX_BATCH_ROWS, self._size)
         left = partition.value
         while left:
-            yield batch.slice(0, min(left, BATCH_ROWS))
-            left -= min(left, BATCH_ROWS)
+            yield batch.slice(0, min(left, MAX_BATCH_ROWS))
+            left -= min(left, MAX_BATCH_ROWS)
 
 
 class PulledReadyRows(DataSource):
@@ -129,19 +129,19 @@ def decode_spans(option: str) -> list[tuple[str, Span]]:
 
 def ready_for_pulled(address: str, span: Span, size: int) -> Iterator[pa.RecordBatch]:
     """Pull a span over a plain socket; yield ready rows in place of its messages, as they come."""
-    batch, rows = _kept_batch(BATCH_ROWS, size), 0
+    batch, rows = _kept_batch(MAX_BATCH_ROWS, size), 0
     for chunk in PlainPulls(address, span):
         rows += chunk.next - chunk.first
-        if rows >= BATCH_ROWS:
+        if rows >= MAX_BATCH_ROWS:
             yield batch
-            rows -= BATCH_ROWS
+            rows -= MAX_BATCH_ROWS
     if rows:
         yield batch.slice(0, rows)
 
 
 def columns_of_pulled(address: str, span: Span) -> Iterator[pa.RecordBatch]:
     """Pull a span over a plain socket; yield its messages as rows, as they come."""
-    return batches(PlainPulls(address, span))
+    return record_batches(PlainPulls(address, span))
 
 
 class _Dropper(DataSourceArrowWriter):
@@ -169,7 +169,7 @@ def ready_batch(rows: int, size: int) -> pa.RecordBatch:
         "queueId": 0, "queueOffset": 0, "bornTimestamp": now, "storeTimestamp": now, "tags": "TagA",
         "keys": "order-1000000", "msgId": "0" * 32,
     }  # fmt: skip
-    return pa.RecordBatch.from_pylist([row] * rows, schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_pylist([row] * rows, schema=SOURCE_ARROW_SCHEMA)
 
 
 _kept_batch = cache(ready_batch)

@@ -27,15 +27,17 @@ works
   range, rate-micro-batch
                         Spark's own sources, of two columns: no Python is in them
   BatchingProducer      send_all of one process, 10,000 messages at a time, each with a key
-  task of the sink      Arrow batches of 10,000 rows are sent, as a task does it, in one process without Spark
+  prepared batches over a plain socket
+                        the limit of a task of the sink: the request bodies that it would send, encoded
+                        beforehand, over one blocking socket with several requests in flight
+  task of the sink      Arrow batches of 10,000 rows are encoded and sent, in one process without Spark
   range -> rocketmq     the sink: body and key, and a stamp on each message
   range -> Python sink that drops all
                         what Spark itself needs for a Python sink
   rocketmq -> rocketmq  both, a batch of body and keys
 
 columns
-  times                 the rate, beside that of raw pulls, of the BatchingProducer or of a Python source of
-                        ready batches, as the row says
+  times                 the rate, divided by that of another row, which the next column names
   Python, JVM, broker   processor time, microseconds a message
 
 Messages to read have a tag, a key and two properties; work that sends has a quarter of them. --works reading
@@ -69,7 +71,7 @@ from integration.benchmarks.spark_works import Bench, Work
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
 from integration.clusters.provider import VERSIONS, external_cluster, external_name, start_cluster
 from integration.java_home import NoJavaError
-from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.handoff.process import trio_thread
 
 HEADINGS = {
     "work": "---", "messages/s": "---:", "times": "---:", "of": "---", "Python µs": "---:", "JVM µs": "---:",

@@ -29,7 +29,7 @@ from rocketmq_py import Client, Message, blocking
 from rocketmq_py.consumer.read.raw import PulledChunk, Span
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.reading import batches, read_spans
+from rocketmq_py.spark.source_task import read_spans, record_batches
 
 QUEUES = 4
 IN_A_BATCH = 100
@@ -93,7 +93,7 @@ def works_of(
         return sum(chunk.next - chunk.first for chunk in chunks)
 
     def columns() -> int:
-        return _rows(batches(chunks))
+        return _rows(record_batches(chunks))
 
     def decode() -> int:
         return sum(len(decode_messages(chunk.body, chunk.span.queue.broker_name)) for chunk in chunks)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
+import pyarrow as pa
 import trio
 
 from integration.benchmarks.plain_pulls import PlainPulls
+from integration.benchmarks.plain_sends import send_plainly
 from integration.benchmarks.ready_rows import (
     PulledColumns,
     PulledReadyRows,
@@ -25,13 +27,12 @@ from integration.benchmarks.spark_source import fill
 from integration.clusters.cluster import Cluster
 from rocketmq_py import Client, Message, RocketMQError, blocking
 from rocketmq_py.consumer.read.raw import Span
-from rocketmq_py.spark.connections import producer_for
-from rocketmq_py.spark.options import ConnectionOptions, Use
-from rocketmq_py.spark.reading import read_spans
-from rocketmq_py.spark.rows import RowReader
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.options import ConnectionOptions, Role
+from rocketmq_py.spark.sink import row_writer
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.stamps import Origin
-from rocketmq_py.spark.writing import RowWriter
+from rocketmq_py.spark.source_task import read_spans
+from rocketmq_py.spark.stamps import TaskIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,8 +43,11 @@ SENT_SHARE = 4
 """Work that sends has so many times fewer messages: brokers keep them all."""
 PORTION = 10_000
 """Messages that the producer gets at a time: the rows of an Arrow batch that Spark hands to a sink."""
+SINK_COLUMNS = {"body": 0, "keys": 1}
+"""The columns of the rows that tasks of the sink write, and their indexes."""
 PULL, PULL_ONE, PRODUCER = "raw pulls, 4 queues", "raw pulls, 1 queue", "BatchingProducer"
 PLAIN = "pulls over plain sockets, 4 queues"
+PLAIN_SENDS = "prepared batches over a plain socket"
 READY = "Python source of ready batches -> noop"
 PULLED_READY = "ready batches beside pulls over plain sockets -> noop, 4 tasks"
 PULLED_COLUMNS = "columns of pulls over plain sockets -> noop, 4 tasks"
@@ -67,8 +71,8 @@ class Work:
 
     @property
     def sends(self) -> bool:
-        """Whether it is compared with sending."""
-        return PRODUCER in (self.title, self.beside)
+        """Whether it is a work that sends, or is compared with one."""
+        return {self.title, self.beside} & {PRODUCER, PLAIN_SENDS} != set()
 
 
 @attrs.define
@@ -91,6 +95,7 @@ class Bench:
     _name: str = attrs.field(init=False, factory=lambda: f"spark-benchmark-{uuid.uuid4().hex[:8]}")
     _numbers: Iterator[int] = attrs.field(init=False, factory=itertools.count)
     _sent: int = attrs.field(init=False, default=0)
+    _bodies: list[bytes] | None = attrs.field(init=False, default=None)
 
     @property
     def one(self) -> str:
@@ -144,8 +149,9 @@ class Bench:
             Work("range -> noop", count, lambda: self._count(self._range(count)), PULL),
             Work("rate-micro-batch -> noop, a stream with its start", count, self._rate_stream, PULL),
             Work(PRODUCER, few, self._produce),
-            Work("task of the sink, without Spark", few, self.write_task, PRODUCER),
-            Work("range -> rocketmq, 1 task", few, lambda: self._write(self._range(few, 1)), PRODUCER),
+            Work(PLAIN_SENDS, few, self._send_plainly, PRODUCER),
+            Work("task of the sink, without Spark", few, self.write_task, PLAIN_SENDS),
+            Work("range -> rocketmq, 1 task", few, lambda: self._write(self._range(few, 1)), PLAIN_SENDS),
             Work("range -> rocketmq, 2 tasks", few, lambda: self._write(self._range(few)), PRODUCER),
             Work("range -> Python sink that drops all", few, self._drop, PRODUCER),
             Work("rocketmq -> rocketmq, 4 tasks", few, self._copy, PRODUCER),
@@ -194,15 +200,37 @@ class Bench:
         self._sent += self.sent_count
         return self.sent_count
 
+    def _send_plainly(self) -> int:
+        with blocking.Reader(self.cluster.name_servers) as reader:
+            (broker_name, *_) = sorted({queue.broker_name for queue in reader.offsets(self.target)})
+        queues = [MessageQueue(self.target, broker_name, number) for number in range(QUEUES)]
+        send_plainly(self.cluster.brokers[broker_name], queues, self._prepared_bodies(), self._name)
+        self._sent += self.sent_count
+        return self.sent_count
+
+    def _prepared_bodies(self) -> Sequence[bytes]:
+        """Return the request bodies of a task of the sink, which are encoded once."""
+        if self._bodies is None:
+            options, task = self._sink_options(), TaskIdentity(self._name, next(self._numbers), 0)
+            writer = row_writer(SINK_COLUMNS, options, task)
+            encoded = [writer.encoder.encode(*piece) for piece in writer.pieces(self._ready_batches())]
+            self._bodies = [batch.body for rows in encoded for batch in rows.batches]
+        return self._bodies
+
+    def _sink_options(self) -> SinkOptions:
+        options = {"nameServer": self.cluster.name_servers, "topic": self.target}
+        return SinkOptions.parse(options, Role.BATCH_SINK)
+
+    def _ready_batches(self) -> list[pa.RecordBatch]:
+        batch = ready_batch(min(PORTION, self.sent_count), self.size).select(list(SINK_COLUMNS))
+        sizes = [min(PORTION, self.sent_count - first) for first in range(0, self.sent_count, PORTION)]
+        return [batch.slice(0, size) for size in sizes]
+
     def write_task(self) -> int:
         """Do what one task of the sink does."""
-        options = {"nameServer": self.cluster.name_servers, "topic": self.target}
-        origin = Origin(self._name, next(self._numbers), 0)
-        reader = RowReader({"body": 0, "keys": 1}, self.target, origin)
-        writer = RowWriter(producer_for(SinkOptions.read(options, Use.WRITE)), reader, origin, 60.0)
-        batch = ready_batch(min(PORTION, self.sent_count), self.size).select(["body", "keys"])
-        sizes = [min(PORTION, self.sent_count - first) for first in range(0, self.sent_count, PORTION)]
-        rows = writer.write([batch.slice(0, size) for size in sizes]).rows
+        task = TaskIdentity(self._name, next(self._numbers), 0)
+        writer = row_writer(SINK_COLUMNS, self._sink_options(), task)
+        rows = writer.write(self._ready_batches()).rows
         self._sent += rows
         return rows
 

@@ -12,20 +12,27 @@ import attrs
 from integration.clusters import probe
 from integration.clusters.cluster import Cluster, ClusterStartError
 from integration.clusters.folders import OwnedFolder
-from integration.clusters.layout import START_TIMEOUT
+from integration.clusters.layout import LOCALHOST, START_TIMEOUT
+from integration.clusters.ports import check_host
 from integration.clusters.processes import Process
 from integration.clusters.provider import NotOurs
 
 
 @contextmanager
-def embedded_cluster() -> Iterator[Cluster]:
+def embedded_cluster(host: str = LOCALHOST) -> Iterator[Cluster]:
     """Run ``rocketmq-py server`` on free ports.
 
+    Args:
+        host: the IP address of this machine that it listens on.
+
     Raises:
+        ClusterUnavailableError: ``host`` cannot be bound.
         ClusterStartError: it does not serve; the text has the end of its log.
     """
+    check_host(host)
     folder = OwnedFolder()
-    command = [sys.executable, "-m", "rocketmq_py", "server", "--namesrv-port", "0", "--port", "0"]
+    ports = ["--namesrv-port", "0", "--port", "0"]
+    command = [sys.executable, "-m", "rocketmq_py", "server", "--host", host, *ports]
     process = Process(command, log=folder.path / "server.log", folder=folder.path)
     try:
         probe.wait_until(lambda: process.has_printed("\n") or not process.is_running, START_TIMEOUT)
@@ -33,7 +40,15 @@ def embedded_cluster() -> Iterator[Cluster]:
         if ready is None:
             raise ClusterStartError(f"the embedded broker does not serve:\n{process.log_tail()}")
         address, broker = ready.groups()
-        yield Cluster("embedded", "", address, {"embedded": broker}, _OneProcess(process), "embedded")
+        yield Cluster(
+            "embedded",
+            "",
+            address,
+            {"embedded": broker},
+            _OneProcess(process),
+            "embedded",
+            sees_clients_at=host,
+        )
     finally:
         process.kill()
         folder.remove()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import attrs
 
 CLUSTER_NAME = "DefaultCluster"
+LOCALHOST = "127.0.0.1"
 
 START_TIMEOUT = 90.0
 """Seconds until a name server or broker must serve: ten times what an idle machine needs."""

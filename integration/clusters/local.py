@@ -15,6 +15,7 @@ from integration.clusters.layout import (
     ATTEMPTS,
     BROKER_OPTIONS,
     BROKER_SETTINGS,
+    LOCALHOST,
     NAME_SERVER_OPTIONS,
     START_TIMEOUT,
     STOP_TIMEOUT,
@@ -25,12 +26,13 @@ from integration.clusters.layout import (
     starts,
     with_home,
 )
-from integration.clusters.ports import free_ports
+from integration.clusters.ports import check_host, free_ports
 from integration.clusters.processes import OPEN_MODULES, Process
 
 _BIND_ERROR = "Address already in use"
 
-_JVM = ("-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", *OPEN_MODULES)
+_JVM = ("-XX:-UsePerfData", *OPEN_MODULES)
+_IPV4_ONLY = "-Djava.net.preferIPv4Stack=true"
 _QUICK = "-XX:TieredStopAtLevel=1"
 _NAME_SERVER_JVM = (*NAME_SERVER_OPTIONS, "-XX:+UseSerialGC", _QUICK)
 
@@ -43,6 +45,7 @@ def start_local_cluster(
     settings: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
+    host: str = LOCALHOST,
 ) -> Cluster:
     """Start one name server and ``brokers`` masters of RocketMQ ``version``; return when all are registered.
 
@@ -53,19 +56,27 @@ def start_local_cluster(
         settings: broker settings beside or instead of :data:`~integration.clusters.layout.BROKER_SETTINGS`.
         files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
         jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
+        host: the IP address of this machine that the servers listen on and announce.
 
     Raises:
-        ClusterUnavailableError: there is no Java, or no artifacts.
+        ClusterUnavailableError: there is no Java, there are no artifacts, or ``host`` cannot be bound.
         ClusterStartError: a process ended early or did not serve in ``START_TIMEOUT`` seconds.
     """
     if missing := maven.missing_program("java"):
         raise ClusterUnavailableError(f"{missing} is not on the PATH")
+    check_host(host)
     classes = archives.class_path(maven.server_jars(version))
     jvm = [*_with_archive(version, classes), *jvm]
+
+    def start() -> Cluster:
+        return _started(
+            LocalNodes(version, classes, brokers, replicas, settings or {}, files or {}, jvm, host)
+        )
+
     for _ in range(ATTEMPTS - 1):
         with suppress(_PortTakenError):
-            return _started(LocalNodes(version, classes, brokers, replicas, settings or {}, files or {}, jvm))
-    return _started(LocalNodes(version, classes, brokers, replicas, settings or {}, files or {}, jvm))
+            return start()
+    return start()
 
 
 def _with_archive(version: str, classes: str) -> list[str]:
@@ -90,6 +101,7 @@ class LocalNodes:
     Attributes:
         version: RocketMQ's.
         folder: the folder.
+        host: the IP address that the servers listen on.
         name_server: the name server's address.
         brokers: the masters and their replicas, by name.
     """
@@ -103,6 +115,7 @@ class LocalNodes:
         settings: Mapping[str, str],
         files: Mapping[str, str],
         jvm: Sequence[str],
+        host: str = LOCALHOST,
     ) -> None:
         self.version = version
         self._classes = classes
@@ -113,8 +126,10 @@ class LocalNodes:
         self._files = {path: with_home(text, home) for path, text in files.items()}
         self._jvm = [with_home(option, home) for option in jvm]
         ports = free_ports(1 + brokers * (2 if replicas else 1))
-        self.name_server = f"127.0.0.1:{ports[0]}"
-        addresses = [f"127.0.0.1:{port}" for port in ports[1:]]
+        self.host = host
+        # An IPv6 host stands without brackets, as brokers announce it.
+        self.name_server = f"{host}:{ports[0]}"
+        addresses = [f"{host}:{port}" for port in ports[1:]]
         self.brokers = {node.name: node for node in nodes_at(addresses, replicas=replicas)}
         self._processes: dict[str, Process] = {}
         atexit.register(self.stop)
@@ -181,7 +196,7 @@ class LocalNodes:
 
     def _start_name_server(self) -> None:
         port = self.name_server.rpartition(":")[2]
-        config = self._write_config("namesrv", {"listenPort": port, "bindAddress": "127.0.0.1"})
+        config = self._write_config("namesrv", {"listenPort": port, "bindAddress": self.host})
         self._run("namesrv", _NAME_SERVER_JVM, "namesrv.NamesrvStartup", config)
         self._wait("namesrv", lambda: probe.name_server_serves(self.name_server))
 
@@ -189,7 +204,7 @@ class LocalNodes:
         settings = {
             **BROKER_SETTINGS,
             **identity_settings(self.brokers[broker], self.name_server),
-            "bindAddress": "127.0.0.1",
+            "bindAddress": self.host,
             "storePathRootDir": str(self.folder / broker),
             "storePathCommitLog": str(self.folder / broker / "commitlog"),
             **self._settings,
@@ -206,6 +221,7 @@ class LocalNodes:
         argv = [
             "java",
             *_JVM,
+            *([] if ":" in self.host else [_IPV4_ONLY]),
             *options,
             *self._jvm,
             f"-Duser.home={home}",
@@ -241,7 +257,10 @@ def _started(nodes: LocalNodes) -> Cluster:
         nodes.stop()
         raise
     masters, replicas = (addresses_of(nodes.brokers.values(), broker_id) for broker_id in (0, 1))
-    return Cluster(nodes.version, nodes.version, nodes.name_server, masters, nodes, "maven", replicas)
+    version = nodes.version
+    return Cluster(
+        version, version, nodes.name_server, masters, nodes, "maven", replicas, sees_clients_at=nodes.host
+    )
 
 
 def write_logback(folder: Path) -> None:

@@ -13,12 +13,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import pytest
 
 from integration.clusters import maven, provider
 from integration.clusters.cluster import Cluster, ClusterStartError, ClusterUnavailableError
+from integration.clusters.layout import LOCALHOST
 
 EMBEDDED = "embedded"
 
@@ -130,22 +131,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"COUNTED {report.nodeid}: {text}")
 
 
-StartCluster = Callable[[str], Cluster]
-"""What the fixture ``real_cluster`` is: gives the cluster of that name, the same one all through the run."""
+class StartCluster(Protocol):
+    """The fixture ``real_cluster``."""
+
+    def __call__(self, name: str, host: str = LOCALHOST) -> Cluster:
+        """Return the cluster of that name on an IP address of this machine, which is started once a run."""
 
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Iterator[StartCluster]:
     """Give real clusters by name, e.g. ``real_cluster("4.9.7").name_servers``."""
-    started: dict[str, Cluster | Exception] = {}
+    started: dict[tuple[str, str], Cluster | Exception] = {}
 
-    def start(name: str) -> Cluster:
-        if name not in started:
+    def start(name: str, host: str = LOCALHOST) -> Cluster:
+        if (name, host) not in started:
             try:
-                started[name] = _start(name)
+                started[name, host] = _start(name, host)
             except (ClusterUnavailableError, ClusterStartError) as error:
-                started[name] = error
-        outcome = started[name]
+                started[name, host] = error
+        outcome = started[name, host]
         if isinstance(outcome, Exception):
             give_up(outcome)
         return outcome
@@ -185,10 +189,12 @@ def java_and_maven() -> None:
         give_up(ClusterUnavailableError(f"{missing} is not on the PATH"))
 
 
-def _start(name: str) -> Cluster:
+def _start(name: str, host: str) -> Cluster:
     if name == provider.external_name():
+        if host != LOCALHOST:
+            raise ClusterUnavailableError(f"ROCKETMQ_NAMESRV is set, and this test wants a cluster at {host}")
         return provider.external_cluster()
-    return provider.start_cluster(name, settings=SETTINGS, jvm=QUICK)
+    return provider.start_cluster(name, settings=SETTINGS, jvm=QUICK, host=host)
 
 
 def give_up(error: Exception) -> NoReturn:

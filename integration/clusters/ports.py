@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from integration.clusters.cluster import ClusterStartError
+from integration.clusters.cluster import ClusterStartError, ClusterUnavailableError
 
 # Below the range from which operating systems take the ports of outgoing connections.
 _PORTS = range(20_000, 30_000)
@@ -33,6 +33,17 @@ def free_ports(count: int) -> list[int]:
         if _lock(port) and all(_is_free(each) for each in (port - 2, port, port + 1)):
             found.append(port)
     return found
+
+
+def check_host(host: str) -> None:
+    """Raise ClusterUnavailableError if this machine cannot listen on the IP address ``host``."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as listener:
+            listener.bind((host, 0))
+    except OSError as error:
+        lacking = "this machine has no IPv6" if family == socket.AF_INET6 else "no such address here"
+        raise ClusterUnavailableError(f"cannot listen on {host} ({error}): {lacking}") from error
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from integration.clusters import containers, engine, local, maven, probe
 from integration.clusters.cluster import Cluster, ClusterUnavailableError
+from integration.clusters.layout import LOCALHOST
 
 VERSIONS = engine.VERSIONS
 """The versions that everything is tested with."""
@@ -99,6 +100,7 @@ def start_cluster(
     settings: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
+    host: str = LOCALHOST,
 ) -> Cluster:
     """Start a cluster of our own; stop it with :meth:`Cluster.stop`, or use it as a context manager.
 
@@ -111,6 +113,8 @@ def start_cluster(
         settings: broker settings, e.g. ``{"flushDiskType": "SYNC_FLUSH"}``.
         files: texts by their paths under the servers' home, which ``{home}`` in them stands for.
         jvm: options of the servers' Java machines; ``{home}`` as in ``files``.
+        host: the IP address of this machine that the servers listen on and announce. Containers cannot
+            choose it.
 
     Raises:
         ClusterUnavailableError: neither Docker nor Maven can provide it, or may; the text says why.
@@ -126,7 +130,13 @@ def start_cluster(
             continue
         try:
             cluster = start(
-                version, brokers=brokers, replicas=replicas, settings=settings, files=files, jvm=jvm
+                version,
+                brokers=brokers,
+                replicas=replicas,
+                settings=settings,
+                files=files,
+                jvm=jvm,
+                host=host,
             )
         except ClusterUnavailableError as error:
             reasons.append(str(error))
@@ -138,7 +148,9 @@ def start_cluster(
     raise ClusterUnavailableError(f"no RocketMQ {version}: {'; '.join(reasons)}")
 
 
-def _start_containers(version: str, **options: Any) -> Cluster:
+def _start_containers(version: str, *, host: str, **options: Any) -> Cluster:
+    if host != LOCALHOST:
+        raise ClusterUnavailableError(f"a cluster of containers cannot listen on {host}")
     if not _engine_answers():
         raise ClusterUnavailableError("no Docker engine answers")
     return containers.start_container_cluster(version, **options)

@@ -1,4 +1,4 @@
-"""Where Spark finds ``format("rocketmq")``: it looks into every module that is named ``pyspark_...``."""
+"""The module by which Spark discovers ``format("rocketmq")``: it imports all modules named ``pyspark_*``."""
 
 from rocketmq_py.spark.data_source import RocketMQDataSource as DefaultSource
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from rocketmq_py.arguments import check_integer, check_text
 from rocketmq_py.errors import ConfigurationError
 
 DEFAULT_TOPIC = "TBW102"
@@ -44,33 +45,23 @@ NOT_SENDABLE_TOPICS = SYSTEM_TOPICS - {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOP
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
 
-def check_topic(topic: str) -> str:
+def check_topic(topic: str, name: str = "topic") -> str:
     """Return ``topic`` if it is a valid name, else raise ConfigurationError."""
-    _check_type("topic", topic)
+    check_text(topic, name)
     longest = (
         MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else MAX_TOPIC_LENGTH
     )
     return _check("topic", topic, longest)
 
 
-def check_group(group: str) -> str:
+def check_group(group: str, name: str = "group") -> str:
     """Return ``group`` if it is a valid name, else raise ConfigurationError."""
-    _check_type("group", group)
-    return _check("group", group, MAX_GROUP_LENGTH)
+    return _check("group", check_text(group, name), MAX_GROUP_LENGTH)
 
 
 def check_count(number: int, name: str, lowest: int = 1) -> int:
     """Return ``number`` if it is from ``lowest`` to MAX_QUEUES, else raise ConfigurationError."""
-    if not isinstance(number, int):
-        raise ConfigurationError(f"{name} is {number!r}, of type {type(number).__name__}; expected int")
-    if not lowest <= number <= MAX_QUEUES:
-        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to {MAX_QUEUES}")
-    return number
-
-
-def _check_type(kind: str, name: object) -> None:
-    if not isinstance(name, str):
-        raise ConfigurationError(f"{kind} must be a str, not {type(name).__name__}")
+    return check_integer(number, name, lowest=lowest, highest=MAX_QUEUES)
 
 
 def _check(kind: str, name: str, longest: int) -> str:

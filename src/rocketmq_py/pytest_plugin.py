@@ -1,7 +1,7 @@
-"""The fixtures of :mod:`rocketmq_py.testing` for pytest: off until they are used.
+"""Pytest fixtures for :mod:`rocketmq_py.testing`. Nothing is started until a test uses them.
 
-``rocketmq_broker`` and ``rocketmq_cluster`` are started once a session, in a thread of their own, and each
-test finds them empty. They serve plain tests, and those that run on trio or asyncio by any plugin.
+``rocketmq_broker`` and ``rocketmq_cluster`` start once per session, in a thread of their own, and are empty
+for each test. They support plain tests, and tests that run on trio or asyncio with any plugin.
 """
 
 from __future__ import annotations
@@ -29,30 +29,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the marker of tests that no real cluster can run."""
-    config.addinivalue_line(
-        "markers", f"{MARKER}: needs an embedded broker: is skipped with --rocketmq-namesrv"
-    )
+    """Add the marker of tests that cannot run on a real cluster."""
+    config.addinivalue_line("markers", f"{MARKER}: needs an embedded broker; skipped with --rocketmq-namesrv")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs an embedded broker where there is a real cluster."""
+    """Skip tests that need an embedded broker if ``--rocketmq-namesrv`` names a real cluster."""
     if item.config.getoption("--rocketmq-namesrv") and item.get_closest_marker(MARKER):
         pytest.skip("needs an embedded broker, and --rocketmq-namesrv names a real cluster")
 
 
 @pytest.fixture(scope="session")
 def rocketmq_broker_settings() -> dict[str, Any]:
-    """What ``rocketmq_broker`` is started with: fields of BrokerConfig, and ``topics``.
+    """The arguments of ``rocketmq_broker``: fields of ``BrokerConfig``, and ``topics``.
 
-    A project that wants others defines a fixture of this name, for the session.
+    To change them, define a session fixture with this name.
     """
     return {}
 
 
 @pytest.fixture(scope="session")
 def rocketmq_cluster_settings() -> dict[str, Any]:
-    """What ``rocketmq_cluster`` is started with: ``brokers`` and ``name_servers`` (2 each), and as above."""
+    """The arguments of ``rocketmq_cluster``: ``brokers`` and ``name_servers`` (2 each), and those above."""
     return {"name_servers": 2}
 
 
@@ -97,21 +95,21 @@ def _real_or(
 
 @pytest.fixture
 def rocketmq_broker(_rocketmq_session_broker: TestBroker | RealCluster) -> TestBroker | RealCluster:
-    """A name server and a broker, empty: see :class:`rocketmq_py.testing.TestBroker`."""
+    """An empty broker and name server. See :class:`rocketmq_py.testing.TestBroker`."""
     _rocketmq_session_broker.reset()
     return _rocketmq_session_broker
 
 
 @pytest.fixture
 def rocketmq_cluster(_rocketmq_session_cluster: TestCluster | RealCluster) -> TestCluster | RealCluster:
-    """Two name servers and two brokers, empty: see :class:`rocketmq_py.testing.TestCluster`."""
+    """Two empty brokers and two name servers. See :class:`rocketmq_py.testing.TestCluster`."""
     _rocketmq_session_cluster.reset()
     return _rocketmq_session_cluster
 
 
 @pytest.fixture
 def rocketmq_broker_factory() -> Iterator[Callable[..., TestBroker]]:
-    """Starts brokers with settings of the test's own, as ``run_broker`` does, and ends them with the test."""
+    """A function that starts brokers like ``run_broker``. They are closed at the end of the test."""
     from rocketmq_py.testing import run_broker
 
     with ExitStack() as stack:
@@ -120,7 +118,7 @@ def rocketmq_broker_factory() -> Iterator[Callable[..., TestBroker]]:
 
 @pytest.fixture
 def rocketmq_cluster_factory() -> Iterator[Callable[..., TestCluster]]:
-    """Starts clusters, as ``run_cluster`` does, and ends them with the test."""
+    """A function that starts clusters like ``run_cluster``. They are closed at the end of the test."""
     from rocketmq_py.testing import run_cluster
 
     with ExitStack() as stack:

@@ -30,7 +30,7 @@ def requests_of_admin() -> dict[int, type[Request]]:
 async def test_the_embedded_broker_or_its_name_server_answers(code: int) -> None:
     broker = OfflineBroker(BrokerConfig())
     client = broker.connect()
-    client.hand_in(code, {}, b"")
+    client.send_request(code, {}, b"")
     answers = [client.answers.pop(), client.ask_name_server(code, {})]
     known = [answer for answer in answers if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
     assert len(known) == (0 if code in NOT_IN_5 else 1), RequestCode(code).name

@@ -22,7 +22,7 @@ from rocketmq_py.aio import (
     Reader,
     TransactionProducer,
 )
-from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.handoff.process import trio_thread
 from tests.aio.conftest import run
 from tests.leftovers import Leftovers
 
@@ -214,7 +214,7 @@ def test_a_producer_that_stays_open(address: str) -> None:
 
             assert await cancel_at_each_await(send, check) >= 4
             await producer.flush()
-            connections = producer._behind.client.connections
+            connections = producer._target.client.connections
             assert sum(connection.pending for connection in connections.open_connections()) == 0
         sent = await stored(address, "T")
         assert acknowledged.bodies <= set(sent)

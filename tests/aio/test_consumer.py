@@ -186,7 +186,7 @@ def test_what_came_for_a_cancelled_poll_is_not_committed_by_closing(address: str
         await send(address, [b"x"])
         async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
             consumer.subscribe("T")
-            await consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(timeout=60))
+            await consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(timeout=60))
         async with LitePullConsumer(address, group="g", consume_from=ConsumeFrom.FIRST) as consumer:
             consumer.subscribe("T")
             assert [message.body for message in await consumer.poll(timeout=60)] == [b"x"]
@@ -204,7 +204,7 @@ def test_a_seek_drops_what_came_for_a_cancelled_poll(address: str, seek: str) ->
             kept = await fetched(consumer)
             while {message.queue for message in kept} != {sought, other}:
                 kept += await fetched(consumer)
-            consumer._kept._items = kept
+            consumer._undelivered._items = kept
             arguments = {"seek": [1], "seek_to_time": [0]}.get(seek, [])
             await getattr(consumer, seek)(sought, *arguments)
             assert await consumer.poll(max_messages=1000, timeout=0) == [
@@ -212,8 +212,8 @@ def test_a_seek_drops_what_came_for_a_cancelled_poll(address: str, seek: str) ->
             ]
 
     async def fetched(consumer: LitePullConsumer) -> list[ReceivedMessage]:
-        await consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(timeout=60))
-        return consumer._kept.take(1000)
+        await consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(timeout=60))
+        return consumer._undelivered.take(1000)
 
     run(main())
 

@@ -19,8 +19,8 @@ from rocketmq_py import (
     ReceivedMessage,
 )
 from rocketmq_py.aio import Producer, PushConsumer
-from rocketmq_py.crossing.process_thread import trio_thread
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.handoff.process import trio_thread
 from tests.aio.conftest import run
 
 FIRST = ConsumeFrom.FIRST

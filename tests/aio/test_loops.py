@@ -19,10 +19,10 @@ from rocketmq_py import ConsumeFrom, Message, ReceivedMessage, SendResult
 from rocketmq_py.aio import Producer, PushConsumer
 from rocketmq_py.blocking import Client
 from rocketmq_py.codes import RequestCode
-from rocketmq_py.crossing.bridge import Bridge, LoopCall, bridge
-from rocketmq_py.crossing.process_thread import trio_thread
-from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, OutsideAsyncioError
+from rocketmq_py.handoff.event_loop import LoopLink, current_link
+from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.trio_thread import TrioThread
 from tests.blocking.conftest import BrokerThread, count
 
 RunProgram: TypeAlias = Callable[..., str]
@@ -88,16 +88,16 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
     has_wakeup_fd: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        here, loop = bridge(), asyncio.get_running_loop()
+        link, loop = current_link(), asyncio.get_running_loop()
         came: list[int] = []
         all_came = asyncio.Event()
         wakes: list[object] = []
         wakes_before: list[int] = []
-        waker: Any = here._wakeup_fd if has_wakeup_fd else loop
+        waker: Any = link._wakeup_fd if has_wakeup_fd else loop
         name = "wake" if has_wakeup_fd else "call_soon_threadsafe"
         wake = getattr(waker, name)
         if not has_wakeup_fd:  # as with loops that are no selector loops
-            here._wakeup_fd = None
+            link._wakeup_fd = None
 
         def note(*arguments: Any) -> None:
             wakes.append(arguments)
@@ -105,12 +105,12 @@ def test_a_loop_is_woken_once_for_all_that_came_in_a_step_of_trios(
 
         def hand_over() -> None:  # in trio's thread
             for number in range(100):
-                here.deliver(came.append, number)
-            here.deliver(all_came.set)
+                link.deliver(came.append, number)
+            link.deliver(all_came.set)
             wakes_before.append(len(wakes))
 
         monkeypatch.setattr(waker, name, note)
-        here.thread.post(hand_over)
+        link.thread.post(hand_over)
         await all_came.wait()
         assert came == list(range(100))
         assert wakes_before == [0]
@@ -124,8 +124,8 @@ def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> No
     loops = [asyncio.new_event_loop() for _ in range(2)]
     came: list[int] = []
 
-    async def come() -> Bridge:
-        return bridge()
+    async def come() -> LoopLink:
+        return current_link()
 
     first = loops[0].run_until_complete(come())
     first.deliver(came.append, 1)  # it is not running
@@ -143,71 +143,28 @@ def test_loops_in_turns_leave_no_descriptors_and_hear_what_came_for_them() -> No
         loop.close()
 
 
-def test_a_thread_that_fails_lets_no_task_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_task_waits_for_a_thread_that_has_ended() -> None:
     async def main() -> None:
         thread = TrioThread()
         thread.start()
-        here = Bridge(asyncio.get_running_loop(), thread)
+        link = LoopLink(asyncio.get_running_loop(), thread)
         has_begun = threading.Event()
 
         def fail() -> None:
             has_begun.wait(10)
-            raise SystemExit("a defect")  # a call has crossed, and nobody takes it over any more
+            thread._nursery.cancel_scope.cancel()  # a call is in the inbox, and is never started
 
         thread.post(fail)
-        waiting = asyncio.create_task(here.call(trio.sleep_forever))
+        waiting = asyncio.create_task(link.call(trio.sleep_forever))
         await asyncio.sleep(0)
         has_begun.set()
         with pytest.raises(ClosedError, match="has ended"):
             await waiting
         thread.join()
-        late = LoopCall[None](here, lambda _: trio.sleep_forever)
-        here.calls.append(late)
-        here._take_over()
         with pytest.raises(ClosedError, match="has ended"):
-            late.outcome()
+            await link.call(trio.sleep_forever)
 
     asyncio.run(main())
-    assert "the thread that runs trio has failed" in caplog.text
-
-
-def test_tasks_go_on_where_a_loop_takes_over_and_what_they_call_goes_over_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def main() -> tuple[int, int]:
-        here = bridge()
-        taking_over = wakes = 0
-        wake = TrioThread._wake
-
-        def count_wakes(thread: TrioThread) -> None:
-            nonlocal wakes
-            wakes += 1
-            wake(thread)
-
-        async def call_several(number: int) -> None:
-            nonlocal taking_over
-            for _ in range(number):
-                await here.call(trio.lowlevel.checkpoint)
-                taking_over += here.resumes_tasks
-
-        may_go_on, is_held_up = threading.Event(), threading.Event()
-
-        def hold_up() -> None:
-            is_held_up.set()
-            may_go_on.wait(10)
-
-        here.thread.post(hold_up)
-        is_held_up.wait(10)
-        monkeypatch.setattr(TrioThread, "_wake", count_wakes)
-        several = asyncio.gather(*[call_several(3) for _ in range(10)])
-        await asyncio.sleep(0)
-        may_go_on.set()
-        await several
-        monkeypatch.undo()
-        return taking_over, wakes
-
-    assert asyncio.run(main(), debug=False) == (30, 3)
-    assert asyncio.run(main(), debug=True)[0] == 0
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -215,10 +172,10 @@ def test_a_task_keeps_its_context_however_empty_that_is(debug: bool) -> None:
     variable = contextvars.ContextVar[int]("variable")
 
     async def call_in_between() -> int:
-        here = bridge()
-        await here.call(trio.lowlevel.checkpoint)
+        link = current_link()
+        await link.call(trio.lowlevel.checkpoint)
         token = variable.set(1)
-        await here.call(trio.lowlevel.checkpoint)
+        await link.call(trio.lowlevel.checkpoint)
         seen = variable.get()
         variable.reset(token)  # another context's would be refused
         return seen
@@ -233,7 +190,7 @@ def test_what_a_task_raises_that_ends_the_loop_keeps_no_other_from_going_on() ->
     loop = asyncio.new_event_loop()
 
     async def main() -> None:
-        here = bridge()
+        link = current_link()
         may_go_on, is_held_up = threading.Event(), threading.Event()
 
         def hold_up() -> None:
@@ -241,14 +198,14 @@ def test_what_a_task_raises_that_ends_the_loop_keeps_no_other_from_going_on() ->
             may_go_on.wait(10)
 
         async def end() -> None:
-            await here.call(trio.lowlevel.checkpoint)
+            await link.call(trio.lowlevel.checkpoint)
             raise SystemExit(3)
 
-        here.thread.post(hold_up)
+        link.thread.post(hold_up)
         is_held_up.wait(10)
-        others = [asyncio.create_task(here.call(trio.lowlevel.checkpoint)) for _ in range(5)]
+        others = [asyncio.create_task(link.call(trio.lowlevel.checkpoint)) for _ in range(5)]
         ending = asyncio.create_task(end())
-        others += [asyncio.create_task(here.call(trio.lowlevel.checkpoint)) for _ in range(5)]
+        others += [asyncio.create_task(link.call(trio.lowlevel.checkpoint)) for _ in range(5)]
         await asyncio.sleep(0)
         may_go_on.set()
         tasks.extend([*others, ending])
@@ -269,23 +226,23 @@ def test_what_a_task_raises_that_ends_the_loop_keeps_no_other_from_going_on() ->
 
 def test_a_call_that_is_cancelled_has_ended_unless_it_is_cancelled_again() -> None:
     async def main() -> None:
-        here = bridge()
+        link = current_link()
         is_cancelled, has_ended = asyncio.Event(), asyncio.Event()
 
         async def end_late(may_end: trio.Event) -> None:
             try:
                 await trio.sleep_forever()
             finally:
-                here.deliver(is_cancelled.set)
+                link.deliver(is_cancelled.set)
                 with trio.CancelScope(shield=True):
                     await may_end.wait()
-                here.deliver(has_ended.set)
+                link.deliver(has_ended.set)
 
         async def begin(may_end: trio.Event) -> asyncio.Task[None]:
             is_cancelled.clear()
             has_ended.clear()
-            task = asyncio.create_task(here.call(partial(end_late, may_end)))
-            await here.call(trio.lowlevel.checkpoint)
+            task = asyncio.create_task(link.call(partial(end_late, may_end)))
+            await link.call(trio.lowlevel.checkpoint)
             assert task.cancel("enough")
             await is_cancelled.wait()
             assert not task.done()
@@ -293,7 +250,7 @@ def test_a_call_that_is_cancelled_has_ended_unless_it_is_cancelled_again() -> No
 
         may_end = trio.Event()
         task = await begin(may_end)
-        here.thread.post(may_end.set)
+        link.thread.post(may_end.set)
         with pytest.raises(asyncio.CancelledError, match="enough"):
             await task
         assert has_ended.is_set()
@@ -303,24 +260,8 @@ def test_a_call_that_is_cancelled_has_ended_unless_it_is_cancelled_again() -> No
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not has_ended.is_set()
-        here.thread.post(may_end.set)
+        link.thread.post(may_end.set)
         await has_ended.wait()
-
-    asyncio.run(main())
-
-
-def test_a_cancellation_that_is_taken_back_at_once_leaves_a_call_to_itself() -> None:
-    async def main() -> None:
-        here = bridge()
-        may_end = trio.Event()
-        task = asyncio.create_task(here.call(may_end.wait))
-        await asyncio.sleep(0)
-        call: Any = task._fut_waiter  # type: ignore[attr-defined]
-        assert not call.cancel()  # what waits goes on, and finds that nothing was meant
-        await asyncio.sleep(0)
-        assert task._fut_waiter is call  # type: ignore[attr-defined]
-        here.thread.post(may_end.set)
-        await task
 
     asyncio.run(main())
 
@@ -356,10 +297,10 @@ def test_a_loop_that_is_closed_under_a_consumer_stops_it(address: str) -> None:
         while not consumer.queues:
             await asyncio.sleep(0.01)
         running.add_done_callback(lambda _: None)
-        kept.append(running)
+        kept.extend(asyncio.all_tasks())  # tasks that call handlers, too, if messages have come already
         return consumer
 
-    kept: list[asyncio.Task[None]] = []
+    kept: list[asyncio.Task[Any]] = []
     asyncio.run(send_some(address))
     loop = asyncio.new_event_loop()
     consumer = loop.run_until_complete(main())
@@ -370,7 +311,8 @@ def test_a_loop_that_is_closed_under_a_consumer_stops_it(address: str) -> None:
             time.sleep(0.01)
     trio_thread().call(consumer._closed.wait)
     assert not consumer.is_open
-    kept[0]._log_destroy_pending = False  # type: ignore[attr-defined]
+    for task in kept:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
     kept.clear()
 
 
@@ -599,7 +541,7 @@ FORKED = """
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork link")
 def test_a_forked_child(address: str, run_program: RunProgram) -> None:
     assert run_program(FORKED, address) == ""
     with Client(address) as client:
@@ -639,6 +581,6 @@ FORKED_WHILE_SENDING = """
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork link")
 def test_a_fork_while_messages_are_under_way_sends_each_of_them_once(run_program: RunProgram) -> None:
     assert run_program(FORKED_WHILE_SENDING) == ""

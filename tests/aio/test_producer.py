@@ -23,7 +23,6 @@ from rocketmq_py import (
     TransactionState,
 )
 from rocketmq_py.aio import BatchingProducer, Client, Producer, Reader, TransactionProducer
-from rocketmq_py.crossing.process_thread import trio_thread
 from rocketmq_py.errors import (
     ClosedError,
     ConfigurationError,
@@ -33,6 +32,7 @@ from rocketmq_py.errors import (
     RocketMQError,
     SendForbiddenError,
 )
+from rocketmq_py.handoff.process import trio_thread
 from rocketmq_py.producer import ProducerHook, SendContext
 from tests.aio.conftest import run
 from tests.blocking.conftest import no_collection
@@ -127,38 +127,6 @@ def test_a_future_can_be_looked_at_in_all_ways(address: str) -> None:
     run(main())
 
 
-def test_a_future_that_nobody_waits_for_has_its_outcome_without_the_loop(address: str) -> None:
-    async def main() -> None:
-        async with Producer(address, group="g") as producer:
-            await producer.send(Message("T", b"the route is known"))
-            go_on = threading.Event()
-            trio_thread().post(go_on.wait)
-            future = await producer.send_soon(Message("T", b"x"))
-            cancelled = await producer.send_soon(Message("T", b"x"))
-            assert cancelled.cancel()
-            go_on.set()
-            trio_thread().call(producer._flush)  # the loop stands still meanwhile
-            assert future.done()
-            assert not future.cancel()
-            assert not future.cancelled()
-            assert future.exception() is None
-            called: list[asyncio.Future[SendResult]] = []
-            future.add_done_callback(called.append)
-            assert called == [], "soon, but not at once"
-            await asyncio.sleep(0)
-            assert called == [future]
-            assert (await future).queue_offset == future.result().queue_offset
-            while producer.in_flight:
-                await asyncio.sleep(0.001)
-            assert cancelled.cancelled(), "whatever became of the message"
-            with pytest.raises(asyncio.CancelledError):
-                cancelled.result()
-            with pytest.raises(asyncio.CancelledError):
-                cancelled.exception()
-
-    run(main())
-
-
 def test_who_flushes_does_not_wait_for_what_is_sent_later(address: str) -> None:
     may_go = {b"first": asyncio.Event(), b"later": asyncio.Event()}
 
@@ -223,7 +191,7 @@ def test_errors_are_the_trio_producers_and_lead_to_the_users_line(address: str) 
             future = await producer.send_soon(Message("T", bytes(11)))
             with pytest.raises(MessageTooLargeError):
                 await future
-            with pytest.raises(InvalidMessageError, match="message is a Message, not bytes"):
+            with pytest.raises(InvalidMessageError, match="message must be a Message, not bytes"):
                 await producer.send_soon(b"x")  # type: ignore[arg-type]
         for use in (producer.send, producer.send_soon):
             with pytest.raises(ClosedError, match="this Producer is closed"):

@@ -1,4 +1,4 @@
-"""Clients whose every request a test writes itself."""
+"""Clients that send single requests, written by the tests."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rocketmq_py.protocol.headers import Request
 from rocketmq_py.remoting import Connection, ConnectionPool
 
 TIMEOUT = 30.0
-"""Seconds for one request: longer than any that a test lets a broker hold."""
+"""Timeout of a request in seconds, longer than brokers hold any request of these tests."""
 
 
 @attrs.define(eq=False)
 class Peer:
-    """One connection to a broker.
+    """A connection to a broker.
 
     Attributes:
-        address: the broker's.
-        broker_name: its name.
-        requests: what the broker has asked and told, in order.
-        bodies: what the broker's requests are answered with, by code; others are refused.
+        address: the broker's ``host:port``.
+        broker_name: the broker's name.
+        requests: the requests of the broker, in order.
+        bodies: functions that create the answers to the broker's requests, by code. Others are refused.
     """
 
     address: str
@@ -36,11 +36,11 @@ class Peer:
     _connections: ConnectionPool | None = None
 
     async def ask(self, header: Request, body: bytes = b"", *, code: int | None = None) -> Command:
-        """Return the broker's answer, whatever its code is."""
+        """Send a request. Returns the answer, with any response code."""
         return await self.send(header.code if code is None else code, header.to_fields(), body)
 
     async def send(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
-        """Do the same with a header that is written by hand."""
+        """Send a request with the given fields. Returns the answer, with any response code."""
         assert self._connections is not None
         return await self._connections.request(self.address, code, fields, body, timeout=TIMEOUT)
 
@@ -55,11 +55,11 @@ class Peer:
             connection.respond(request, ResponseCode.SUCCESS, None, body(request))
 
     def asked(self, code: int) -> list[Command]:
-        """Return the broker's requests of this code."""
+        """Return the broker's requests with a code."""
         return [request for request in self.requests if request.code == code]
 
     async def until_asked(self, code: int) -> Command:
-        """Wait for a request of this code, and return the first."""
+        """Wait for a request of the broker with a code. Returns the first one."""
         with trio.fail_after(TIMEOUT):
             while not self.asked(code):
                 await trio.sleep(0.02)
@@ -68,7 +68,7 @@ class Peer:
 
 @asynccontextmanager
 async def open_peers(client: Client) -> AsyncIterator[Callable[[], Peer]]:
-    """Return what connects a peer to the one broker of the client's cluster, as long as the block runs."""
+    """Yield a function that connects a peer to the broker of the client's cluster."""
     info = await client.name_servers.cluster_info()
     ((name, broker),) = info.broker_addr_table.items()
     async with trio.open_nursery() as nursery:
@@ -84,6 +84,6 @@ async def open_peers(client: Client) -> AsyncIterator[Callable[[], Peer]]:
 
 @asynccontextmanager
 async def open_peer(client: Client) -> AsyncIterator[Peer]:
-    """Connect one peer."""
+    """Connect a single peer."""
     async with open_peers(client) as connect:
         yield connect()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 import trio
 
 from rocketmq_py import Admin, Client, ConsumeFrom, Message, ReceivedMessage
 from rocketmq_py.admin import GroupDescription
-from rocketmq_py.errors import ConfigurationError, GroupExistsError, GroupNotFoundError
+from rocketmq_py.errors import (
+    BrokerError,
+    ConfigurationError,
+    GroupExistsError,
+    GroupNotFoundError,
+    UnsupportedByBrokerError,
+)
 from rocketmq_py.protocol.bodies import MASTER_ID, TopicStats
 from rocketmq_py.protocol.headers import GetTopicStatsInfoRequest
 from tests.behaviours.administering import is_4
@@ -187,6 +193,39 @@ async def test_a_group_is_created_altered_and_deleted(
     for ask in (admin.groups.describe, admin.groups.delete, admin.groups.alter):
         with pytest.raises(GroupNotFoundError, match=unique):
             await ask(unique)
+
+
+async def test_alter_sets_and_removes_attributes(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    wanted = {"priority.factor": "50", "lite.sub.client.quota": "9"}
+    if is_4(cluster):
+        with pytest.raises(UnsupportedByBrokerError, match=r"a group with priority.factor, .* needs 5.0"):
+            await admin.groups.create(unique, attributes=wanted)
+        await admin.groups.create(unique)
+        with pytest.raises(UnsupportedByBrokerError, match=r"a group with priority.factor needs 5.0"):
+            await admin.groups.alter(unique, attributes={"priority.factor": "50"}, retries=1)
+        assert {one.retries for one in (await admin.groups.describe(unique)).settings.values()} == {16}
+        return
+
+    async def attributes() -> list[Mapping[str, str]]:
+        return [one.attributes for one in (await admin.groups.describe(unique)).settings.values()]
+
+    brokers = await admin.groups.create(unique, attributes=wanted)
+    assert await attributes() == [wanted] * len(brokers)
+    changed = await admin.groups.alter(unique, attributes={"priority.factor": "60"})
+    assert [one.attributes for one in changed.values()] == await attributes()
+    assert await attributes() == [{**wanted, "priority.factor": "60"}] * len(brokers)
+    await admin.groups.alter(unique, retries=3)
+    assert await attributes() == [{**wanted, "priority.factor": "60"}] * len(brokers)
+    await admin.groups.alter(unique, attributes={"priority.factor": None, "lite.bind.topic": None})
+    assert await attributes() == [{"lite.sub.client.quota": "9"}] * len(brokers)
+    for wrong, remark in (
+        ({"priority.factor": "101"}, r"value is not in range\(0, 100\)"),
+        ({"no.such": "1"}, "unsupported key: no.such"),
+    ):
+        with pytest.raises(BrokerError, match=remark):
+            await admin.groups.alter(unique, attributes=wrong)
 
 
 async def test_a_deleted_group_leaves_no_offsets(

@@ -63,14 +63,14 @@ async def test_a_group_that_rests_goes_where_it_is_told(
         (0, 10, 0, 10)
     ] * 4
     assert await offsets(admin, group, full) == [0] * 4, "it was a dry run"
-    assert await admin.offsets.reset(group, full, ResetTo.latest()) == moves
+    assert await admin.offsets.reset(group, full, "latest") == moves
     assert await offsets(admin, group, full) == [10] * 4
     assert (await admin.groups.describe(group)).lag == 0
     await admin.offsets.reset(group, full, ResetTo.offset(3))
     assert await offsets(admin, group, full) == [3] * 4
     await admin.offsets.reset(group, full, ResetTo.offset(1000))
     assert await offsets(admin, group, full) == [10] * 4, "the nearest"
-    await admin.offsets.reset(group, full, ResetTo.earliest())
+    await admin.offsets.reset(group, full, "earliest")
     assert await offsets(admin, group, full) == [0] * 4
     moves = await admin.offsets.reset(
         group, full, ResetTo.queues({MessageQueue(full, "broker-a", 2): 7, MessageQueue(full, "x", 0): 1})
@@ -190,9 +190,9 @@ async def test_who_is_not_there(cluster: ClusterUnderTest, admin: Admin, full: s
             await admin.offsets.reset(group, full, ResetTo.latest())
 
 
-def test_places_that_are_none() -> None:
+def test_reset_to_refuses_negative_offsets_and_times() -> None:
     for make in (ResetTo.at, ResetTo.offset):
-        with pytest.raises(ConfigurationError, match="-1 is below 0"):
+        with pytest.raises(ConfigurationError, match="is -1; it must be 0 or more"):
             make(-1)
     with pytest.raises(ConfigurationError):
         ResetTo.as_group("a b")

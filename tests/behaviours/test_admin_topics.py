@@ -276,22 +276,33 @@ async def test_in_a_namespace_topics_have_their_short_names(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"queues": 0}, "read_queues is 0; it must be from 1 to 65536"),
+        ({"queues": 0}, "queues is 0; it must be from 1 to 65536"),
         ({"write_queues": 100_000}, "write_queues is 100000"),
         ({"brokers": ["broker-x"]}, "there is no broker 'broker-x'; there is broker-a"),
         ({"cluster": "Other"}, "there is no cluster 'Other'; there is DefaultCluster"),
         ({"attributes": {"a b": "c"}}, "attribute a b=c may hold none of"),
     ],
 )
-async def test_what_cannot_be_created_is_refused_at_the_door(
-    cluster: ClusterUnderTest, admin: Admin, unique: str, options: dict[str, object], words: str
+async def test_create_refuses_wrong_arguments(
+    admin: Admin, unique: str, options: dict[str, object], words: str
 ) -> None:
-    if "attributes" in options and is_4(cluster):
-        pytest.skip("brokers of 4.x know no attributes at all")
     with pytest.raises(ConfigurationError, match=words):
         await admin.topics.create(unique, **options)  # type: ignore[arg-type]
     with pytest.raises(TopicNotFoundError):
         await admin.topics.describe(unique)
+
+
+async def test_permissions_and_message_types_may_be_plain_words(
+    cluster: ClusterUnderTest, admin: Admin, unique: str
+) -> None:
+    await admin.topics.create(unique, permission="r")
+    changed = await admin.topics.alter(
+        unique, permission="rw", message_type=None if is_4(cluster) else "fifo"
+    )
+    assert {one.permission for one in changed.values()} == {Permission.READ_WRITE}
+    described = await admin.topics.describe(unique)
+    assert described.brokers == changed
+    assert described.message_type == (MessageType.NORMAL if is_4(cluster) else MessageType.FIFO)
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "a b", ""])

@@ -1,4 +1,4 @@
-"""What a task of the Spark source reads, beside what other consumers get. No Spark is needed for it."""
+"""The rows that a task of the Spark source reads, compared with other consumers. No Spark is needed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rocketmq_py.producer.compression import Compression
 from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark import connections
 from rocketmq_py.spark.options import ConnectionOptions
-from rocketmq_py.spark.reading import read_spans
+from rocketmq_py.spark.source_task import read_spans
 from tests.behaviours.conftest import ClusterUnderTest, create_topic
 from tests.behaviours.reading import read_all, until_readable
-from tests.spark.stored import row_of, rows_of
+from tests.spark.stored_messages import row_of, rows_of
 
 Rows = list[dict[str, Any]]
 
@@ -39,7 +39,7 @@ async def spans_of(client: Client, topic: str) -> list[Span]:
 
 
 async def read(connection: ConnectionOptions, spans: Sequence[Span], **options: Any) -> Rows:
-    """Return the rows of spans, read in a thread as Spark's workers do."""
+    """Return the rows of spans. They are read in a thread, because Spark's workers have no event loop."""
 
     def rows() -> Rows:
         return [row for batch in read_spans(connection, spans, **options) for row in rows_of(batch)]
@@ -47,12 +47,12 @@ async def read(connection: ConnectionOptions, spans: Sequence[Span], **options: 
     return await trio.to_thread.run_sync(rows)
 
 
-def by_place(rows: Rows) -> Rows:
+def by_location(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: (row["brokerName"], row["queueId"], row["queueOffset"]))
 
 
 def expected(messages: Sequence[ReceivedMessage]) -> Rows:
-    return by_place([row_of(message, message.queue) for message in messages])
+    return by_location([row_of(message, message.queue) for message in messages])
 
 
 async def send(client: Client, messages: Sequence[Message], **options: Any) -> None:
@@ -61,9 +61,7 @@ async def send(client: Client, messages: Sequence[Message], **options: Any) -> N
             await producer.send(message)
 
 
-async def test_rows_are_what_other_consumers_get(
-    client: Client, connection: ConnectionOptions, topic: str
-) -> None:
+async def test_rows_match_other_consumers(client: Client, connection: ConnectionOptions, topic: str) -> None:
     body = bytes(range(256)) * 40
     await send(
         client,
@@ -80,11 +78,11 @@ async def test_rows_are_what_other_consumers_get(
     messages = await read_all(client, topic, count=10)
 
     rows = await read(connection, await spans_of(client, topic))
-    assert by_place(rows) == expected(messages)
+    assert by_location(rows) == expected(messages)
     assert [row["body"] for row in rows].count(body) == 4
 
 
-async def test_each_message_of_many_queues_comes_once_and_in_order(
+async def test_messages_of_many_spans_come_once_and_in_order(
     client: Client, connection: ConnectionOptions, topic: str
 ) -> None:
     async with client.producer("senders") as producer:
@@ -107,7 +105,7 @@ async def test_each_message_of_many_queues_comes_once_and_in_order(
     ]
 
 
-async def test_uncommitted_transactions_are_never_seen(
+async def test_uncommitted_transactions_are_not_read(
     client: Client, connection: ConnectionOptions, topic: str, unique: str
 ) -> None:
     states: dict[bytes, TransactionState] = {
@@ -133,8 +131,10 @@ async def test_uncommitted_transactions_are_never_seen(
     assert sorted(row["body"] for row in rows) == [b"committed", b"plain"]
 
 
-async def test_only_wanted_tags_are_read(client: Client, connection: ConnectionOptions, topic: str) -> None:
-    """Aa and BB have the same hash, which is all that brokers compare."""
+async def test_only_messages_with_the_tags_are_read(
+    client: Client, connection: ConnectionOptions, topic: str
+) -> None:
+    """Aa and BB have the same hash, and brokers compare only hashes."""
     await send(
         client, [Message(topic, b"%d" % at, tags=tag) for at, tag in enumerate(["Aa", "BB", "C", "Aa"])]
     )
@@ -145,7 +145,7 @@ async def test_only_wanted_tags_are_read(client: Client, connection: ConnectionO
     assert await read(connection, spans, tags="D") == []
 
 
-async def test_a_condition_is_evaluated_by_the_broker(
+async def test_only_messages_that_satisfy_the_sql_filter_are_read(
     client: Client, connection: ConnectionOptions, topic: str
 ) -> None:
     await send(client, [Message(topic, b"%d" % at, properties={"a": str(at)}) for at in range(8)])
@@ -154,7 +154,7 @@ async def test_a_condition_is_evaluated_by_the_broker(
     assert sorted(row["body"] for row in rows) == [b"6", b"7"]
 
 
-async def test_what_a_broker_does_not_have_is_lost(
+async def test_offsets_beyond_the_end_are_lost(
     client: Client, connection: ConnectionOptions, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await send(client, [Message(topic, b"x")])
@@ -172,18 +172,16 @@ async def test_what_a_broker_does_not_have_is_lost(
     assert "offsets 1 to 2" in caplog.text
 
 
-async def test_a_queue_that_is_not_there_is_lost(
-    client: Client, connection: ConnectionOptions, topic: str
-) -> None:
+async def test_missing_queue_is_lost(client: Client, connection: ConnectionOptions, topic: str) -> None:
     (broker, *_) = {span.queue.broker_name for span in await spans_of(client, topic)}
-    gone = Span(MessageQueue(topic, broker, 77), 5, 9)
+    missing = Span(MessageQueue(topic, broker, 77), 5, 9)
     with pytest.raises(DataLossError) as caught:
-        await read(connection, [gone])
+        await read(connection, [missing])
     assert (caught.value.first, caught.value.end) == (5, 9)
-    assert await read(connection, [gone], fail_on_data_loss=False) == []
+    assert await read(connection, [missing], fail_on_data_loss=False) == []
 
 
-async def test_in_a_namespace(cluster: ClusterUnderTest, unique: str) -> None:
+async def test_topic_has_no_namespace_prefix(cluster: ClusterUnderTest, unique: str) -> None:
     async with Client(cluster.address, namespace="tenant") as client:
         await create_topic(client, unique, queues=1)
         await send(client, [Message(unique, b"x")])

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from rocketmq_py import Client, ConsumeFrom, Message, PushConsumer, ReceivedMessage
-from rocketmq_py.remoting.address import split_address
+from rocketmq_py.address import split_address
 from tests.behaviours.conftest import ClusterUnderTest
 from tests.behaviours.reading import until_committed
 

@@ -28,6 +28,6 @@ def test_a_topic_and_a_group(client: Client) -> None:
 def test_by_an_address(client: Client) -> None:
     with client.admin() as shared:
         (broker,) = shared.brokers.list().brokers
-    name_servers = client._behind.name_servers.addresses
+    name_servers = client._target.name_servers.addresses
     with Admin(name_servers) as admin:
         assert admin.brokers.describe("broker-a").address == broker.address

@@ -101,7 +101,7 @@ def test_a_second_ctrl_c_does_not_wait_for_handlers(sent: Client) -> None:
         def interrupt_twice() -> None:
             stuck.wait()
             os.kill(os.getpid(), signal.SIGINT)
-            session = consumer._behind._session
+            session = consumer._target._session
             while session is not None and not session._stopping.is_set():
                 time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGINT)
@@ -179,7 +179,7 @@ def test_a_listener_has_a_thread_of_its_own(sent: Client) -> None:
 def test_what_came_for_an_interrupted_poll_is_the_next_ones(sent: Client) -> None:
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         consumer.subscribe("T")
-        consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(max_messages=9, timeout=60))
+        consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(max_messages=9, timeout=60))
         seen = [message.body for message in consumer.poll(max_messages=5)]
         while len(seen) < len(NUMBERS):
             seen += [message.body for message in consumer.poll(timeout=60)]
@@ -191,10 +191,10 @@ def test_a_seek_drops_what_came_for_an_interrupted_poll(sent: Client, seek: str)
     with sent.lite_pull_consumer("g", consume_from=FIRST) as consumer:
         sought = consumer.queues("T")[0]
         consumer.assign([sought])
-        consumer._call(consumer._kept.fetch, lambda: consumer._behind.poll(timeout=60))
+        consumer._call(consumer._undelivered.fetch, lambda: consumer._target.poll(timeout=60))
         arguments = {"seek": [0], "seek_to_time": [0]}.get(seek, [])
         getattr(consumer, seek)(sought, *arguments)
-        assert not consumer._kept
+        assert not consumer._undelivered
 
 
 def test_pops(sent: Client) -> None:

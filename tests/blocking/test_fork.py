@@ -31,7 +31,7 @@ BOTH_SEND = """
     for number in range(20):
         producer.send(Message("T", b"before"))
         alone.send(Message("T", b"before"))
-    connections = client._behind.connections.open_connections()
+    connections = client._target.connections.open_connections()
 
     child = os.fork()
     if not child:
@@ -62,7 +62,7 @@ BOTH_SEND = """
     for _ in range(100):
         producer.send(Message("T", b"parent"))
         alone.send(Message("T", b"parent"))
-    assert connections == client._behind.connections.open_connections()
+    assert connections == client._target.connections.open_connections()
     assert producer.statistics.retried == alone.statistics.retried == 0
     client.close()
     print("good")
@@ -141,7 +141,7 @@ def test_a_connection_ends_with_the_parent_though_a_child_lives_on(address: str,
         producer = Producer(sys.argv[1], group="of-the-parent")
         producer.send(Message("T", b"x"))
         sockets = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd > "2"}
-        connections = producer._behind.client.connections.open_connections()
+        connections = producer._target.client.connections.open_connections()
         wanted = {os.readlink(f"/proc/self/fd/{one._wire._socket.fileno()}") for one in connections}
         child = os.fork()
         if not child:

@@ -20,8 +20,8 @@ from rocketmq_py.blocking import (
     PushConsumer,
     Reader,
 )
-from rocketmq_py.crossing.call import ThreadCall
-from rocketmq_py.crossing.process_thread import trio_thread
+from rocketmq_py.handoff.calls import ThreadCall
+from rocketmq_py.handoff.process import trio_thread
 from tests.leftovers import Leftovers
 
 pytestmark = pytest.mark.long

@@ -89,7 +89,7 @@ def test_spans_are_pulled_whole(client: Client, sent: list[SendResult]) -> None:
 
 def members(client: Client) -> int:
     """Return how many objects are open within all readers of a client."""
-    return sum(len(reader._members) for reader in client._members)
+    return sum(len(reader._children) for reader in client._children)
 
 
 def test_pulls_end_when_they_are_closed_or_dropped(client: Client, sent: list[SendResult]) -> None:

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import trio
 
-from rocketmq_py.crossing.call import LONGEST_WAIT, ThreadCall
-from rocketmq_py.crossing.process_thread import trio_thread
-from rocketmq_py.crossing.trio_thread import TrioThread
 from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, ThreadCall
+from rocketmq_py.handoff.log_records import log_records
+from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.trio_thread import TrioThread
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
@@ -72,7 +73,8 @@ def test_what_is_posted_keeps_its_order_and_a_failure_stops_nothing(caplog: pyte
     go_on.set()
     last.wait()
     assert done == list(range(1000))
-    assert "a call that crossed over has failed" in caplog.text
+    log_records.flush()
+    assert "a function of the inbox failed" in caplog.text
 
 
 def test_an_interrupted_call_is_cancelled_before_the_interruption_is_raised() -> None:
@@ -102,7 +104,7 @@ def test_an_interrupted_call_is_cancelled_before_the_interruption_is_raised() ->
 
 def test_a_call_that_takes_too_long() -> None:
     go_on = trio.Event()
-    with pytest.raises(TimeoutError, match="longer than"):
+    with pytest.raises(TimeoutError, match="has not ended within"):
         trio_thread().call(go_on.wait, timeout=0.01)
     trio_thread().post(go_on.set)
 
@@ -157,12 +159,12 @@ def test_a_cancelled_call_ends_and_no_other(others: int) -> None:
             waits.set()
             await wait("call")
 
-    call = ThreadCall[None](lambda _: wait_in_nursery, thread.turns)
+    call = ThreadCall[None](thread, wait_in_nursery)
     for _ in range(others):  # it comes alone, or with others
-        thread.begin(ThreadCall[None](lambda _: trio.lowlevel.checkpoint, thread.turns))
-    thread.begin(call)
+        thread.post(ThreadCall[None](thread, trio.lowlevel.checkpoint))
+    thread.post(call)
     waits.wait()
-    thread.post(call.end_soon)
+    thread.post(call.cancel)
     call.wait()
     with pytest.raises(ClosedError, match="the call was cancelled"):
         call.outcome()
@@ -187,10 +189,10 @@ def test_what_a_cancelled_call_raises_while_it_ends() -> None:
             waits.set()
             await trio.sleep_forever()
 
-    call = ThreadCall[None](lambda _: fail_in_nursery, thread.turns)
-    thread.begin(call)
+    call = ThreadCall[None](thread, fail_in_nursery)
+    thread.post(call)
     waits.wait()
-    thread.post(call.end_soon)
+    thread.post(call.cancel)
     call.wait()
     with pytest.raises(ExceptionGroup) as caught:
         call.outcome()
@@ -207,12 +209,12 @@ def test_a_call_cancelled_before_it_has_its_task() -> None:
         await trio.lowlevel.checkpoint()
         reached.append("its end")
 
-    call = ThreadCall[None](lambda _: note, thread.turns)
+    call = ThreadCall[None](thread, note)
     together = threading.Event()
 
     def cross() -> None:  # in trio's thread: what is posted meanwhile comes in one bunch
-        thread.begin(call)
-        thread.post(call.end_soon)
+        thread.post(call)
+        thread.post(call.cancel)
         together.set()
 
     thread.post(cross)
@@ -253,6 +255,11 @@ def test_a_thread_that_fails_lets_nobody_wait(caplog: pytest.LogCaptureFixture) 
         with pytest.raises(ClosedError, match="has ended"):
             future.result()
     thread.join()
+    with pytest.raises(ClosedError, match="has ended") as caught:
+        thread.call(trio.lowlevel.checkpoint)
+    assert "a defect" in str(getattr(caught.value.__cause__, "exceptions", None))
+    thread.join()
+    log_records.flush()
     assert "a defect" in caplog.text
     assert not thread.is_usable
     with pytest.raises(ClosedError, match="has ended"):
@@ -274,33 +281,18 @@ def test_an_interruption_when_the_waiting_has_just_ended(monkeypatch: pytest.Mon
     assert waited == [True, True]
 
 
-def test_a_signal_that_came_just_before_the_waiting_is_seen_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_came_just_before_the_wait_is_seen_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     timeouts: list[float] = []
 
     class Lock:
-        def acquire(self, _: bool, timeout: float) -> bool:
+        def acquire(self, timeout: float) -> bool:
             timeouts.append(timeout)
             if len(timeouts) == 3:
-                raise KeyboardInterrupt  # as at the end of a waiting that a signal came before
+                raise KeyboardInterrupt  # as at the end of a wait that a signal came before
             return False
 
-    call = ThreadCall[None](lambda _: trio.sleep_forever, trio_thread().turns)
+    call = ThreadCall[None](trio_thread(), trio.sleep_forever)
     monkeypatch.setattr(call, "_done", Lock())
     with pytest.raises(KeyboardInterrupt):
         call.wait()
-    assert timeouts == [LONGEST_WAIT] * 3
-
-
-def test_threads_that_see_no_signals_wait_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    longest: list[float] = []
-    wait = ThreadCall.wait
-
-    def noting(call: ThreadCall[None], timeout: float, longest_wait: float) -> bool:
-        longest.append(longest_wait)
-        return wait(call, timeout, longest_wait)
-
-    monkeypatch.setattr(ThreadCall, "wait", noting)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(trio_thread().call, trio.lowlevel.checkpoint).result()
-    trio_thread().call(trio.lowlevel.checkpoint)
-    assert longest == [-1, LONGEST_WAIT]
+    assert timeouts == [SIGNAL_CHECK_SECONDS] * 3

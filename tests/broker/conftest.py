@@ -11,10 +11,10 @@ from tests.broker.offline import OfflineBroker, OfflineClient
 
 @pytest.fixture
 async def open_broker(nursery: trio.Nursery) -> Callable[..., OfflineBroker]:
-    """Return a function that makes a broker with these settings; its tasks run."""
+    """Return a function that creates a broker with settings, and runs its tasks."""
 
     def open_broker(**settings: object) -> OfflineBroker:
-        broker = OfflineBroker(BrokerConfig(**settings))  # type: ignore[arg-type]  # what a test gives
+        broker = OfflineBroker(BrokerConfig(**settings))  # type: ignore[arg-type]  # settings of a test
         for task in broker.broker.tasks:
             nursery.start_soon(task)
         return broker

@@ -1,4 +1,4 @@
-"""A broker without sockets, and clients that hand it their requests: time is then the clock's alone."""
+"""A broker without sockets, and clients that pass requests to it directly."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import attrs
 import trio
 
 from rocketmq_py.broker import BrokerConfig
-from rocketmq_py.broker.core import Broker
-from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.broker import Broker
+from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.name_server import NameServer
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ConnectionLostError, Delivery, RocketMQError
@@ -20,16 +20,15 @@ from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.command import RESPONSE_FLAG, Command
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import pack_address
 
 BROKER_ADDRESS = "127.0.0.1:10911"
 START_MS = 1_700_000_000_000
-"""The wall clock's time when trio's clock of a test says 0."""
+"""The broker's time when the trio clock of a test is 0, epoch milliseconds."""
 
 
 @attrs.frozen
 class Answer:
-    """What a request was answered with."""
+    """An answer of the broker."""
 
     opaque: int
     code: int
@@ -43,8 +42,8 @@ class Answer:
 
 
 @attrs.frozen
-class Asked:
-    """What the broker asked a client."""
+class ClientRequest:
+    """A request of the broker to a client."""
 
     code: int
     fields: Mapping[str, str]
@@ -57,11 +56,11 @@ class Asked:
 
 
 class OfflineBroker:
-    """A broker and a name server, and the wall clock as trio's clock plus START_MS."""
+    """A broker and a name server. Their time is START_MS plus the time of trio's clock."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.name_server = NameServer()
-        self.name_server_dispatch = Dispatch()
+        self.name_server_dispatch = Dispatcher()
         self.name_server_dispatch.add(self.name_server.handlers())
         self.broker = Broker(
             config,
@@ -73,26 +72,26 @@ class OfflineBroker:
         self._ports = count(50_001)
 
     def connect(self) -> OfflineClient:
-        """Return a new client."""
+        """Create a client."""
         return OfflineClient(self, f"127.0.0.1:{next(self._ports)}")
 
 
 class OfflineClient:
-    """Stands where a Connection stands for the broker: keeps what it is answered and told."""
+    """Takes the place of the broker's Connection, and collects answers, notices and requests."""
 
     def __init__(self, to: OfflineBroker, address: str) -> None:
         self._to = to
         self._opaques = count(1)
         self.address = address
-        self.peer_packed = pack_address(address)
+        self.peer_address = address
         self.is_closed = False
         self.answers: list[Answer] = []
         self.notices: list[tuple[int, dict[str, str]]] = []
-        self.noticed_bodies: list[bytes] = []
-        self.asked: list[Asked] = []
+        self.notice_bodies: list[bytes] = []
+        self.requests: list[ClientRequest] = []
         self.has_space = True
 
-    # What the broker calls
+    # Methods that the broker calls
 
     def respond(
         self,
@@ -106,7 +105,7 @@ class OfflineClient:
 
     def oneway_nowait(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         self.notices.append((code, dict(fields)))
-        self.noticed_bodies.append(body)
+        self.notice_bodies.append(body)
 
     def submit(
         self,
@@ -120,15 +119,15 @@ class OfflineClient:
     ) -> None:
         if self.is_closed:
             raise ConnectionLostError(self.address, "closed", Delivery.NOT_SENT)
-        self.asked.append(Asked(code, fields, body, deadline, on_answer))
+        self.requests.append(ClientRequest(code, fields, body, deadline, on_answer))
 
     def close(self, reason: str = "") -> None:
         self.is_closed = True
-        self._to.broker.forget(cast(Connection, self))
+        self._to.broker.drop_connection(cast(Connection, self))
 
-    # What a test calls
+    # Methods that tests call
 
-    def hand_in(
+    def send_request(
         self,
         code: int,
         fields: Mapping[str, str],
@@ -137,7 +136,7 @@ class OfflineClient:
         version: int = 513,
         language: int = 0,
     ) -> int:
-        """Hand in a request, which may be answered later."""
+        """Send a request, which may be answered later. Returns its opaque."""
         opaque = next(self._opaques)
         request = Command(code, opaque, 0, dict(fields), body, language=language, version=version)
         self._to.broker.dispatch(cast(Connection, self), request)
@@ -152,22 +151,22 @@ class OfflineClient:
         version: int = 513,
         language: int = 0,
     ) -> Answer:
-        """Return the answer to a request, which must come at once."""
+        """Send a request that is answered at once. Returns the answer."""
         before = len(self.answers)
-        self.hand_in(code, fields, body, version=version, language=language)
+        self.send_request(code, fields, body, version=version, language=language)
         (answer,) = self.answers[before:]
         return answer
 
     def ask_name_server(
         self, code: int, fields: Mapping[str, str], *, version: int = 513, body: bytes = b""
     ) -> Answer:
-        """Return the name server's answer."""
+        """Send a request to the name server. Returns the answer."""
         request = Command(code, next(self._opaques), 0, dict(fields), body, language=0, version=version)
         self._to.name_server_dispatch(cast(Connection, self), request)
         return self.answers.pop()
 
     def send(self, topic: str, body: bytes = b"hello", *, queue_id: int = 0, **changes: str) -> Answer:
-        """Send a message; ``changes`` are fields of the request's header, or else properties."""
+        """Send a message. ``changes`` with one-letter names are header fields; others are properties."""
         header = {
             "a": "producers", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
             "g": "1690000000000", "h": "0", "j": "0", "k": "false",
@@ -186,11 +185,11 @@ class OfflineClient:
         }  # fmt: skip
 
     def pull(self, topic: str, offset: int = 0, /, **changes: str) -> Answer:
-        """Pull, to be answered at once."""
+        """Send a pull that is answered at once. Returns the answer."""
         return self.ask(RequestCode.PULL_MESSAGE, self.pull_fields(topic, offset, **changes))
 
     def hold_pull(self, topic: str, offset: int = 0, /, **changes: str) -> int:
-        """Pull, to be held while there is nothing."""
-        return self.hand_in(
+        """Send a pull that is held while there is no message. Returns its opaque."""
+        return self.send_request(
             RequestCode.PULL_MESSAGE, self.pull_fields(topic, offset, **{"sysFlag": "6", **changes})
         )

@@ -1,4 +1,4 @@
-"""A consumer by pop, request by request, on a broker without sockets."""
+"""The requests of a pop consumer, on a broker without sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUP = "readers"
 
 
 def now_ms() -> int:
-    """Return the wall clock's time of the broker."""
+    """Return the broker's time, epoch milliseconds."""
     return START_MS + int(trio.current_time() * 1000)
 
 
@@ -30,22 +30,22 @@ def pop_fields(topic: str, **changes: Any) -> dict[str, str]:
 
 
 def ask_pop(client: OfflineClient, topic: str, **changes: Any) -> Answer:
-    """Return the answer to a pop, which comes at once."""
+    """Send a pop that is answered at once. Returns the answer."""
     return client.ask(RequestCode.POP_MESSAGE, pop_fields(topic, **changes))
 
 
 def hold_pop(client: OfflineClient, topic: str, **changes: Any) -> int:
-    """Pop, to be held while there is nothing."""
-    return client.hand_in(RequestCode.POP_MESSAGE, pop_fields(topic, **{"poll_time": 15_000, **changes}))
+    """Send a pop that is held while there is no message. Returns its opaque."""
+    return client.send_request(RequestCode.POP_MESSAGE, pop_fields(topic, **{"poll_time": 15_000, **changes}))
 
 
 def read(answer: Answer) -> list[Popped]:
-    """Return the messages of an answer."""
+    """Return the messages in an answer."""
     return read_popped(answer.fields, answer.body, "broker-a")
 
 
 def pop(client: OfflineClient, topic: str, **changes: Any) -> list[Popped]:
-    """Return what a pop finds at once."""
+    """Send a pop that is answered at once. Returns the messages."""
     return read(ask_pop(client, topic, **changes))
 
 
@@ -55,7 +55,7 @@ def ack(client: OfflineClient, popped: Popped) -> Answer:
 
 
 def change(client: OfflineClient, popped: Popped, seconds: float, **changes: Any) -> Answer:
-    """Have a message come again in ``seconds``."""
+    """Change the invisible time of a message to ``seconds`` from now."""
     invisible_time = int(seconds * 1000)
     header = ChangeInvisibleTimeRequest(**popped.fields(GROUP), invisible_time=invisible_time, **changes)
     return client.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.to_fields())

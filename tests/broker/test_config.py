@@ -7,7 +7,7 @@ from rocketmq_py.broker.config import parse_delay_levels
 from rocketmq_py.errors import ConfigurationError
 
 
-def test_the_defaults_are_those_of_real_brokers() -> None:
+def test_default_delay_levels_are_those_of_real_brokers() -> None:
     config = BrokerConfig()
     assert config.delay_levels[:5] == (1, 5, 10, 30, 60)
     assert len(config.delay_levels) == 18
@@ -15,12 +15,12 @@ def test_the_defaults_are_those_of_real_brokers() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1x", "1.5s", "-1s", "1s,5s", "²s"])
-def test_delay_levels_must_be_numbers_with_units(text: str) -> None:
+def test_an_invalid_delay_level_is_an_error(text: str) -> None:
     with pytest.raises(ConfigurationError, match="message_delay_level"):
         BrokerConfig(message_delay_level=text)
 
 
-def test_delay_levels_know_days() -> None:
+def test_delay_levels_may_be_in_days() -> None:
     assert parse_delay_levels("0s 1d") == (0, 86400)
 
 
@@ -45,6 +45,6 @@ def test_delay_levels_know_days() -> None:
     ],
     ids=lambda settings: next(iter(settings)),
 )
-def test_a_wrong_setting_is_named(settings: dict[str, object]) -> None:
+def test_the_error_names_the_invalid_setting(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(settings))):
-        BrokerConfig(**settings)  # type: ignore[arg-type]  # wrong on purpose
+        BrokerConfig(**settings)  # type: ignore[arg-type]  # invalid on purpose

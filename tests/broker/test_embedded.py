@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.protocol.command import Command, Serialization, encode_request
 from rocketmq_py.protocol.stored_message import decode_messages
 from rocketmq_py.remoting import Connection, Deadlines, Handler
-from rocketmq_py.remoting.address import split_address
 
 SEND = {
     "a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5", "h": "0", "i": "",
@@ -51,7 +51,7 @@ async def connected(
 
 @pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_a_message_goes_in_and_comes_out(serialization: Serialization, host: str) -> None:
+async def test_a_message_is_sent_and_pulled(serialization: Serialization, host: str) -> None:
     async with (
         EmbeddedBroker(host, rng=random.Random(1)) as broker,
         connected(broker.name_server_address, serialization) as name_server,
@@ -62,7 +62,8 @@ async def test_a_message_goes_in_and_comes_out(serialization: Serialization, hos
         topic = {"topic": "t"}
         route = await name_server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic, timeout=5)
         addresses = json.loads(route.body)["brokerDatas"][0]["brokerAddrs"]
-        assert addresses == {"0": broker.broker_address}
+        _, port = split_address(broker.broker_address)
+        assert addresses == {"0": f"{host}:{port}"}, "without brackets, as Java's brokers announce themselves"
         pulled = await connection.request(RequestCode.PULL_MESSAGE, PULL, timeout=5)
         (message,) = decode_messages(pulled.body, "broker-a")
         assert message.body == b"hello"
@@ -71,7 +72,7 @@ async def test_a_message_goes_in_and_comes_out(serialization: Serialization, hos
         assert message.offset_message_id == sent.fields["msgId"]
 
 
-async def test_a_closed_connection_is_forgotten() -> None:
+async def test_a_closed_connection_leaves_its_groups() -> None:
     notices_out, notices = trio.open_memory_channel[Command](10)
 
     async def consume(connection: Connection, client_id: str) -> None:
@@ -104,10 +105,10 @@ async def test_a_closed_connection_is_forgotten() -> None:
         assert await members() == ["staying"]
 
 
-# Life
+# Start and stop
 
 
-async def test_addresses_are_known_while_it_listens() -> None:
+async def test_addresses_are_available_while_it_listens() -> None:
     broker = EmbeddedBroker()
     for address in ("name_server_address", "broker_address"):
         with pytest.raises(ClosedError, match="async with"):
@@ -118,7 +119,7 @@ async def test_addresses_are_known_while_it_listens() -> None:
         await trio.open_tcp_stream(*split_address(broker.broker_address))
 
 
-async def test_leaving_ends_its_connections_and_held_pulls() -> None:
+async def test_leaving_closes_connections_and_held_pulls() -> None:
     tasks_before = trio.lowlevel.current_statistics().tasks_living
     async with EmbeddedBroker() as broker:
         streams = [
@@ -137,13 +138,13 @@ async def test_leaving_ends_its_connections_and_held_pulls() -> None:
                 assert await stream.receive_some() == b""
 
 
-async def test_a_users_error_comes_out_as_it_is() -> None:
+async def test_an_error_of_the_user_is_not_wrapped() -> None:
     with pytest.raises(KeyError, match="mine"):
         async with EmbeddedBroker():
             raise KeyError("mine")
 
 
-async def test_a_cancellation_ends_it() -> None:
+async def test_a_cancellation_stops_it() -> None:
     with trio.CancelScope() as scope:
         async with EmbeddedBroker():
             scope.cancel()
@@ -151,7 +152,7 @@ async def test_a_cancellation_ends_it() -> None:
     assert scope.cancelled_caught
 
 
-async def test_it_is_entered_once() -> None:
+async def test_entering_it_twice_is_an_error() -> None:
     broker = EmbeddedBroker()
     async with broker:
         with pytest.raises(ClosedError, match="once"):
@@ -160,7 +161,7 @@ async def test_it_is_entered_once() -> None:
         await broker.__aenter__()
 
 
-async def test_fixed_ports_can_be_used_again_at_once() -> None:
+async def test_fixed_ports_can_be_reused_at_once() -> None:
     async with EmbeddedBroker() as first:
         ports = [split_address(address)[1] for address in (first.name_server_address, first.broker_address)]
     async with EmbeddedBroker(namesrv_port=ports[0], port=ports[1]) as second:
@@ -173,12 +174,12 @@ async def test_fixed_ports_can_be_used_again_at_once() -> None:
             assert sent.code == ResponseCode.SUCCESS
 
 
-@pytest.mark.parametrize("which", ["port", "namesrv_port"])
-async def test_a_port_in_use_is_said_plainly(which: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+@pytest.mark.parametrize("setting", ["port", "namesrv_port"])
+async def test_the_error_names_a_port_in_use(setting: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}: .*in use; choose another port"):
-            async with EmbeddedBroker(**{which: port}):
+            async with EmbeddedBroker(**{setting: port}):
                 pass
 
 
@@ -191,14 +192,14 @@ async def test_a_port_in_use_is_said_plainly(which: str) -> None:
         ("127.0.0.1", {"broker_name": ""}, "broker_name"),
     ],
 )
-def test_addresses_must_be_ones_that_clients_can_use(
+def test_an_address_that_clients_cannot_use_is_an_error(
     host: str, settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         EmbeddedBroker(host, **settings)
 
 
-async def test_clients_may_be_told_another_address() -> None:
+async def test_broker_ip1_sets_the_address_for_clients() -> None:
     config = BrokerConfig(broker_ip1="127.0.0.1")
     async with EmbeddedBroker("0.0.0.0", config=config) as broker:
         assert broker.broker_address.startswith("127.0.0.1:")
@@ -207,7 +208,7 @@ async def test_clients_may_be_told_another_address() -> None:
             assert sent.fields["msgId"].startswith("7F000001")
 
 
-def test_settings_can_be_given_one_by_one() -> None:
+def test_keyword_settings_replace_those_of_the_config() -> None:
     config = BrokerConfig(broker_name="b", cluster_name="c")
     assert EmbeddedBroker(config=config, broker_name="d").config == BrokerConfig(
         broker_name="d", cluster_name="c"

@@ -1,4 +1,4 @@
-"""Whatever a client sends, the broker goes on serving the others."""
+"""Invalid requests and bytes do not stop the broker from serving other clients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_py.address import split_address
 from rocketmq_py.broker import BrokerConfig, EmbeddedBroker
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import encode_request
@@ -29,7 +30,6 @@ from rocketmq_py.protocol.headers import (
     SendMessageRequest,
     SendMessageRequestV2,
 )
-from rocketmq_py.remoting.address import split_address
 from tests.broker.offline import OfflineBroker, OfflineClient
 
 MAY_BE_SILENT = (
@@ -41,14 +41,14 @@ MAY_BE_SILENT = (
 
 
 @pytest.mark.parametrize("code", list(RequestCode))
-async def test_a_request_without_anything_is_answered(
+async def test_a_request_without_fields_and_body_is_answered(
     client: OfflineClient, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = client.ask(code, {})
     assert answer.code in list(ResponseCode)
     if answer.code == ResponseCode.SYSTEM_ERROR:
         assert answer.remark
-    assert not caplog.records, "an answer of ours, not a failure"
+    assert not caplog.records, "the broker answered, and did not log a failure"
 
 
 async def test_an_unknown_request_is_refused(client: OfflineClient) -> None:
@@ -129,7 +129,7 @@ def test_any_fields_and_bodies_are_answered_or_held(
     async def ask_all() -> None:
         client = OfflineBroker(BrokerConfig()).connect()
         for code, fields, body in requests:
-            opaque = client.hand_in(code, fields, body)
+            opaque = client.send_request(code, fields, body)
             answers = [answer.opaque for answer in client.answers].count(opaque)
             assert answers == 1 or (answers == 0 and code in MAY_BE_SILENT)
         assert client.send("afterwards").code == ResponseCode.SUCCESS
@@ -146,7 +146,7 @@ def test_any_fields_and_bodies_are_answered_or_held(
 
 
 class FailureRecords(logging.Handler):
-    """What the broker logged: requests that failed in a way that nobody foresaw."""
+    """Collects the log records of requests that failed with an unexpected error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class FailureRecords(logging.Handler):
         self.messages.append(self.format(record))
 
 
-async def test_bytes_that_are_no_protocol_close_only_their_connection() -> None:
+async def test_invalid_bytes_close_only_their_connection() -> None:
     rng = random.Random(5)
     good = encode_request(RequestCode.HEART_BEAT, 1, {}, b"{}")
     async with EmbeddedBroker() as broker:

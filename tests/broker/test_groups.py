@@ -23,7 +23,7 @@ def subscription(topic: str = "t", expression: str = "*", version: int = 1) -> d
     }  # fmt: skip
 
 
-def beat(
+def send_heartbeat(
     client: OfflineClient,
     client_id: str,
     *subscriptions: dict[str, Any],
@@ -46,97 +46,101 @@ def members(client: OfflineClient) -> list[str]:
     return list(json.loads(answer.body)["consumerIdList"]) if answer.code == ResponseCode.SUCCESS else []
 
 
-def taken(client: OfflineClient) -> list[tuple[int, dict[str, str]]]:
+def take_notices(client: OfflineClient) -> list[tuple[int, dict[str, str]]]:
     notices, client.notices = client.notices, []
     return notices
 
 
-async def test_a_heartbeat_makes_a_member(client: OfflineClient) -> None:
+async def test_a_heartbeat_adds_a_member(client: OfflineClient) -> None:
     answer = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "no consumer for this group, g")
-    answer = beat(client, "one@x")
+    answer = send_heartbeat(client, "one@x")
     assert answer.code == ResponseCode.SUCCESS
     assert answer.fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
     assert members(client) == ["one@x"]
 
 
-async def test_members_are_told_of_changes(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_members_are_notified_of_changes(client: OfflineClient, broker: OfflineBroker) -> None:
     other = broker.connect()
-    beat(client, "one@x")
-    assert taken(client) == [NOTICE]
-    beat(client, "one@x")
-    assert taken(client) == []
-    beat(other, "two@x")
-    assert (taken(client), taken(other)) == ([NOTICE], [NOTICE])
-    beat(client, "one@x", subscription(expression="A", version=2))
-    assert (taken(client), taken(other)) == ([], [])
-    beat(client, "one@x", subscription(), subscription("another"))
-    assert (taken(client), taken(other)) == ([NOTICE], [NOTICE])
+    send_heartbeat(client, "one@x")
+    assert take_notices(client) == [NOTICE]
+    send_heartbeat(client, "one@x")
+    assert take_notices(client) == []
+    send_heartbeat(other, "two@x")
+    assert (take_notices(client), take_notices(other)) == ([NOTICE], [NOTICE])
+    send_heartbeat(client, "one@x", subscription(expression="A", version=2))
+    assert (take_notices(client), take_notices(other)) == ([], [])
+    send_heartbeat(client, "one@x", subscription(), subscription("another"))
+    assert (take_notices(client), take_notices(other)) == ([NOTICE], [NOTICE])
 
 
-async def test_those_who_stay_are_told_who_leaves(client: OfflineClient, broker: OfflineBroker) -> None:
+async def test_members_are_notified_when_another_leaves(client: OfflineClient, broker: OfflineBroker) -> None:
     others = [broker.connect(), broker.connect()]
-    beat(client, "one@x")
-    beat(others[0], "two@x")
-    beat(others[1], "three@x")
-    taken(client)
+    send_heartbeat(client, "one@x")
+    send_heartbeat(others[0], "two@x")
+    send_heartbeat(others[1], "three@x")
+    take_notices(client)
     answer = others[0].ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "two@x", "consumerGroup": "g"})
     assert answer.code == ResponseCode.SUCCESS
-    assert taken(client) == [NOTICE]
+    assert take_notices(client) == [NOTICE]
     assert members(client) == ["one@x", "three@x"]
     others[1].close()
-    assert taken(client) == [NOTICE]
+    assert take_notices(client) == [NOTICE]
     assert members(client) == ["one@x"]
     client.close()
     assert members(broker.connect()) == []
 
 
-async def test_a_stranger_leaving_is_announced_too(client: OfflineClient, broker: OfflineBroker) -> None:
-    beat(client, "one@x")
-    taken(client)
+async def test_members_are_notified_when_a_client_that_is_not_a_member_unregisters(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    send_heartbeat(client, "one@x")
+    take_notices(client)
     stranger = broker.connect()
     stranger.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "zz", "consumerGroup": "g"})
-    assert taken(client) == [NOTICE]
+    assert take_notices(client) == [NOTICE]
     assert members(client) == ["one@x"]
 
 
-async def test_broadcasting_members_are_told_nothing(client: OfflineClient, broker: OfflineBroker) -> None:
-    beat(client, "one@x", model="BROADCASTING")
-    beat(broker.connect(), "two@x", model="BROADCASTING")
-    assert taken(client) == []
+async def test_members_of_a_broadcasting_group_are_not_notified(
+    client: OfflineClient, broker: OfflineBroker
+) -> None:
+    send_heartbeat(client, "one@x", model="BROADCASTING")
+    send_heartbeat(broker.connect(), "two@x", model="BROADCASTING")
+    assert take_notices(client) == []
 
 
-async def test_silent_clients_are_dropped(
+async def test_connections_of_silent_clients_are_closed(
     client: OfflineClient, broker: OfflineBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     silent = broker.connect()
-    beat(client, "one@x")
-    beat(silent, "two@x")
+    send_heartbeat(client, "one@x")
+    send_heartbeat(silent, "two@x")
     producing = broker.connect()
     heartbeat = {"clientID": "p@x", "producerDataSet": [{"groupName": "p"}], "consumerDataSet": []}
     producing.ask(RequestCode.HEART_BEAT, {}, json.dumps(heartbeat).encode())
     for _ in range(4):
         await trio.sleep(28)
-        beat(client, "one@x")
+        send_heartbeat(client, "one@x")
     assert not silent.is_closed
-    taken(client)
+    take_notices(client)
     await trio.sleep(20)
     assert (client.is_closed, silent.is_closed, producing.is_closed) == (False, True, True)
-    assert taken(client) == [NOTICE]
+    assert take_notices(client) == [NOTICE]
     assert members(client) == ["one@x"]
 
 
-async def test_a_group_gets_its_retry_topic(client: OfflineClient) -> None:
-    beat(client, "one@x")
+async def test_a_heartbeat_creates_the_retry_topic_of_the_group(client: OfflineClient) -> None:
+    send_heartbeat(client, "one@x")
     answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%g"})
     assert b'"readQueueNums":1,"writeQueueNums":1,"perm":6' in answer.body
 
 
-async def test_pulls_go_by_what_heartbeats_subscribed(client: OfflineClient) -> None:
+async def test_pulls_use_the_subscription_of_the_last_heartbeat(client: OfflineClient) -> None:
     client.send("t", b"a", TAGS="A")
     client.send("t", b"b", TAGS="B")
     client.send("u")
-    beat(client, "one@x", subscription(expression="B", version=2))
+    send_heartbeat(client, "one@x", subscription(expression="B", version=2))
 
     def pull(topic: str = "t", **changes: str) -> Answer:
         return client.pull(topic, consumerGroup="g", sysFlag="0", **changes)
@@ -152,15 +156,15 @@ async def test_pulls_go_by_what_heartbeats_subscribed(client: OfflineClient) -> 
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
         f"the consumer's subscription not exist{FAQ}",
     )
-    beat(client, "one@x", subscription(expression="A", version=1))
-    assert [message.body for message in pull().messages] == [b"b"], "an older version does not count"
+    send_heartbeat(client, "one@x", subscription(expression="A", version=1))
+    assert [message.body for message in pull().messages] == [b"b"], "an older version is ignored"
 
 
-async def test_a_group_may_be_kept_from_broadcasting(client: OfflineClient) -> None:
+async def test_consume_broadcast_enable_false_refuses_broadcasting_pulls(client: OfflineClient) -> None:
     client.send("t")
     group = {"groupName": "g", "consumeBroadcastEnable": False}
     client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(group).encode())
-    beat(client, "one@x", model="BROADCASTING")
+    send_heartbeat(client, "one@x", model="BROADCASTING")
     answer = client.pull("t", consumerGroup="g", sysFlag="0")
     assert (answer.code, answer.remark, answer.fields) == (
         ResponseCode.NO_PERMISSION,
@@ -169,9 +173,9 @@ async def test_a_group_may_be_kept_from_broadcasting(client: OfflineClient) -> N
     )
 
 
-async def test_heartbeats_with_fingerprints(client: OfflineClient) -> None:
+async def test_a_changed_fingerprint_is_answered_with_subscription_changed(client: OfflineClient) -> None:
     def changed(*subscriptions: dict[str, Any], **changes: Any) -> str:
-        return beat(client, "one@x", *subscriptions, **changes).fields["IS_SUB_CHANGE"]
+        return send_heartbeat(client, "one@x", *subscriptions, **changes).fields["IS_SUB_CHANGE"]
 
     assert changed(subscription("u"), heartbeatFingerprint=5) == "false"
     assert changed(heartbeatFingerprint=5, withoutSub=True) == "false"
@@ -179,16 +183,16 @@ async def test_heartbeats_with_fingerprints(client: OfflineClient) -> None:
     assert changed(heartbeatFingerprint=6) == "true"
 
 
-async def test_unknown_groups_are_passed_over_where_none_are_made(
+async def test_unknown_groups_are_ignored_without_automatic_creation(
     open_broker: Callable[..., OfflineBroker],
 ) -> None:
     client = open_broker(auto_create_subscription_group=False).connect()
-    assert beat(client, "one@x").code == ResponseCode.SUCCESS
+    assert send_heartbeat(client, "one@x").code == ResponseCode.SUCCESS
     assert members(client) == []
 
 
-async def test_the_members_and_subscriptions_of_a_group_can_be_seen(client: OfflineClient) -> None:
-    beat(client, "one@x", subscription(expression="A", version=2))
+async def test_consumer_connections_list_members_and_subscriptions(client: OfflineClient) -> None:
+    send_heartbeat(client, "one@x", subscription(expression="A", version=2))
     answer = client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
     assert json.loads(answer.body) == {
         "connectionSet": [
@@ -221,14 +225,14 @@ def check(client: OfflineClient, expression: str, kind: str) -> Answer:
         ("a > 1", "SQL93", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
 )
-async def test_a_subscription_can_be_checked(
+async def test_check_client_config_validates_the_subscription(
     client: OfflineClient, expression: str, kind: str, code: int
 ) -> None:
     assert check(client, expression, kind).code == code
     assert client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}).code == ResponseCode.SUCCESS
 
 
-async def test_no_condition_is_taken_where_none_is_evaluated(
+async def test_check_client_config_refuses_sql_filters_if_they_are_disabled(
     open_broker: Callable[..., OfflineBroker],
 ) -> None:
     client = open_broker(enable_property_filter=False).connect()
@@ -240,7 +244,7 @@ async def test_no_condition_is_taken_where_none_is_evaluated(
     assert check(client, "A", "TAG").code == ResponseCode.SUCCESS
 
 
-async def test_pulls_go_by_the_conditions_of_heartbeats(client: OfflineClient) -> None:
+async def test_pulls_use_the_sql_filter_of_the_last_heartbeat(client: OfflineClient) -> None:
     client.send("t", b"one", size="1")
     client.send("t", b"two", size="2")
 
@@ -250,11 +254,11 @@ async def test_pulls_go_by_the_conditions_of_heartbeats(client: OfflineClient) -
     def pull(version: int) -> Answer:
         return client.pull("t", consumerGroup="g", sysFlag="0", subVersion=str(version))
 
-    beat(client, "one@x", condition("size > 1", 2))
+    send_heartbeat(client, "one@x", condition("size > 1", 2))
     assert [message.body for message in pull(2).messages] == [b"two"]
-    beat(client, "one@x", condition("size < 2", 3))
+    send_heartbeat(client, "one@x", condition("size < 2", 3))
     assert [message.body for message in pull(3).messages] == [b"one"]
-    beat(client, "one@x", condition("size <", 4))
+    send_heartbeat(client, "one@x", condition("size <", 4))
     answer = pull(4)
     assert (answer.code, answer.remark) == (
         ResponseCode.FILTER_DATA_NOT_EXIST,
@@ -262,11 +266,11 @@ async def test_pulls_go_by_the_conditions_of_heartbeats(client: OfflineClient) -
     )
 
 
-async def test_a_condition_of_a_group_that_is_gone_still_counts(client: OfflineClient) -> None:
+async def test_the_sql_filter_of_a_group_without_members_stays_in_effect(client: OfflineClient) -> None:
     condition = {**subscription(version=5), "subString": "a > 1", "expressionType": "SQL92"}
-    beat(client, "one@x", condition)
+    send_heartbeat(client, "one@x", condition)
     client.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "one@x", "consumerGroup": "g"})
     client.send("t")
-    beat(client, "one@x", {**condition, "subVersion": 4})
+    send_heartbeat(client, "one@x", {**condition, "subVersion": 4})
     answer = client.pull("t", consumerGroup="g", sysFlag="0", subVersion="4")
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import trio
 import trio.testing
 
 from rocketmq_py.codes import RequestCode, ResponseCode
-from tests.broker.offline import BROKER_ADDRESS, OfflineClient
+from rocketmq_py.protocol.bodies import read_properties, write_properties
+from tests.broker.offline import BROKER_ADDRESS, Answer, OfflineBroker, OfflineClient
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -17,7 +19,7 @@ def known_topics(client: OfflineClient, **fields: str) -> list[str]:
     return list(json.loads(client.ask_name_server(code, fields).body)["topicList"])
 
 
-async def test_a_route(client: OfflineClient) -> None:
+async def test_the_route_of_a_topic(client: OfflineClient) -> None:
     answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
     assert answer.code == ResponseCode.SUCCESS
     assert json.loads(answer.body) == {
@@ -46,7 +48,7 @@ async def test_a_route(client: OfflineClient) -> None:
     ("version", "accept", "dialect"),
     [(400, {}, True), (401, {}, False), (513, {}, False), (400, {"acceptStandardJsonOnly": "true"}, False)],
 )
-async def test_old_clients_are_answered_in_fastjsons_dialect(
+async def test_old_clients_are_answered_in_the_dialect_of_fastjson(
     client: OfflineClient, version: int, accept: dict[str, str], dialect: bool
 ) -> None:
     fields = {"topic": "TBW102", **accept}
@@ -55,7 +57,7 @@ async def test_old_clients_are_answered_in_fastjsons_dialect(
     assert (b'"brokerAddrs":{"0":"127' in answer.body) != dialect
 
 
-async def test_an_unknown_topic(client: OfflineClient) -> None:
+async def test_the_route_of_an_unknown_topic_is_refused(client: OfflineClient) -> None:
     answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "nope"})
     assert (answer.code, answer.remark) == (
         ResponseCode.TOPIC_NOT_EXIST,
@@ -63,7 +65,7 @@ async def test_an_unknown_topic(client: OfflineClient) -> None:
     )
 
 
-async def test_the_cluster(client: OfflineClient) -> None:
+async def test_the_brokers_of_the_cluster(client: OfflineClient) -> None:
     answer = client.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO, {})
     standard = answer.body.replace(b"{0:", b'{"0":')
     assert standard != answer.body
@@ -80,7 +82,7 @@ async def test_the_cluster(client: OfflineClient) -> None:
     }
 
 
-async def test_topics_are_listed(client: OfflineClient) -> None:
+async def test_topics_can_be_listed(client: OfflineClient) -> None:
     assert "t" not in known_topics(client)
     client.send("t")
     assert {"t", "TBW102", "SCHEDULE_TOPIC_XXXX"} <= set(known_topics(client))
@@ -88,7 +90,7 @@ async def test_topics_are_listed(client: OfflineClient) -> None:
     assert known_topics(client, cluster="another") == []
 
 
-async def test_there_are_no_settings(client: OfflineClient) -> None:
+async def test_an_unknown_kv_config_is_refused(client: OfflineClient) -> None:
     answer = client.ask_name_server(RequestCode.GET_KV_CONFIG, {"namespace": "n", "key": "k"})
     assert (answer.code, answer.remark) == (
         ResponseCode.QUERY_NOT_FOUND,
@@ -96,7 +98,7 @@ async def test_there_are_no_settings(client: OfflineClient) -> None:
     )
 
 
-async def test_a_topic_is_deleted_on_both(
+async def test_a_topic_is_deleted_on_the_broker_and_on_the_name_server(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t")
@@ -109,7 +111,7 @@ async def test_a_topic_is_deleted_on_both(
     assert "t" not in known_topics(client)
 
 
-async def test_a_topic_that_its_broker_keeps_comes_back(
+async def test_a_topic_that_is_deleted_only_on_the_name_server_comes_back(
     client: OfflineClient, autojump_clock: trio.testing.MockClock
 ) -> None:
     client.send("t")
@@ -117,3 +119,19 @@ async def test_a_topic_that_its_broker_keeps_comes_back(
     assert "t" not in known_topics(client)
     await trio.sleep(31)
     assert "t" in known_topics(client)
+
+
+async def test_topic_lists_can_be_disabled(open_broker: Callable[..., OfflineBroker]) -> None:
+    client = open_broker().connect()
+
+    def ask(code: int, **settings: str) -> Answer:
+        return client.ask_name_server(code, {}, body=write_properties(settings))
+
+    assert read_properties(ask(RequestCode.GET_NAMESRV_CONFIG).body)["enableAllTopicList"] == "true"
+    ask(RequestCode.UPDATE_NAMESRV_CONFIG, enableAllTopicList="false", enableTopicList="false", nothing="1")
+    assert read_properties(ask(RequestCode.GET_NAMESRV_CONFIG).body)["enableAllTopicList"] == "false"
+    for code in (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER):
+        assert ask(code).remark == "disable"
+    refused = ask(RequestCode.UPDATE_NAMESRV_CONFIG, kvConfigPath="/x", enableTopicList="true")
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert ask(RequestCode.GET_TOPICS_BY_CLUSTER).remark == "disable"

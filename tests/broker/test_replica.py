@@ -24,21 +24,21 @@ def now_ms() -> int:
 
 @pytest.fixture
 async def replica(broker: OfflineBroker, nursery: trio.Nursery) -> Replica:
-    replica = Replica(broker.broker, REPLICA_ADDRESS, lambda: [broker.name_server], now_ms)
+    replica = Replica(broker.broker, REPLICA_ADDRESS, lambda: [broker.name_server])
     for task in replica.tasks:
         nursery.start_soon(task)
     replica.register()
     return replica
 
 
-def hand_in(
+def send_request(
     replica: Replica, client: OfflineClient, code: int, fields: Mapping[str, str], body: bytes = b""
 ) -> None:
     replica.dispatch(cast(Connection, client), Command(code, 7, 0, dict(fields), body, version=513))
 
 
 def ask(replica: Replica, client: OfflineClient, code: int, fields: Mapping[str, str]) -> Answer:
-    hand_in(replica, client, code, fields)
+    send_request(replica, client, code, fields)
     return client.answers.pop()
 
 
@@ -48,7 +48,7 @@ def route(client: OfflineClient, topic: str) -> TopicRoute:
     )
 
 
-async def test_routes_lead_to_both_and_to_the_replica_while_the_master_is_away(
+async def test_routes_contain_the_replica_while_the_master_is_down(
     broker: OfflineBroker, client: OfflineClient, replica: Replica
 ) -> None:
     client.send("T")
@@ -56,15 +56,15 @@ async def test_routes_lead_to_both_and_to_the_replica_while_the_master_is_away(
     assert data.broker_addrs == {0: BROKER_ADDRESS, REPLICA_ID: REPLICA_ADDRESS}
     old = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, version=400).body
     assert f'"brokerAddrs":{{0:"{BROKER_ADDRESS}",1:"{REPLICA_ADDRESS}"}}'.encode() in old
-    broker.name_server.forget_broker("broker-a")
+    broker.name_server.unregister("broker-a")
     (data,) = route(client, "T").broker_datas
     assert data.broker_addrs == {REPLICA_ID: REPLICA_ADDRESS}
-    broker.name_server.forget_broker("broker-a", REPLICA_ID)
+    broker.name_server.unregister("broker-a", REPLICA_ID)
     answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_it_is_read_from(client: OfflineClient, replica: Replica) -> None:
+async def test_a_replica_answers_pulls_and_queries(client: OfflineClient, replica: Replica) -> None:
     client.send("T", b"one")
     pulled = ask(replica, client, RequestCode.PULL_MESSAGE, client.pull_fields("T", 0))
     assert [message.body for message in pulled.messages] == [b"one"]
@@ -76,12 +76,12 @@ async def test_it_is_read_from(client: OfflineClient, replica: Replica) -> None:
     assert b'"maxOffset":1' in stats.body
 
 
-async def test_a_held_pull_is_answered_when_the_master_gets_a_message(
+async def test_a_message_on_the_master_answers_a_pull_held_by_the_replica(
     client: OfflineClient, replica: Replica
 ) -> None:
     client.send("T", b"one")
     fields = client.pull_fields("T", 1, sysFlag="6")
-    hand_in(replica, client, RequestCode.PULL_MESSAGE, fields)
+    send_request(replica, client, RequestCode.PULL_MESSAGE, fields)
     assert not [answer for answer in client.answers if answer.opaque == 7]
     client.send("T", b"two")
     await trio.testing.wait_all_tasks_blocked()
@@ -89,7 +89,9 @@ async def test_a_held_pull_is_answered_when_the_master_gets_a_message(
     assert [message.body for message in held.messages] == [b"two"]
 
 
-async def test_what_is_committed_here_the_master_knows(client: OfflineClient, replica: Replica) -> None:
+async def test_offsets_committed_on_the_replica_are_on_the_master(
+    client: OfflineClient, replica: Replica
+) -> None:
     client.send("T")
     ask(replica, client, RequestCode.PULL_MESSAGE, client.pull_fields("T", 0))
     offset = {"consumerGroup": "readers", "topic": "T", "queueId": "0", "commitOffset": "1"}
@@ -98,7 +100,7 @@ async def test_what_is_committed_here_the_master_knows(client: OfflineClient, re
     assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, offset).fields == {"offset": "1"}
 
 
-async def test_it_says_what_it_is(client: OfflineClient, replica: Replica) -> None:
+async def test_a_replica_has_the_role_slave(client: OfflineClient, replica: Replica) -> None:
     settings = read_properties(ask(replica, client, RequestCode.GET_BROKER_CONFIG, {}).body)
     assert (settings["brokerId"], settings["brokerRole"]) == ("1", "SLAVE")
     assert json.loads(ask(replica, client, RequestCode.GET_BROKER_RUNTIME_INFO, {}).body)
@@ -114,7 +116,7 @@ async def test_it_says_what_it_is(client: OfflineClient, replica: Replica) -> No
         (RequestCode.POP_MESSAGE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported"),
     ],
 )
-async def test_nothing_is_changed_by_way_of_it(
+async def test_a_replica_refuses_changes(
     client: OfflineClient, replica: Replica, code: int, answered: int, words: str
 ) -> None:
     answer = ask(replica, client, code, {})
@@ -122,10 +124,10 @@ async def test_nothing_is_changed_by_way_of_it(
     assert words in (answer.remark or "")
 
 
-async def test_it_registers_again_and_again(
+async def test_a_replica_registers_periodically(
     broker: OfflineBroker, client: OfflineClient, replica: Replica, autojump_clock: trio.testing.MockClock
 ) -> None:
-    broker.name_server.forget_broker("broker-a", REPLICA_ID)
+    broker.name_server.unregister("broker-a", REPLICA_ID)
     await trio.sleep(31)
     (data,) = route(client, "TBW102").broker_datas
     assert REPLICA_ID in data.broker_addrs

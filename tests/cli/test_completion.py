@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import trio
 
 from rocketmq_py import Client
-from rocketmq_py.protocol.bodies import MASTER_ID
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.protocol.bodies import MASTER_ID, TopicList
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.remoting import Connection, serve
 from tests.cli.command import run_cli
 from tests.cli.conftest import Invoke
 
@@ -37,6 +41,35 @@ async def test_a_shell_is_told_commands_and_topics(address: str, shell: str) -> 
         )
         assert (ended.code, ended.err) == (0, "")
         assert wanted in ended.out.decode().replace(",", "\n").split()
+
+
+async def test_names_that_no_topic_can_have_are_not_completed() -> None:
+    """A name server could otherwise put a shell command on the command line, or control the terminal."""
+
+    def answer(connection: Connection, request: Command) -> None:
+        names = (
+            "Orders",
+            "Orders;reboot",
+            "Orders\x1b[2J",
+            "Orders\nplain,x",
+            "%RETRY%billing",
+            "%RETRY%b$(x)",
+        )
+        connection.respond(request, ResponseCode.SUCCESS, {}, TopicList(topic_list=names).encode())
+
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(serve, answer, "127.0.0.1", 0)
+        for words, offered in (("topic describe", b"plain,Orders\n"), ("group describe", b"plain,billing\n")):
+            ended = await run_cli(
+                env={
+                    "_ROCKETMQ_PY_COMPLETE": "bash_complete",
+                    "COMP_WORDS": f"rocketmq-py {words} ",
+                    "COMP_CWORD": "3",
+                    "NAMESRV_ADDR": address,
+                }
+            )
+            assert (ended.code, ended.out, ended.err) == (0, offered, "")
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="click asks bash for its version")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rocketmq_py.cli.console import Control
 from rocketmq_py.cli.format import BODY_A_LINE, compile_format
 from rocketmq_py.cli.json_lines import json_line
 from rocketmq_py.message import ReceivedMessage
@@ -47,6 +48,10 @@ def received(
     )
 
 
+def rendered(text: str, message: ReceivedMessage) -> bytes:
+    return b"".join(compile_format(text)(message))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -74,19 +79,30 @@ def received(
     ],
 )
 def test_letters_and_escapes(text: str, expected: bytes) -> None:
-    assert compile_format(text)(received()) == expected
+    assert rendered(text, received()) == expected
 
 
 def test_a_body_is_copied_byte_for_byte() -> None:
     body = bytes(range(256))
-    assert compile_format("%s")(received(body)) == body
-    assert compile_format("<%s|%S>")(received(body)) == b"<" + body + b"|256>"
+    assert rendered("%s", received(body)) == body
+    assert rendered("<%s|%S>", received(body)) == b"<" + body + b"|256>"
+
+
+def test_control_characters_of_the_format_are_told_from_those_of_the_message() -> None:
+    parts = compile_format(r"\x1b[1m%t\x1b[0m %s\n")(received(b"\x1b[2J"))
+    assert [(part, isinstance(part, Control)) for part in parts] == [
+        (b"\x1b[1m", True),
+        (b"T", False),
+        (b"\x1b[0m ", True),
+        (b"\x1b[2J", False),
+        (b"\n", True),
+    ]
 
 
 def test_what_a_message_has_not_got() -> None:
     bare = received(properties={})
-    assert compile_format("%k|%K|%g|%h")(bare) == b"|-1||"
-    assert compile_format("%i")(bare) == b"7F00000100002A9F00000000000003E8"  # the broker's id
+    assert rendered("%k|%K|%g|%h", bare) == b"|-1||"
+    assert rendered("%i", bare) == b"7F00000100002A9F00000000000003E8"  # the broker's id
 
 
 @pytest.mark.parametrize(
@@ -99,7 +115,7 @@ def test_what_it_does_not_know_is_named(text: str, named: str) -> None:
 
 
 def test_a_json_line() -> None:
-    line = json_line(received())
+    line = b"".join(json_line(received()))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert list(json.loads(line).items()) == [
@@ -119,11 +135,11 @@ def test_a_json_line() -> None:
 
 
 def test_a_json_line_of_a_body_that_is_no_text() -> None:
-    line = json.loads(json_line(received(b"\xff\x00")))
+    line = json.loads(b"".join(json_line(received(b"\xff\x00"))))
     assert line["body_base64"] == "/wA="
     assert "body" not in line
 
 
 def test_a_json_line_of_a_body_that_could_not_be_opened() -> None:
-    line = json.loads(json_line(received(b"x", corruption="incorrect header check")))
+    line = json.loads(b"".join(json_line(received(b"x", corruption="incorrect header check"))))
     assert list(line.items())[-2:] == [("body", "x"), ("corruption", "incorrect header check")]

@@ -57,6 +57,7 @@ async def test_the_help_loads_nothing_but_the_command_line() -> None:
     )
     loaded = ended.stderr.decode().split()
     assert {name for name in loaded if name.startswith(("rocketmq_py.", "trio"))} - {
+        "rocketmq_py.arguments",
         "rocketmq_py.errors",
         "rocketmq_py.codes",
         "rocketmq_py.formatting",
@@ -156,13 +157,22 @@ def test_ctrl_c_while_it_starts(module: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
-HEAVY = ("rich", "pyspark", "opentelemetry", "asyncio", "http.client", "email", "concurrent.futures.process")
+HEAVY = (
+    "rich",
+    "pyspark",
+    "opentelemetry",
+    "asyncio",
+    "http.client",
+    "email",
+    "tomlkit",
+    "concurrent.futures.process",
+)
 ROOMS = (
     "aio",
     "blocking",
     "broker",
     "consumer",
-    "crossing",
+    "handoff",
     "producer",
     "relay",
     "spark",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -18,10 +19,10 @@ class SlowReader:
         self.begun = threading.Semaphore(0)
         self.allowed = threading.Semaphore(0)
 
-    def write(self, data: bytes) -> None:
+    def write(self, parts: Sequence[bytes]) -> None:
         self.begun.release()
         self.allowed.acquire()
-        self.writes.append(data)
+        self.writes.append(b"".join(parts))
 
     async def wait_for_write(self) -> None:
         await trio.to_thread.run_sync(self.begun.acquire)
@@ -31,10 +32,10 @@ async def test_what_comes_during_a_write_is_written_in_one_go(nursery: trio.Nurs
     reader = SlowReader()
     output = Output(reader.write)
     nursery.start_soon(output.run)
-    await output.print(b"a")
+    await output.print([b"a"])
     await reader.wait_for_write()
     for piece in (b"b", b"c", b"d"):
-        await output.print(piece)
+        await output.print([piece])
     reader.allowed.release()
     await reader.wait_for_write()
     reader.allowed.release()
@@ -46,13 +47,13 @@ async def test_whoever_prints_waits_for_a_slow_reader(nursery: trio.Nursery) -> 
     reader = SlowReader()
     output = Output(reader.write)
     nursery.start_soon(output.run)
-    await output.print(b"a")
+    await output.print([b"a"])
     await reader.wait_for_write()
-    await output.print(b"x" * MOST_BUFFERED)  # just fits
+    await output.print([b"x" * MOST_BUFFERED])  # just fits
     printed = trio.Event()
 
     async def print_one_more() -> None:
-        await output.print(b"y")
+        await output.print([b"y"])
         printed.set()
 
     nursery.start_soon(print_one_more)
@@ -67,12 +68,12 @@ async def test_whoever_prints_waits_for_a_slow_reader(nursery: trio.Nursery) -> 
 
 
 async def test_print_now_returns_when_it_is_written(nursery: trio.Nursery) -> None:
-    writes: list[bytes] = []
+    writes: list[Sequence[bytes]] = []
     output = Output(writes.append)
     nursery.start_soon(output.run)
     await output.flush()  # nothing to wait for
-    await output.print_now(b"a")
-    assert writes == [b"a"]
+    await output.print_now([b"a"])
+    assert writes == [[b"a"]]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +84,11 @@ async def test_print_now_returns_when_it_is_written(nursery: trio.Nursery) -> No
     ],
 )
 async def test_a_write_that_fails(fault: OSError, error: type[Exception]) -> None:
-    def write(_: bytes) -> None:
+    def write(_: Sequence[bytes]) -> None:
         raise fault
 
     output = Output(write)
-    await output.print(b"a")
+    await output.print([b"a"])
     with pytest.raises(error):
         await output.run()
 
@@ -100,7 +101,7 @@ async def test_the_end_of_reading_waits_for_what_is_being_written() -> None:
 
     async def print_it() -> None:
         nonlocal was_printed
-        await output.print_now(b"a")
+        await output.print_now([b"a"])
         was_printed = True
 
     async with trio.open_nursery() as nursery:

@@ -6,14 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import trio
 from click.testing import CliRunner, Result
 
-from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli import main
-from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.options import parse_duration
-from rocketmq_py.cli.relaying import run_relay
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.entries import Waiting
 from rocketmq_py.relay.store import Store
@@ -88,21 +84,6 @@ def test_a_store_that_is_none_is_told_in_one_line(command: str, tmp_path: Path) 
     assert result.exit_code == 1
     assert len(result.output.splitlines()) == 1
     assert "cannot be opened" in result.output
-
-
-@pytest.mark.usefixtures("jumping_clock")
-async def test_a_buffer_topic_that_is_not_there_yet_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with EmbeddedBroker() as broker:
-        with trio.move_on_after(5):
-            access = Access(name_servers=broker.name_server_address)
-            await run_relay(access, "Buffer", str(tmp_path), None, 1000)
-    assert capsys.readouterr().err.splitlines() == [
-        f"rocketmq-py: relaying Buffer, with what waits in {tmp_path}",
-        f"rocketmq-py: topic 'Buffer' does not exist (asked {broker.name_server_address}); "
-        "once it does, it is found within 30 s",
-    ]
 
 
 @pytest.mark.parametrize(

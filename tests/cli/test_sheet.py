@@ -30,8 +30,7 @@ def test_a_table_looks_as_rich_makes_it() -> None:
     cells = [["Orders", "12,345", "-"], ["%RETRY%g", "1", "a, b"], ["a", "-", "x" * 30]]
     widths = [8, 6, 30]
     for title in (None, "All: 3", "T" * 70):
-        plain = plain_table(title, COLUMNS, cells, widths, bold=False)
-        assert plain == folded_table(title, COLUMNS, cells, 100, is_terminal=False)
+        assert plain_table(title, COLUMNS, cells, widths) == folded_table(title, COLUMNS, cells, 100)
 
 
 @pytest.mark.parametrize("form", [Form.TABLE, Form.WIDE])
@@ -55,7 +54,7 @@ def test_a_terminal_shows_the_head_in_bold(
 
 
 @pytest.mark.parametrize(
-    ("row", "lines"), [(("a" * 60, 1, ""), 2), (("\u8a02\u55ae" * 20, 1, ""), 3), (("a\nb", 1, ""), 2)]
+    ("row", "lines"), [(("a" * 60, 1, ""), 2), (("\u8a02\u55ae" * 20, 1, ""), 3), (("a\nb", 1, ""), 1)]
 )
 def test_what_does_not_fit_a_terminal_is_folded(
     capsys: pytest.CaptureFixture[str],
@@ -66,3 +65,18 @@ def test_what_does_not_fit_a_terminal_is_folded(
     show_on_a_terminal(monkeypatch)
     shown = printed(capsys, [row], Form.TABLE).splitlines()
     assert len(shown) == 2 + lines
+
+
+@pytest.mark.parametrize(("lines", "cell"), [(False, r"a\u001b[2J\nb\tc"), (True, r"a\u001b[2J")])
+def test_a_terminal_shows_control_characters_of_cells_and_titles_escaped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lines: bool, cell: str
+) -> None:
+    show_on_a_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    show(Form.TABLE, [], [Sheet([Column("N", lines=lines)], [("a\x1b[2J\nb\tc",)], title="T\x9b1m\n")])
+    title, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert (title, row) == (r"T\u009b1m\n", cell)
+
+
+def test_a_pipe_gets_control_characters_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, [("a\x1b[2Jb", 1, "")], Form.TABLE).splitlines()[-1] == "a\x1b[2Jb       1"

@@ -12,7 +12,7 @@ from rocketmq_py import Client, Message
 from rocketmq_py.broker import EmbeddedBroker
 from rocketmq_py.cli.file_names import compile_name
 from rocketmq_py.cli.start import Offset, Position, parse_offset
-from rocketmq_py.cli.tailing import tell_lag
+from rocketmq_py.cli.tailing import report_lag
 from tests.cli.command import Ended
 from tests.cli.conftest import Invoke
 
@@ -52,13 +52,6 @@ def test_several_topics_and_patterns(invoke_with_files: Callable[..., Ended], br
     assert (some.code, len(some.lines)) == (0, 4)
 
 
-def test_no_topic_is_like_that(invoke: Invoke, broker_aside: str) -> None:
-    for group in ([], ["-G", "g"]):
-        ended = invoke("tail", "-t", "no-*", "-n", broker_aside, "--to", "x", *group)
-        assert (ended.code, ended.out) == (1, b"")
-        assert ended.err == "rocketmq-py: no topic is like 'no-*'\n"
-
-
 def test_a_range_of_time(invoke: Invoke, broker_aside: str, tmp_path: Path) -> None:
     times = trio.run(prepare, broker_aside)
     tail = ("tail", "-n", broker_aside, "-t", "*", "--to", str(tmp_path / "{topic}"))
@@ -72,9 +65,9 @@ def test_files_are_named_by_what_is_in_messages(invoke: Invoke, broker_aside: st
     trio.run(prepare, broker_aside)
     name = str(tmp_path / "{topic}" / "{broker}-{queue}-{tag}-{key}.txt")
     ended = invoke("tail", "-t", "Payments", "-o", "beginning", "-e", "--to", name, "-n", broker_aside)
-    assert (ended.code, ended.out, ended.err) == (0, b"", "")
+    assert (ended.code, ended.out) == (0, b"")
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    assert path.relative_to(tmp_path) == Path("Payments/broker-a-0-a_b-k1.txt")
+    assert path.relative_to(tmp_path) == Path("Payments/broker-a-0-a%2Fb-k1.txt")
     assert path.read_text() == "1\n2\n"
 
 
@@ -122,9 +115,9 @@ async def test_a_groups_lag_is_told_again_and_again(capsys: pytest.CaptureFixtur
             async with client.reader() as reader:
                 await reader.commit("shell", dict.fromkeys(await reader.offsets("Payments"), 0))
             with trio.move_on_after(25):
-                await tell_lag(client, "shell", 10)
+                await report_lag(client, "shell", 10)
             with trio.move_on_after(15):
-                await tell_lag(client, "nobody", 10)
+                await report_lag(client, "nobody", 10)
     first, second, third = capsys.readouterr().err.splitlines()
     assert first == second == "rocketmq-py: group 'shell': lag 2, 0 members"
     assert third.startswith("rocketmq-py: group 'nobody': group 'nobody' does not exist")
@@ -158,10 +151,12 @@ def test_the_ends_of_a_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tag", "name"), [("red", "red"), ("../x", ".._x"), ("..", "__"), (".", "_"), ("", "_"), ("a\0b", "a_b")]
+    ("tag", "name"),
+    [("red", "red"), ("../x", "%2E.%2Fx"), ("..", "%2E."), (".", "%2E"), ("", "_"), ("a\0b", "a%00b")],
 )
 def test_no_message_can_choose_its_folder(tag: str, name: str) -> None:
     class Tagged:
         tags = tag
+        message_id = "7F"
 
     assert compile_name("dir/{tag}")(Tagged()) == f"dir/{name}"  # type: ignore[arg-type]

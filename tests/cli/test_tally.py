@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from rocketmq_py.cli.progress import progress_line
+from rocketmq_py.cli.console import progress_line
 from rocketmq_py.cli.tally import Tally
 from rocketmq_py.errors import BrokerError, Delivery, InvalidMessageError, RequestTimeoutError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus

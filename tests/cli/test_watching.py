@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from rocketmq_py import Client, Message
 from rocketmq_py.cli import main
 from rocketmq_py.cli.administering import watch
+from rocketmq_py.cli.check import metrics
 from rocketmq_py.cli.sheet import BEFORE, Column, Form, Sheet, show
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from tests.cli.conftest import Invoke, MemberAside
@@ -67,6 +68,12 @@ def test_the_lag_for_prometheus_and_as_json(invoke: Invoke, broker_aside: str) -
         "topics": {"Orders": 60},
         "members": 0,
     }
+
+
+def test_metrics_escape_names_that_a_broker_chose() -> None:
+    assert metrics("g", {'a"} 1\nx{y="\\': 3}, 0).splitlines()[2] == (
+        r'rocketmq_group_lag{group="g",topic="a\"} 1\nx{y=\"\\"} 3'
+    )
 
 
 def test_what_nobody_can_say_is_unknown(invoke: Invoke, broker_aside: str, unused_address: str) -> None:
@@ -131,7 +138,7 @@ async def test_what_fails_at_once_is_not_watched() -> None:
 def test_what_comes_before_a_table_comes_once() -> None:
     @click.command
     def shows_twice() -> None:
-        click.get_current_context().meta[BEFORE] = "before\n"
+        click.get_current_context().meta[BEFORE] = ["before\n"]
         for number in (1, 2):
             show(Form.TABLE, None, [Sheet([Column("N")], [(number,)])])
 

@@ -11,8 +11,9 @@ import attrs
 import pytest
 
 from rocketmq_py import Client
+from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client import ClientConfig, ClientOptions
-from rocketmq_py.client.config import check_timeout, field_names, name_servers
+from rocketmq_py.client.config import field_names, name_servers
 from rocketmq_py.client.identity import new_client_id, outgoing_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
@@ -48,6 +49,14 @@ def test_an_empty_address_is_refused_whatever_the_environment_says(
         name_servers("", ClientConfig())
 
 
+def accepted_type(config: type[attrs.AttrsInstance], name: str) -> Any:
+    """Return the type that a field accepts: that of its converter, if it has one."""
+    converter = getattr(attrs.fields(config), name).converter
+    if converter is None:
+        return typing.get_type_hints(config)[name]
+    return next(iter(typing.get_type_hints(converter).values()))
+
+
 @pytest.mark.parametrize(
     ("options", "configs"),
     [(ClientOptions, [ClientConfig]), (ProducerOptions, [ClientConfig, ProducerConfig])],
@@ -57,7 +66,7 @@ def test_keyword_arguments_are_the_fields_of_the_configurations(
 ) -> None:
     named = typing.get_type_hints(options)
     fields = {
-        name: typing.get_type_hints(config)[name]
+        name: accepted_type(config, name)
         for config in configs
         for name in field_names(config)
         if name != "group"
@@ -75,8 +84,25 @@ def test_client_ids_differ() -> None:
 
 def test_the_own_address_is_the_one_towards_the_peer() -> None:
     assert outgoing_address("127.0.0.1:9876") == "127.0.0.1"
-    assert outgoing_address("[::1]:9876") == "::1"
     assert outgoing_address("a-name-for-a-resolver:9876").count(".") == 3
+
+
+@pytest.mark.usefixtures("ipv6")
+def test_the_own_address_towards_an_ipv6_peer() -> None:
+    assert outgoing_address("[::1]:9876") == "::1"
+    assert outgoing_address("::1:9876") == "::1"
+
+
+def test_a_client_is_made_for_an_ipv6_peer_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_socket = socket.socket
+
+    def without_ipv6(family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return make_socket(family, kind)
+
+    monkeypatch.setattr(socket, "socket", without_ipv6)
+    assert Client("::1:9876").host.count(".") == 3
 
 
 @pytest.mark.parametrize(
@@ -181,7 +207,7 @@ def test_an_option_is_given_once(configs: list[Any], options: dict[str, Any], te
 def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
     with pytest.raises(ConfigurationError, match="group is missing"):
         TransactionProducer("a:1", check=lambda _: TransactionState.UNKNOWN)
-    with pytest.raises(ConfigurationError, match="check is a function, not NoneType"):
+    with pytest.raises(ConfigurationError, match=r"a function that accepts \(message\), not None"):
         TransactionProducer("a:1", group="g", check=None)  # type: ignore[arg-type]  # that is the test
 
 
@@ -189,7 +215,7 @@ def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
     ("options", "text"),
     [
         ({"trace": "no topic!"}, "topic 'no topic!' may hold only letters"),
-        ({"trace": "SCHEDULE_TOPIC_XXXX"}, "a topic that nobody may send to"),
+        ({"trace": "SCHEDULE_TOPIC_XXXX"}, "a topic that clients may not send to"),
         ({"trace": 5}, "trace is 5; it must be True, False or a topic"),
         ({"group": 5}, "group must be a str, not int"),
     ],

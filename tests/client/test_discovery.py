@@ -82,12 +82,27 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["10.0.0.1:9876;10.0.0.2:9876", "\r\n 10.0.0.1:9876; 10.0.0.2:9876 \r\nanything else\r\n"]
+    ("body", "addresses"),
+    [
+        ("10.0.0.1:9876;10.0.0.2:9876", ("10.0.0.1:9876", "10.0.0.2:9876")),
+        (
+            "\r\n 10.0.0.1:9876; 10.0.0.2:9876 \r\nanything else\r\n",
+            ("10.0.0.1:9876", "10.0.0.2:9876"),
+        ),
+        ("::1:9876;[2001:db8::1]:9876;[::1]:9876", ("[::1]:9876", "[2001:db8::1]:9876")),
+    ],
 )
-async def test_the_first_line_names_them(body: str) -> None:
+async def test_the_first_line_of_the_answer_lists_the_name_servers(
+    body: str, addresses: tuple[str, ...]
+) -> None:
     async with web_server(page(body)) as server:
-        assert await Discovery(server.url).fetch() == ("10.0.0.1:9876", "10.0.0.2:9876")
+        assert await Discovery(server.url).fetch() == addresses
         assert server.paths == ["/rocketmq/nsaddr"]
+
+
+def test_a_url_may_have_an_ipv6_host() -> None:
+    assert Discovery("http://[::1]:8080/rocketmq/nsaddr").server == "[::1]:8080"
+    assert Discovery("https://[2001:DB8::1]/rocketmq/nsaddr").server == "[2001:db8::1]:443"
 
 
 @pytest.mark.parametrize(
@@ -209,6 +224,7 @@ async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
         ("http:///x", "neither host:port nor a URL of http or https"),
         ("http://host:nonsense/x", "no URL that could name the name servers"),
         ("http://host:0/x", "neither host:port nor a URL"),
+        ("http://[v1.a:b]/x", "no URL that could name the name servers"),
         ("http://user:hush@host/x", "must name neither a user nor a password"),
         ("http://user:hush@[host/x", "must name neither a user nor a password"),
     ],
@@ -269,7 +285,7 @@ async def test_a_url_that_fails_later_keeps_the_old_name_servers(
         with caplog.at_level(logging.WARNING), trio.fail_after(10):
             while len(server.paths) < 3:
                 await trio.sleep(0.01)
-        assert "name servers not looked up again" in caplog.text
+        assert "name server discovery failed, retrying: url=" in caplog.text
         assert client.name_servers.addresses == cluster.address
         await client.routes.refresh("T")
 

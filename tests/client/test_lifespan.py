@@ -124,10 +124,9 @@ async def test_a_bug_in_the_background_reaches_the_user() -> None:
         async def _work(self) -> None:
             raise ZeroDivisionError("a bug")
 
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(ZeroDivisionError, match="a bug"):
         async with Buggy():
             await trio.sleep_forever()
-    assert caught.group_contains(ZeroDivisionError, match="a bug")
 
 
 async def test_a_nursery_of_the_callers(nursery: trio.Nursery) -> None:

@@ -317,8 +317,17 @@ async def test_a_request_whose_selector_raises_waits_for_no_reply() -> None:
         assert producer.in_flight == 0
 
 
+@pytest.mark.parametrize(
+    "host", ["::1:4321", "0:0:0:0:0:0:0:1:4321", "[::1]:4321", "/[0:0:0:0:0:0:0:1]:4321", "host/::1:4321"]
+)
+async def test_a_reply_says_where_it_was_born_over_ipv6(host: str) -> None:
+    header = msgspec.structs.replace(push({}, b""), born_host=host, store_host="::1:10911")
+    reply = reply_message(header, b"answer", 1)
+    assert (reply.born_host, reply.store_host) == ("[::1]:4321", "[::1]:10911")
+
+
 @pytest.mark.parametrize("host", ["", "broker-a:10911", "127.0.0.1:-1"])
-async def test_a_reply_from_what_is_no_address_is_a_reply_all_the_same(host: str) -> None:
+async def test_a_reply_without_a_readable_address_is_delivered(host: str) -> None:
     header = push({}, b"")
     reply = reply_message(msgspec.structs.replace(header, born_host=host), b"answer", 1)
     assert (reply.body, reply.born_host, reply.store_host) == (b"answer", "0.0.0.0:0", "127.0.0.1:10911")

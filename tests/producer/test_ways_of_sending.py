@@ -24,9 +24,10 @@ from rocketmq_py.errors import (
 )
 from rocketmq_py.message import Message, MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer import BatchingProducer, Compression, Producer, ProducerOptions, SelectByHash
+from rocketmq_py.producer.batch import EncodedBatch
 from rocketmq_py.producer.delay_relay import wait_in
 from rocketmq_py.properties import decode_properties
-from rocketmq_py.protocol.batch import decode_batch
+from rocketmq_py.protocol.batch import decode_batch, encode_batched
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.handles import RecallHandle
 from rocketmq_py.protocol.headers import RecallMessageRequest
@@ -162,6 +163,33 @@ async def test_one_try_of_a_batch_takes_no_longer_than_its_cap(jumping_clock: tr
         tries = len(cluster.brokers["broker-a"].asked(RequestCode.SEND_BATCH_MESSAGE))
         assert trio.current_time() - start == pytest.approx(0.5 * tries, abs=0.4)
         assert tries > 0
+
+
+async def test_encoded_batch_is_resent_with_the_same_bytes(jumping_clock: trio.testing.MockClock) -> None:
+    def busy(connection: Connection, request: Command) -> None:
+        connection.respond(request, ResponseCode.SYSTEM_BUSY)
+
+    body = encode_batched(7, b"one", b"UNIQ_KEY\x01ID1\x02") + encode_batched(
+        0, b"two", b"UNIQ_KEY\x01ID2\x02"
+    )
+    batch = EncodedBatch.of_body("T", 2, body)
+    async with scripted_cluster(busy, store_batch) as cluster, Producer(cluster.address) as producer:
+        for _ in range(2):
+            assert (await producer.send_encoded(batch)).queue.broker_name == "broker-b"
+        with pytest.raises(BrokerError):
+            await producer.send_encoded(batch, queue=MessageQueue("T", "broker-a", 1))
+        sent = sends_of(cluster, RequestCode.SEND_BATCH_MESSAGE)
+        assert {request.body for request in sent} == {body}
+        assert (producer.statistics.sent, producer.statistics.failed) == (4, 2)
+
+
+async def test_encoded_batch_above_the_size_limit_is_rejected() -> None:
+    batch = EncodedBatch.of_body("T", 1, encode_batched(0, b"x" * 100, b""))
+    async with scripted_cluster(store_batch) as cluster:
+        async with Producer(cluster.address, max_message_size=121) as producer:
+            with pytest.raises(MessageTooLargeError, match="has 122 bytes; max_message_size is 121"):
+                await producer.send_encoded(batch)
+        assert sends_of(cluster, RequestCode.SEND_BATCH_MESSAGE) == []
 
 
 @pytest.mark.parametrize("way", ["awaited", "pipelined"])

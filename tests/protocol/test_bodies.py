@@ -209,7 +209,7 @@ ROUTE = TopicRoute(
     queue_datas=(QueueData(broker_name="b", read_queue_nums=4, write_queue_nums=4, perm=6),),
     broker_datas=(
         BrokerData(
-            cluster="C", broker_name="b", broker_addrs={MASTER_ID: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
+            cluster="C", broker_name="b", announced={MASTER_ID: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
         ),
     ),
 )
@@ -231,6 +231,14 @@ def test_route_is_written_as_standard_json() -> None:
         "1": "10.0.0.2:10911",
     }
     assert TopicRoute.decode(ROUTE.encode()) == ROUTE
+
+
+def test_a_broker_is_dialled_in_one_form_and_written_as_it_was_announced() -> None:
+    broker = BrokerData(broker_name="b", announced={MASTER_ID: "0:0:0:0:0:0:0:1:10911", 1: "nonsense"})
+    assert broker.broker_addrs == {MASTER_ID: "[::1]:10911", 1: "nonsense"}
+    text = broker.encode()
+    assert json.loads(text)["brokerAddrs"] == {"0": "0:0:0:0:0:0:0:1:10911", "1": "nonsense"}
+    assert BrokerData.decode(text) == broker
 
 
 def queues(read: int, write: int, brokers: int = 1) -> str:

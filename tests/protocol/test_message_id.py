@@ -158,6 +158,22 @@ def test_java_offset_message_id_of_ipv6() -> None:
     assert str(parsed) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0A00000200002A9F0000001CBE991A14", "10.0.0.2:10911"),
+        ("0000000000000000000000000000000100002A9F0000001CBE991A14", "[::1]:10911"),
+        ("FE80000000000000000000000000000100002A9F0000001CBE991A14", "[fe80::1%eth0]:10911"),
+    ],
+)
+def test_an_id_is_of_the_broker_whose_address_it_holds(text: str, address: str) -> None:
+    parsed = OffsetMessageId.parse(text)
+    assert parsed.is_of(address)
+    assert not parsed.is_of(address.replace("10911", "10912"))
+    for other in ("10.0.0.3:10911", "[::2]:10911", "broker-a:10911", "nonsense"):
+        assert not parsed.is_of(other)
+
+
 @given(st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20), int64)
 def test_offset_message_id_round_trip(address: bytes, offset: int) -> None:
     message_id = OffsetMessageId(address, offset)

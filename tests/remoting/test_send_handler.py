@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import trio
 
+from rocketmq_py.address import split_address
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command, encode_request, encode_response
 from rocketmq_py.protocol.frames import FrameDecoder
 from rocketmq_py.protocol.typed_sends import SendCommand
 from rocketmq_py.remoting import Connection, SendHandler, serve
-from rocketmq_py.remoting.address import split_address
 
 FIELDS = {"a": "G", "b": "T", "e": "0", "f": "0", "g": "1", "h": "0"}
 BODIES = [b"first", b"plain", b"unusual", b"plain"]

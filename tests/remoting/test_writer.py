@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -9,10 +9,8 @@ import trio.testing
 
 from rocketmq_py.remoting.wire import Wire
 from rocketmq_py.remoting.writer import (
-    WRITING_TOGETHER,
     Writer,
-    WritingTogether,
-    is_writing_together,
+    WriteTogether,
 )
 
 LARGE = 16 * 1024 * 1024
@@ -68,14 +66,14 @@ async def test_what_is_written_alone_may_go_in_part_and_the_rest_follows() -> No
 
 
 @pytest.mark.parametrize("size", [1, LARGE])
-async def test_what_is_put_together_has_been_written_when_the_block_ends_as_far_as_the_socket_takes_it(
+async def test_a_block_writes_at_its_end_as_much_as_the_socket_takes(
     size: int,
 ) -> None:
     async with streams() as (ours, peer), trio.open_nursery() as nursery:
         writer = Writer(Wire(ours), LARGE)
         nursery.start_soon(writer.run)
         await trio.testing.wait_all_tasks_blocked()  # idle
-        with WRITING_TOGETHER:
+        with WriteTogether():
             writer.put(b"first ")
             writer.put(b"x" * size)
             assert writer.turn == 0
@@ -88,78 +86,20 @@ async def test_what_is_put_together_has_been_written_when_the_block_ends_as_far_
     assert data == b"first " + b"x" * size + b" last"
 
 
-async def test_what_was_closed_or_taken_back_meanwhile_is_not_written() -> None:
+async def test_a_block_does_not_write_frames_that_were_taken_back_or_whose_writer_was_closed() -> None:
     async with streams() as (ours, peer), trio.open_nursery() as nursery:
         writer = Writer(Wire(ours), LARGE)
         nursery.start_soon(writer.run)
         await trio.testing.wait_all_tasks_blocked()  # idle
-        with WRITING_TOGETHER:
+        with WriteTogether():
             writer.take_back(writer.turn, writer.put(b"taken back"))
         assert writer.is_flushed
-        with WRITING_TOGETHER:
+        with WriteTogether():
             writer.put(b"closed")
             writer.close()
         writer.put_alone(b"after")
         await ours.send_eof()
         assert not await peer.receive_some()
-        nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("size", [1, LARGE])
-async def test_in_another_thread_it_writes_what_the_socket_takes_and_has_the_rest_written(size: int) -> None:
-    posted: list[Callable[[], object]] = []
-    together = WritingTogether(posted.append)
-    async with streams() as (ours, peer), trio.open_nursery() as nursery:
-        writer = Writer(Wire(ours), LARGE)
-        assert not writer.is_ready
-        nursery.start_soon(writer.run)
-        await trio.testing.wait_all_tasks_blocked()  # idle
-
-        def write() -> None:
-            with together:
-                assert writer.is_ready
-                writer.put(b"first ")
-                assert writer.is_ready
-                writer.put_alone(b"x" * size)  # is not alone
-                assert writer.turn == 0
-
-        await trio.to_thread.run_sync(write)
-        assert writer.turn == 1
-        assert writer.is_ready == writer.is_idle == (size == 1)
-        assert len(posted) == (size > 1)
-        for function in posted:
-            function()
-        writer.put(b" last")
-        assert (writer.is_ready, writer.is_flushed) == (False, False)
-        assert await received(peer, size + len("first  last")) == b"first " + b"x" * size + b" last"
-        await writer.flush()
-        await trio.testing.wait_all_tasks_blocked()
-        assert (writer.is_ready, writer.is_flushed) == (True, True)
-        nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("has_put", [False, True])
-async def test_a_writer_that_a_block_was_interrupted_with_writes_no_more(has_put: bool) -> None:
-    async with streams() as (ours, _), trio.open_nursery() as nursery:
-        writer, failures = Writer(Wire(ours), LARGE), list[BaseException]()
-
-        async def run() -> None:
-            try:
-                await writer.run()
-            except trio.BrokenResourceError as error:
-                failures.append(error)
-
-        nursery.start_soon(run)
-        await trio.testing.wait_all_tasks_blocked()  # idle
-        with suppress(KeyboardInterrupt), WRITING_TOGETHER:
-            if has_put:
-                writer.put(b"x")
-            raise KeyboardInterrupt
-        assert is_writing_together()
-        WRITING_TOGETHER.break_off()
-        assert not is_writing_together()
-        await trio.testing.wait_all_tasks_blocked()
-        assert [str(failure) for failure in failures] == ["writing to it was interrupted"] * has_put
         nursery.cancel_scope.cancel()
 
 

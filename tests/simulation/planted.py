@@ -11,12 +11,13 @@ import trio
 
 from rocketmq_py import Message, MessageQueue, PoppedMessage, ReceivedMessage
 from rocketmq_py.broker.config import BrokerConfig
-from rocketmq_py.broker.draft import Draft
-from rocketmq_py.broker.locks import QueueLocks
+from rocketmq_py.broker.dispatch import RequestHandler
 from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.store import StoredMessage
+from rocketmq_py.broker.queue_locks import QueueLocks
+from rocketmq_py.broker.sends.transactions import TransactionProcessor
+from rocketmq_py.broker.storage.broker_message import BrokerMessage
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
 from rocketmq_py.broker.topics import TopicConfig
-from rocketmq_py.broker.transactions import Transactions
 from rocketmq_py.client.heartbeats import Heartbeats
 from rocketmq_py.consumer import PopConsumer
 from rocketmq_py.consumer.group.offset_store import RemoteOffsetStore
@@ -33,7 +34,7 @@ from rocketmq_py.producer.send_request import SendRequest
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from rocketmq_py.testing import cluster
-from rocketmq_py.testing.faults import Handle, Strike
+from rocketmq_py.testing.faults import FaultAction
 from tests.simulation.plan import Plan
 
 Defect = Callable[[], AbstractContextManager[Any]]
@@ -179,23 +180,23 @@ def gap_in_a_reading() -> AbstractContextManager[Any]:
 def request_of_a_dead_connection() -> AbstractContextManager[Any]:
     """A delayed heartbeat is handled after its connection has ended: a member that nobody is."""
 
-    def late(seconds: float, nursery: trio.Nursery) -> Strike:
-        async def wait(connection: Connection, request: Command, handle: Handle) -> None:
+    def delay(seconds: float, nursery: trio.Nursery) -> FaultAction:
+        async def handle_later(connection: Connection, request: Command, handler: RequestHandler) -> None:
             await trio.sleep(seconds)
-            handle(connection, request)
+            handler(connection, request)
 
-        return lambda *request: nursery.start_soon(wait, *request)
+        return lambda *request: nursery.start_soon(handle_later, *request)
 
-    return mock.patch.object(cluster, "late", late)
+    return mock.patch.object(cluster, "delay", delay)
 
 
 def transaction_at_a_lost_place() -> AbstractContextManager[Any]:
     """A half message that has the place of one that a crash has lost counts as ended as that one was."""
 
-    def keep(transactions: Transactions, half: Draft) -> StoredMessage:
-        return transactions._schedule.put(half)
+    def store_half(transactions: TransactionProcessor, half: BrokerMessage) -> StoredMessage:
+        return transactions._scheduler.put(half)
 
-    return mock.patch.object(Transactions, "_keep", keep)
+    return mock.patch.object(TransactionProcessor, "_store_half", store_half)
 
 
 def change_that_a_name_server_missed() -> AbstractContextManager[Any]:
@@ -208,7 +209,7 @@ def change_that_a_name_server_missed() -> AbstractContextManager[Any]:
         known = {} if broker is None else broker.queues
         server.register(config, address, [topic for topic in topics if topic.topic_name not in known])
 
-    return mock.patch.object(NameServer, "register_missing", register)
+    return mock.patch.object(NameServer, "register_changed", register)
 
 
 def offset_that_is_not_told_anew() -> AbstractContextManager[Any]:

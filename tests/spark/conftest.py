@@ -1,4 +1,4 @@
-"""A Spark of the tests' own, and a broker that all of its processes reach."""
+"""Fixtures of the Spark tests: a local Spark session, and a broker that all of its processes can reach."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
-_OF_SPARK = (
+_SPARK_WARNINGS = (
     "unclosed <socket:ResourceWarning",
     "Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
 )
-"""pyspark before 4.3 leaves sockets to the garbage collector."""
+"""pyspark before 4.3 leaves closing its sockets to the garbage collector."""
 _run = uuid.uuid4().hex[:8]
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the marks
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process of pytest-xdist run all tests that need the session: it is one JVM, not one a core."""
+    """Run all tests that need the session in one process of pytest-xdist, which starts a single JVM."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            for warning in _OF_SPARK:
+            for warning in _SPARK_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}"))
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session of two threads, which all tests share: leave its settings and views as they were."""
+    """A local session with two threads, shared by all tests. Restore the settings and views you change."""
     java_or_skip()
     session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
@@ -49,9 +49,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker_address() -> Iterator[str]:
-    """The name server of an embedded broker in a process of its own, which all tests share.
+    """The name server address of an embedded broker that runs in a separate process, shared by all tests.
 
-    ROCKETMQ_NAMESRV names a real one in its place.
+    ROCKETMQ_NAMESRV replaces it by a real one.
     """
     if address := os.environ.get("ROCKETMQ_NAMESRV"):
         yield address
@@ -69,12 +69,12 @@ def broker_address() -> Iterator[str]:
 
 @pytest.fixture
 def new_topic(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Return names of topics that nobody has used; the broker makes a topic when it is first sent to."""
+    """Return a factory of unused topic names. The broker creates a topic on the first send."""
     name = "".join([letter if letter.isalnum() else "_" for letter in request.node.name])[:80]
     return lambda: f"{name}_{_run}_{next(_numbers)}"
 
 
 @pytest.fixture
 def topic(new_topic: Callable[[], str]) -> str:
-    """The name of a topic that nobody has used."""
+    """An unused topic name."""
     return new_topic()

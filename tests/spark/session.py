@@ -29,11 +29,11 @@ appender.console.layout.pattern = %p %c: %m%n%ex
 rootLogger.level = ${env:SPARK_TESTS_LOG:-off}
 rootLogger.appenderRef.console.ref = console
 """
-"""Spark logs every error that a test provokes, with all its causes: SPARK_TESTS_LOG=warn shows them."""
+"""Logging is off, because Spark logs the errors that tests provoke. SPARK_TESTS_LOG=warn turns it on."""
 
 
 def java_or_skip() -> Path:
-    """Return the home of Spark's Java; skip the test where there is none, fail it if that is not allowed."""
+    """Return the Java home for Spark. Without one, skip the test, or fail it if integration is required."""
     try:
         home = java_home()
     except NoJavaError as error:
@@ -45,15 +45,15 @@ def java_or_skip() -> Path:
 
 
 def start_spark(directory: Path, master: str = "local[2]", **settings: str) -> SparkSession:
-    """Start Spark, with what it writes in ``directory``; the workers run this Python and find the tests.
+    """Start Spark with its files in ``directory``. The workers run this Python and can import the tests.
 
-    Raises NoJavaError where there is no Java.
+    Raises NoJavaError without a suitable Java.
     """
     return _builder(directory, settings).master(master).getOrCreate()
 
 
 def start_connect(directory: Path, _: str = "") -> SparkSession:
-    """Return a session of Spark Connect, with a server of its own."""
+    """Return a Spark Connect session with its own server."""
     return _builder(directory, {}).remote("local[2]").getOrCreate()
 
 
@@ -64,10 +64,10 @@ def _builder(directory: Path, settings: Mapping[str, str]) -> SparkSession.Build
     home = java_home()
     os.environ["JAVA_HOME"] = str(home)
     hurry(home)
-    # Connect takes a free port then, and local-cluster works in a directory that it removes.
+    # It makes Connect take a free port, and local-cluster use a directory that it removes.
     os.environ["SPARK_TESTING"] = "1"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Spark imports is its own affair
+        warnings.simplefilter("ignore")  # from Spark's own imports
         from pyspark.sql import SparkSession
 
     log = directory / "log4j2.properties"
@@ -94,7 +94,7 @@ def _builder(directory: Path, settings: Mapping[str, str]) -> SparkSession.Build
 
 
 def stop_spark(session: SparkSession) -> None:
-    """Stop Spark and its JVM, so that the next one may have other settings."""
+    """Stop Spark and its JVM, so that the next session can have other settings."""
     from pyspark import SparkContext
 
     session.stop()
@@ -102,6 +102,6 @@ def stop_spark(session: SparkSession) -> None:
     if gateway is not None:
         gateway.shutdown()
         process = gateway.proc
-        process.stdin.close()  # it ends when the driver is gone
+        process.stdin.close()  # the JVM exits once its stdin is closed
         process.wait()
         SparkContext._gateway = SparkContext._jvm = None

@@ -1,3 +1,5 @@
+"""The cached clients and producers of a process."""
+
 from __future__ import annotations
 
 import os
@@ -9,13 +11,13 @@ import pytest
 from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message
 from rocketmq_py.spark import connections
-from rocketmq_py.spark.connections import Kept, client_for, producer_for
+from rocketmq_py.spark.connections import ProcessCache, client_for, producer_for
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.sink_options import SinkOptions
 
 
 @pytest.fixture(autouse=True)
-def closed_afterwards() -> Iterator[None]:
+def _close_connections() -> Iterator[None]:
     yield
     connections.close_all()
 
@@ -25,21 +27,21 @@ def connection(broker_address: str) -> ConnectionOptions:
     return ConnectionOptions(name_server=broker_address)
 
 
-def test_one_for_each_configuration(connection: ConnectionOptions, broker_address: str) -> None:
+def test_each_configuration_has_one_client(connection: ConnectionOptions, broker_address: str) -> None:
     client = client_for(connection)
     assert client_for(ConnectionOptions(name_server=broker_address)) is client
     other = client_for(ConnectionOptions(name_server=broker_address, namespace="n"))
     assert other is not client
 
 
-def test_producers_of_one_client(connection: ConnectionOptions, topic: str) -> None:
+def test_sinks_that_send_alike_share_a_producer(connection: ConnectionOptions, topic: str) -> None:
     one = producer_for(SinkOptions(connection=connection, topic=topic, job_id="1"))
     assert producer_for(SinkOptions(connection=connection, topic="other", job_id="2")) is one
     assert producer_for(SinkOptions(connection=connection, producer_group="other")) is not one
     assert one.send(Message(topic, b"x")).queue.topic == topic
 
 
-def test_what_was_closed_is_opened_anew(connection: ConnectionOptions, topic: str) -> None:
+def test_closed_clients_and_producers_are_replaced(connection: ConnectionOptions, topic: str) -> None:
     options = SinkOptions(connection=connection)
     producer = producer_for(options)
     client = client_for(connection)
@@ -49,7 +51,7 @@ def test_what_was_closed_is_opened_anew(connection: ConnectionOptions, topic: st
     assert producer_for(options).send(Message(topic, b"x")).queue.topic == topic
 
 
-def test_a_child_has_its_own(connection: ConnectionOptions, topic: str) -> None:
+def test_forked_child_opens_its_own_producer(connection: ConnectionOptions, topic: str) -> None:
     options = SinkOptions(connection=connection)
     producer_for(options).send(Message(topic, b"parent"))
     child = os.fork()
@@ -57,7 +59,7 @@ def test_a_child_has_its_own(connection: ConnectionOptions, topic: str) -> None:
         try:
             producer_for(options).send(Message(topic, b"child"))
             os._exit(0)
-        except BaseException:  # noqa: BLE001 - this process is the test's copy
+        except BaseException:  # noqa: BLE001 - nothing may leave the child
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     producer_for(options).send(Message(topic, b"parent again"))
@@ -65,8 +67,8 @@ def test_a_child_has_its_own(connection: ConnectionOptions, topic: str) -> None:
         assert sum([end - first for first, end in reader.offsets(topic).values()]) == 3
 
 
-class Door:
-    """Stands in for a client."""
+class FakeResource:
+    """A fake of a client."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -76,38 +78,38 @@ class Door:
         self.is_open = False
 
 
-def test_only_so_many_are_kept() -> None:
-    kept = Kept(Door, most=2)
-    one, two = kept.get("one"), kept.get("two")
-    assert kept.get("one") is one
-    three = kept.get("three")
+def test_full_cache_closes_the_least_recently_used() -> None:
+    cache = ProcessCache(FakeResource, max_size=2)
+    one, two = cache.get("one"), cache.get("two")
+    assert cache.get("one") is one
+    three = cache.get("three")
     assert (one.is_open, two.is_open, three.is_open) == (True, False, True)
-    assert len(kept) == 2
-    kept.close()
+    assert len(cache) == 2
+    cache.close()
     assert not one.is_open
-    assert len(kept) == 0
+    assert len(cache) == 0
 
 
-def test_threads_that_ask_together_get_the_same() -> None:
+def test_concurrent_threads_share_a_resource() -> None:
     barrier = threading.Barrier(8)
-    kept = Kept(Door, most=8)
-    got: list[Door] = []
+    cache = ProcessCache(FakeResource, max_size=8)
+    resources: list[FakeResource] = []
 
-    def ask() -> None:
+    def get() -> None:
         barrier.wait()
-        got.append(kept.get("one"))
+        resources.append(cache.get("one"))
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    threads = [threading.Thread(target=get) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(got) == 8
-    assert len({id(door) for door in got}) == 1
+    assert len(resources) == 8
+    assert len({id(resource) for resource in resources}) == 1
 
 
-def test_one_that_cannot_be_opened_leaves_nothing(connection: ConnectionOptions) -> None:
-    wrong = ConnectionOptions(name_server=connection.name_server, use_tls=True, tls_ca_file="/no/such/file")
+def test_failure_to_open_leaves_the_cache_usable(connection: ConnectionOptions) -> None:
+    invalid = ConnectionOptions(name_server=connection.name_server, use_tls=True, tls_ca_file="/no/such/file")
     with pytest.raises(Exception, match="/no/such/file"):
-        client_for(wrong)
+        client_for(invalid)
     assert isinstance(client_for(connection), Client)

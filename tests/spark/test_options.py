@@ -1,4 +1,4 @@
-"""Options as users write them."""
+"""Parsing of options, and the options of the connection."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.spark.options import (
-    ANY_USE,
+    ALL_ROLES,
     SINKS,
     SOURCES,
-    Given,
     Option,
-    Use,
+    ParsedOptions,
+    Role,
     boolean,
     duration,
     size,
@@ -24,7 +24,7 @@ from rocketmq_py.spark.options import (
 
 KNOWN = (
     Option("startingOffsets", text, SOURCES),
-    Option("endingOffsets", text, frozenset({Use.READ})),
+    Option("endingOffsets", text, frozenset({Role.BATCH_SOURCE})),
     Option("minPartitions", whole_number(1), SOURCES),
     Option("topic", text, SOURCES),
 )
@@ -32,15 +32,16 @@ OTHERS = (Option("topic", text, SINKS), Option("sendTimeout", duration, SINKS))
 ADDRESS: Mapping[str, str | None] = {"nameServer": "ns:9876"}
 
 
-def given(options: Mapping[str, str | None], use: Use = Use.READ_STREAM) -> Given:
-    return Given(options, use, KNOWN, OTHERS)
+def parse(options: Mapping[str, str | None], role: Role = Role.STREAM_SOURCE) -> ParsedOptions:
+    return ParsedOptions(options, role, KNOWN, OTHERS)
 
 
-def mistakes(options: Mapping[str, str | None], use: Use = Use.READ_STREAM) -> str:
-    found = given({**ADDRESS, **options}, use)
-    found.connection()
+def error_text(options: Mapping[str, str | None], role: Role = Role.STREAM_SOURCE) -> str:
+    """Return the text of the error that lists all mistakes."""
+    parsed = parse({**ADDRESS, **options}, role)
+    parsed.pop_connection()
     with pytest.raises(ConfigurationError) as raised:
-        found.check()
+        parsed.check()
     return str(raised.value)
 
 
@@ -49,52 +50,57 @@ def _no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
 
 
-def test_upper_and_lower_case_do_not_count() -> None:
-    found = given({"STARTINGOFFSETS": "x", "minpartitions": " 7 ", "nameserver": "a:1;b:2"})
-    connection = found.connection()
-    found.check()
-    assert found.values == {"starting_offsets": "x", "min_partitions": 7}
+def test_option_names_are_compared_without_case() -> None:
+    parsed = parse({"STARTINGOFFSETS": "x", "minpartitions": " 7 ", "nameserver": "a:1;b:2"})
+    connection = parsed.pop_connection()
+    parsed.check()
+    assert parsed.values == {"starting_offsets": "x", "min_partitions": 7}
     assert connection is not None
     assert connection.name_server == "a:1;b:2"
 
 
-def test_all_mistakes_are_named_at_once() -> None:
-    said = mistakes(
+def test_all_mistakes_are_listed_at_once() -> None:
+    text = error_text(
         {"startingOffset": "x", "minPartitions": "none", "accessKey": "me", "connectTimeout": "0"}
     )
-    assert said.splitlines() == [
-        "rocketmq as a streaming source: 4 options are wrong:",
-        "  - startingOffset: there is no such option; did you mean startingOffsets?",
-        "  - minPartitions is 'none'; allowed is a whole number from 1",
-        "  - connectTimeout is '0'; allowed is a duration above 0 such as 500ms, 30s, 15m, 2h or 1d",
-        "  - accessKey and secretKey belong together, securityToken only with both",
+    assert text.splitlines() == [
+        "rocketmq streaming source: 4 invalid options:",
+        "  - startingOffset: unknown option; did you mean startingOffsets?",
+        "  - minPartitions: invalid value 'none'; allowed: a whole number from 1",
+        "  - connectTimeout: invalid value '0'; allowed: a duration above 0 such as 500ms, 30s, 15m, 2h or "
+        "1d",
+        "  - accessKey and secretKey must be set together, and securityToken only with both of them",
     ]
 
 
 @pytest.mark.parametrize(
-    ("name", "use", "said"),
+    ("name", "role", "mistake"),
     [
         (
             "endingOffsets",
-            Use.READ_STREAM,
+            Role.STREAM_SOURCE,
             "endingOffsets is an option of a batch source; this is a streaming",
         ),
-        ("startingOffsets", Use.WRITE, "startingOffsets is an option of a source; this is a batch sink"),
-        ("sendTimeout", Use.READ, "sendTimeout is an option of a sink; this is a batch source"),
-        ("endingOffsets", Use.WRITE_STREAM, "an option of a batch source; this is a streaming sink"),
+        (
+            "startingOffsets",
+            Role.BATCH_SINK,
+            "startingOffsets is an option of a source; this is a batch sink",
+        ),
+        ("sendTimeout", Role.BATCH_SOURCE, "sendTimeout is an option of a sink; this is a batch source"),
+        ("endingOffsets", Role.STREAM_SINK, "an option of a batch source; this is a streaming sink"),
     ],
 )
-def test_an_option_in_the_wrong_place_is_called_that(name: str, use: Use, said: str) -> None:
-    assert said in mistakes({name: "x"}, use)
+def test_misplaced_option_is_reported_with_its_owner(name: str, role: Role, mistake: str) -> None:
+    assert mistake in error_text({name: "x"}, role)
 
 
-def test_a_name_that_both_ends_have_is_right_at_both() -> None:
-    for use in ANY_USE & SOURCES:
-        assert given({"topic": "x"}, use).mistakes == []
+def test_option_of_both_ends_is_accepted_by_both() -> None:
+    for role in ALL_ROLES & SOURCES:
+        assert parse({"topic": "x"}, role).mistakes == []
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("name", "suggestion"),
     [
         ("subscribe", "did you mean topic?"),
         ("kafka.bootstrap.servers", "did you mean nameServer?"),
@@ -102,68 +108,75 @@ def test_a_name_that_both_ends_have_is_right_at_both() -> None:
         ("TOPCI", "did you mean topic?"),
     ],
 )
-def test_the_nearest_name_is_told(name: str, hint: str) -> None:
-    assert f"{name}: there is no such option; {hint}" in mistakes({name: "x"})
+def test_nearest_option_is_suggested(name: str, suggestion: str) -> None:
+    assert f"{name}: unknown option; {suggestion}" in error_text({name: "x"})
 
 
-def test_a_name_like_none_gets_no_hint() -> None:
-    assert mistakes({"qqqq": "x"}).endswith("qqqq: there is no such option")
+def test_nothing_is_suggested_without_a_similar_option() -> None:
+    assert error_text({"qqqq": "x"}).endswith("qqqq: unknown option")
 
 
-def test_a_hint_of_another_use_says_so() -> None:
-    said = mistakes({"sendTimout": "3s"}, Use.READ)
-    assert said.endswith("did you mean sendTimeout, an option of a sink?")
-    said = mistakes({"endingOfsets": "x"})
-    assert said.endswith("did you mean startingOffsets?")  # a right one, though endingOffsets is nearer
+def test_suggestion_prefers_options_of_the_role() -> None:
+    text = error_text({"sendTimout": "3s"}, Role.BATCH_SOURCE)
+    assert text.endswith("did you mean sendTimeout, an option of a sink?")
+    text = error_text({"endingOfsets": "x"})
+    assert text.endswith("did you mean startingOffsets?")  # endingOffsets is nearer, but not for a stream
 
 
-def test_what_spark_adds_is_let_through() -> None:
-    found = given({"path": "x", "checkpointLocation": "/tmp/x", "queryName": "q", "topic": None, **ADDRESS})
-    found.connection()
-    found.check()
-    assert found.values == {}
+def test_options_that_spark_adds_are_ignored() -> None:
+    parsed = parse({"path": "x", "checkpointLocation": "/tmp/x", "queryName": "q", "topic": None, **ADDRESS})
+    parsed.pop_connection()
+    parsed.check()
+    assert parsed.values == {}
 
 
 @pytest.mark.parametrize("name", ["secretKey", "securityToken", "tlsKeyPassword"])
-def test_no_secret_is_ever_shown(name: str) -> None:
+def test_secrets_are_never_shown(name: str) -> None:
     options = {"accessKey": "me", "secretKey": "hush1", "tlsCertificateFile": "/c", name: "hush2", **ADDRESS}
-    connection = given(options).connection()
+    connection = parse(options).pop_connection()
     assert connection is not None
     assert "hush" not in repr(connection)
-    assert "hush" not in repr(given({"secretKey": "hush"}).mistakes)
-    assert f"{name} is not what is allowed: a text that is not empty" in mistakes({name: " "})
+    assert "hush" not in repr(parse({"secretKey": "hush"}).mistakes)
+    assert f"{name}: invalid value; allowed: a text that is not empty" in error_text({name: " "})
 
 
-def test_a_password_in_the_address_is_not_shown() -> None:
-    said = mistakes({"nameServer": "http://me:hush@host/x"})
-    assert "nameServer: " in said
-    assert "hush" not in said
+def test_password_in_the_address_is_not_shown() -> None:
+    text = error_text({"nameServer": "http://me:hush@host/x"})
+    assert "nameServer: " in text
+    assert "hush" not in text
 
 
-def test_the_address_comes_from_the_drivers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["::1:9876", "[::1]:9876", "::1:9876;[2001:db8::1]:9876"])
+def test_ipv6_address_is_accepted_with_and_without_brackets(address: str) -> None:
+    connection = parse({"nameServer": address}).pop_connection()
+    assert connection is not None
+    assert connection.name_server == address
+
+
+def test_address_defaults_to_the_drivers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "env:9876")
-    connection = given({}).connection()
+    connection = parse({}).pop_connection()
     assert connection is not None
     assert connection.name_server == "env:9876"
 
 
-def test_a_missing_address_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = given({})
-    assert found.connection() is None
-    with pytest.raises(ConfigurationError, match="nameServer is missing, and there is no NAMESRV_ADDR"):
-        found.check()
+def test_missing_address_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = parse({})
+    assert parsed.pop_connection() is None
+    with pytest.raises(ConfigurationError, match="nameServer is missing, and NAMESRV_ADDR is unset; set it"):
+        parsed.check()
     monkeypatch.setenv("NAMESRV_ADDR", "nonsense")
-    found = given({})
-    assert found.connection() is None
-    with pytest.raises(ConfigurationError, match=r"the driver's NAMESRV_ADDR is wrong: .*nonsense"):
-        found.check()
+    parsed = parse({})
+    assert parsed.pop_connection() is None
+    with pytest.raises(ConfigurationError, match=r"the driver's NAMESRV_ADDR is invalid: .*nonsense"):
+        parsed.check()
 
 
-def test_a_wrong_address_is_one_mistake() -> None:
-    assert mistakes({"nameServer": "nonsense"}).count("nameServer") == 1
+def test_invalid_address_is_one_mistake() -> None:
+    assert error_text({"nameServer": "nonsense"}).count("nameServer") == 1
 
 
-def test_a_connection_becomes_a_clients_options() -> None:
+def test_connection_options_become_client_options() -> None:
     options = {
         "namespace": "tenant",
         "accessKey": "me",
@@ -176,7 +189,7 @@ def test_a_connection_becomes_a_clients_options() -> None:
         "vipChannel": "true",
         **ADDRESS,
     }
-    connection = given(options).connection()
+    connection = parse(options).pop_connection()
     assert connection is not None
     client = connection.client_options()
     assert client["namespace"] == "tenant"
@@ -192,30 +205,30 @@ def test_a_connection_becomes_a_clients_options() -> None:
     assert hash(pickle.loads(pickle.dumps(connection))) == hash(connection)
 
 
-def test_tls_is_off_unless_something_asks_for_it() -> None:
-    plain = given(dict(ADDRESS)).connection()
-    asked = given({"useTls": "true", **ADDRESS}).connection()
-    assert plain is not None
-    assert asked is not None
-    assert "tls" not in plain.client_options()
-    assert asked.client_options()["tls"] is not None
+def test_tls_is_off_by_default() -> None:
+    default = parse(dict(ADDRESS)).pop_connection()
+    with_tls = parse({"useTls": "true", **ADDRESS}).pop_connection()
+    assert default is not None
+    assert with_tls is not None
+    assert "tls" not in default.client_options()
+    assert with_tls.client_options()["tls"] is not None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "mistake"),
     [
-        ({"useTls": "false", "tlsServerName": "x"}, "useTls is false, and other options of TLS are given"),
+        ({"useTls": "false", "tlsServerName": "x"}, "useTls is false, but other TLS options are set"),
         ({"tlsKeyFile": "/k"}, "tlsKeyFile needs tlsCertificateFile"),
         ({"securityToken": "t"}, "securityToken only with both"),
         ({"namespace": "a b"}, "namespace: namespace 'a b' may hold only letters"),
     ],
 )
-def test_options_of_the_connection_that_do_not_fit(options: dict[str, str | None], said: str) -> None:
-    assert said in mistakes(options)
+def test_inconsistent_connection_options_are_rejected(options: dict[str, str | None], mistake: str) -> None:
+    assert mistake in error_text(options)
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
+    ("text", "seconds"),
     [
         ("15m", 900),
         ("1500", 1.5),
@@ -226,31 +239,31 @@ def test_options_of_the_connection_that_do_not_fit(options: dict[str, str | None
         ("250us", 0.00025),
     ],
 )
-def test_durations_are_written_as_sparks(written: str, seconds: float) -> None:
-    assert duration(written) == pytest.approx(seconds)
+def test_durations_in_sparks_notation(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
-    ("written", "number"), [("65536", 65536), ("512k", 2**19), ("32MB", 2**25), ("1g", 2**30), ("7b", 7)]
+    ("text", "number"), [("65536", 65536), ("512k", 2**19), ("32MB", 2**25), ("1g", 2**30), ("7b", 7)]
 )
-def test_sizes_are_written_as_sparks(written: str, number: int) -> None:
-    assert size(written) == number
+def test_sizes_in_sparks_notation(text: str, number: int) -> None:
+    assert size(text) == number
 
 
-@pytest.mark.parametrize("written", ["", "-1", "1.5s", "s", "0", "1 week", "٣s"])
-def test_what_is_no_duration_or_size(written: str) -> None:
-    for parse in (duration, size):
+@pytest.mark.parametrize("text", ["", "-1", "1.5s", "s", "0", "1 week", "٣s"])
+def test_invalid_durations_and_sizes_are_rejected(text: str) -> None:
+    for parser in (duration, size):
         with pytest.raises(ValueError, match="above 0"):
-            parse(written)
+            parser(text)
 
 
-@pytest.mark.parametrize("written", ["", "-1", "0", "11", "1.0", "٣", "+1", "1e1"])
-def test_what_is_no_number_of_the_range(written: str) -> None:
+@pytest.mark.parametrize("text", ["", "-1", "0", "11", "1.0", "٣", "+1", "1e1"])
+def test_numbers_out_of_range_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="1 to 10"):
-        whole_number(1, 10)(written)
+        whole_number(1, 10)(text)
 
 
-def test_booleans() -> None:
+def test_booleans_in_any_case() -> None:
     assert [boolean(each) for each in ("true", "FALSE", " True ")] == [True, False, True]
     with pytest.raises(ValueError, match="true or false"):
         boolean("yes")

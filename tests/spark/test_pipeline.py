@@ -1,4 +1,4 @@
-"""The parts of the pipeline under examples/."""
+"""The parts of the example pipeline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 import pytest
 
-from examples.spark_pipeline import job, orders, picture, progress, verify
-from examples.spark_pipeline.orders import MIDNIGHT, MINUTE, Arrival, Order, Total, arrivals, truth
+from examples.spark_pipeline import job, orders, plot, progress, verify
+from examples.spark_pipeline.orders import (
+    MIDNIGHT,
+    MINUTE,
+    Arrival,
+    Order,
+    Total,
+    arrivals,
+    expected_results,
+)
 from rocketmq_py import Message
 from rocketmq_py.blocking import Producer
 
@@ -26,19 +34,19 @@ if TYPE_CHECKING:
 FEW = 700
 
 
-def test_a_day_is_the_same_for_the_same_seed_and_has_what_real_days_have() -> None:
+def test_generated_day_is_reproducible_and_has_late_and_repeated_orders() -> None:
     day = arrivals()
     assert day == arrivals()
     assert day != arrivals(seed=1)
     assert [each.at for each in day] == sorted([each.at for each in day])
-    came = [each.order for each in day if each.order is not None]
-    assert max(Counter([order.id for order in came]).values()) == 2, "repeated"
-    assert sorted(came, key=lambda order: order.placed) != came, "late"
-    assert {order.on_time for order in came} == {True, False}
+    day_orders = [each.order for each in day if each.order is not None]
+    assert max(Counter([order.id for order in day_orders]).values()) == 2, "repeated"
+    assert sorted(day_orders, key=lambda order: order.placed) != day_orders, "late"
+    assert {order.on_time for order in day_orders} == {True, False}
     assert any(each.order is None for each in day)
 
 
-def test_no_order_that_counts_can_be_dropped_by_the_watermark() -> None:
+def test_watermark_never_drops_an_order_that_is_on_time() -> None:
     newest = MIDNIGHT
     for each in arrivals():
         if each.order is not None and each.order.on_time:
@@ -46,34 +54,36 @@ def test_no_order_that_counts_can_be_dropped_by_the_watermark() -> None:
             assert each.order.placed > newest - orders.WATERMARK / 2
 
 
-def test_the_truth_of_a_few_orders() -> None:
-    def arrival(name: str, product: str, minute: int, waited: int = 1) -> Arrival:
+def test_expected_results_of_a_few_orders() -> None:
+    def arrival(name: str, product: str, minute: int, delay: int = 1) -> Arrival:
         placed = MIDNIGHT + minute * MINUTE
-        order = Order(name, product, 2, placed, placed + waited * MINUTE)
+        order = Order(name, product, 2, placed, placed + delay * MINUTE)
         return Arrival(order.received, order.body(), order)
 
-    first, late = arrival("a", "chess", 1), arrival("d", "lamp", 50, waited=31)
-    cut = Arrival(MIDNIGHT, b'{"id": "x', None)
-    must = truth([first, arrival("b", "cards", 59), first, arrival("c", "novel", 180), cut, late, late])
-    assert must.totals == {
+    first, late = arrival("a", "chess", 1), arrival("d", "lamp", 50, delay=31)
+    truncated = Arrival(MIDNIGHT, b'{"id": "x', None)
+    expected = expected_results(
+        [first, arrival("b", "cards", 59), first, arrival("c", "novel", 180), truncated, late, late]
+    )
+    assert expected.totals == {
         (MIDNIGHT, "games"): Total(orders=2, cents=2 * (2999 + 450)),
         (MIDNIGHT + timedelta(hours=3), "books"): Total(orders=1, cents=2 * 1250),
     }
-    assert list(must.closed) == [(MIDNIGHT, "games")]
-    assert must.rejected == {("unreadable", cut.body): 1, ("too late", late.body): 2}
+    assert list(expected.closed) == [(MIDNIGHT, "games")]
+    assert expected.rejected == {("unreadable", truncated.body): 1, ("too late", late.body): 2}
 
 
-def test_lag_is_told_by_topic() -> None:
+def test_lag_by_topic() -> None:
     end = '{"version": 1, "offsets": {"a": {"x": {"0": 5, "1": 7}}, "b": {"y": {"0": 1}}}}'
     latest = '{"version": 1, "offsets": {"a": {"x": {"0": 9, "1": 7}}, "b": {"y": {"0": 3, "1": 4}}}}'
     assert progress.lag(end, latest) == {"a": 4, "b": 2}
     assert progress.lag(end, end) == {"a": 0, "b": 0}
-    for nothing in (None, "", "null", "None"):  # as the versions of Spark say it
-        assert progress.lag(end, nothing) == progress.lag(nothing, nothing) == {}
+    for missing in (None, "", "null", "None"):  # the values of different versions of Spark
+        assert progress.lag(end, missing) == progress.lag(missing, missing) == {}
 
 
-def test_a_line_tells_of_a_batch() -> None:
-    end, latest = [f'{{"offsets": {{"Orders": {{"x": {{"0": {place}}}}}}}}}' for place in (5, 12_000)]
+def test_line_of_a_batch() -> None:
+    end, latest = [f'{{"offsets": {{"Orders": {{"x": {{"0": {offset}}}}}}}}}' for offset in (5, 12_000)]
     source = SimpleNamespace(endOffset=end, latestOffset=latest)
     batch: Any = SimpleNamespace(
         name="totals", batchId=3, numInputRows=2500, batchDuration=890, sources=[source]
@@ -85,7 +95,7 @@ def test_a_line_tells_of_a_batch() -> None:
 
 @attrs.frozen
 class FakeQuery:
-    """A query that runs, has ended (None), or has failed."""
+    """A query that has ended, or failed with ``error``."""
 
     error: Exception | None = None
     isActive: bool = False  # noqa: N815 - Spark's name
@@ -100,7 +110,7 @@ class FakeQuery:
 
 @attrs.frozen
 class FakeWriter:
-    """Starts queries: the first ones fail."""
+    """Starts queries, the first ``failures`` of which fail."""
 
     failures: int
     started: list[FakeQuery] = attrs.field(factory=list)
@@ -111,83 +121,84 @@ class FakeWriter:
         return self.started[-1]
 
 
-@pytest.mark.parametrize(("failures", "starts", "good"), [(0, 1, True), (2, 3, True), (99, 6, False)])
-def test_a_query_that_fails_is_started_again_a_few_times(
+@pytest.mark.parametrize(("failures", "starts", "succeeds"), [(0, 1, True), (2, 3, True), (99, 6, False)])
+def test_failed_query_is_restarted_a_few_times(
     failures: int,
     starts: int,
-    good: bool,
+    succeeds: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     failing, other = FakeWriter(failures), FakeWriter(0)
     writers = cast(Any, {"failing": failing, "other": other})
-    assert job.run(writers, stops=[]) is good
+    assert job.run(writers, stops=[]) is succeeds
     assert (len(failing.started), len(other.started)) == (starts, 1)
     assert capsys.readouterr().out == "failing failed: no\n" * min(failures, starts)
 
 
-def test_the_line_of_an_error_that_says_most() -> None:
+def test_reason_is_the_most_useful_line_of_an_error() -> None:
     text = '[PYTHON_EXCEPTION] Traceback:\n  File "x.py", line 9\nbuiltins.ValueError: a: b\n SQLSTATE: 38000'
     assert job.reason(Exception(text)) == "builtins.ValueError: a: b"
     assert job.reason(Exception("Python worker failed\nError: no")) == "Python worker failed"
 
 
-def test_a_comparison_sees_what_is_missing_wrong_and_there_twice() -> None:
-    good = verify.compare("totals", [("x", 1), ("y", 2)], [("y", 2), ("x", 1)], again=3)
+def test_comparison_detects_missing_wrong_and_duplicate_results() -> None:
+    equal = verify.compare("totals", [("x", 1), ("y", 2)], [("y", 2), ("x", 1)], resent=3)
     missing = verify.compare("totals", [("x", 1), ("y", 2)], [("x", 1)])
     wrong = verify.compare("totals", [("x", 1)], [("x", 5)])
     twice = verify.compare("totals", [("x", 1)], [("x", 1), ("x", 1)])
-    assert [each.good for each in (good, missing, wrong, twice)] == [True, False, False, False]
+    assert [each.is_equal for each in (equal, missing, wrong, twice)] == [True, False, False, False]
     assert [(each.missing, each.extra) for each in (missing, wrong, twice)] == [(1, 0), (1, 1), (0, 1)]
-    header, line = verify.table([good]).splitlines()
+    header, line = verify.table([equal]).splitlines()
     assert header.split() == ["expected", "found", "missing", "extra", "sent", "again"]
     assert line.split() == ["totals", "2", "2", "0", "0", "3"]
 
 
 def test_a_picture_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said = picture.draw(tmp_path / "x.png", [], [], [])
-    assert "matplotlib is not installed; pip install matplotlib" in said
+    text = plot.draw(tmp_path / "x.png", [], [], [])
+    assert "matplotlib is not installed. Run: pip install matplotlib" in text
     assert not (tmp_path / "x.png").exists()
 
 
-def test_a_picture_of_the_running_totals(tmp_path: Path) -> None:
+def test_plot_of_the_running_totals(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    expected = [*truth(arrivals(FEW)).closed.items()]
-    picture.draw(tmp_path / "new" / "x.svg", expected, expected[5:], [3, 9])
-    drawn = (tmp_path / "new" / "x.svg").read_text()
-    assert drawn.startswith("<?xml")
-    hours, euros = picture.running(
+    expected = [*expected_results(arrivals(FEW)).closed.items()]
+    plot.draw(tmp_path / "new" / "x.svg", expected, expected[5:], [3, 9])
+    svg = (tmp_path / "new" / "x.svg").read_text()
+    assert svg.startswith("<?xml")
+    hours, euros = plot.running(
         [((MIDNIGHT + timedelta(hours=n), "light"), Total(1, 150)) for n in (2, 1)], "light"
     )
     assert (hours, euros) == ([2, 3], [1.5, 3.0])
 
 
-def messages(spark: SparkSession, came: list[Arrival]) -> DataFrame:
-    """What the source gives, as far as the job looks at it."""
-    rows = [(each.body, number % 4, number // 4) for number, each in enumerate(came)]
+def messages(spark: SparkSession, day: list[Arrival]) -> DataFrame:
+    """Return the messages with the columns of the source that the job uses."""
+    rows = [(each.body, number % 4, number // 4) for number, each in enumerate(day)]
     return spark.createDataFrame(rows, "body BINARY, queueId INT, queueOffset BIGINT")
 
 
-def test_orders_are_parsed_and_rejected_as_the_truth_says(spark: SparkSession) -> None:
-    came = arrivals(3000)
-    parsed = job.parse(messages(spark, came))
-    good = Counter([row.id for row in job.accepted(parsed).collect()])
-    aside = Counter([(row.reason, row.text.encode()) for row in job.rejected(parsed).collect()])
-    assert aside == truth(came).rejected
-    assert {reason for reason, _ in aside} == {"unreadable", "too late"}
-    assert good == Counter([each.order.id for each in came if each.order is not None and each.order.on_time])
+def test_job_accepts_and_rejects_the_expected_orders(spark: SparkSession) -> None:
+    day = arrivals(3000)
+    parsed = job.parse(messages(spark, day))
+    accepted = Counter([row.id for row in job.accepted(parsed).collect()])
+    rejected = Counter([(row.reason, row.text.encode()) for row in job.rejected(parsed).collect()])
+    assert rejected == expected_results(day).rejected
+    assert {reason for reason, _ in rejected} == {"unreadable", "too late"}
+    on_time = [each.order.id for each in day if each.order is not None and each.order.on_time]
+    assert accepted == Counter(on_time)
 
 
-def test_totals_are_those_of_the_truth_whatever_the_batches(spark: SparkSession, tmp_path: Path) -> None:
-    came = arrivals(FEW)
+def test_totals_do_not_depend_on_the_batches(spark: SparkSession, tmp_path: Path) -> None:
+    day = arrivals(FEW)
     (tmp_path / "orders").mkdir()
-    for number in range(0, len(came), 300):
-        bodies = [each.body for each in came[number : number + 300]]
+    for number in range(0, len(day), 300):
+        bodies = [each.body for each in day[number : number + 300]]
         file = tmp_path / "orders" / f"{number:05}.txt"
         file.write_bytes(b"\n".join(bodies))
-        os.utime(file, (number, number))  # the order in which Spark takes them
+        os.utime(file, (number, number))  # Spark reads the files by age
     source = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "orders"))
     parsed = job.parse(source.selectExpr("CAST(value AS BINARY) body", "0 queueId", "0L queueOffset"))
     products = spark.read.csv(
@@ -204,33 +215,33 @@ def test_totals_are_those_of_the_truth_whatever_the_batches(spark: SparkSession,
     query.awaitTermination()
     found = verify.rows(spark.table("pipeline_totals"))
     spark.catalog.dropTempView("pipeline_totals")
-    assert dict(found) == truth(came).closed
-    assert len(found) == len(truth(came).closed)
+    assert dict(found) == expected_results(day).closed
+    assert len(found) == len(expected_results(day).closed)
 
 
-def test_verification_tells_what_the_job_did_not_write(
+def test_verification_detects_missing_and_duplicate_results(
     spark: SparkSession,
     broker_address: str,
     new_topic: Callable[[], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    came = arrivals(FEW)
-    must = truth(came)
+    day = arrivals(FEW)
+    expected = expected_results(day)
     orders_topic, totals_topic = new_topic(), new_topic()
     monkeypatch.setattr(verify, "ORDERS_TOPIC", orders_topic)
     monkeypatch.setattr(verify, "TOTALS_TOPIC", totals_topic)
     with Producer(broker_address, group="test") as producer:
-        producer.send_batch([Message(orders_topic, each.body) for each in came[1:]])
-    totals = [(hour, category, each.orders, each.cents) for (hour, category), each in must.closed.items()]
-    lost = spark.createDataFrame(totals[1:], verify.TOTAL)
-    sink = job.as_messages(lost).write.format("rocketmq").option("nameServer", broker_address)
-    for _ in range(2):  # the same job, run again
+        producer.send_batch([Message(orders_topic, each.body) for each in day[1:]])
+    totals = [(hour, category, each.orders, each.cents) for (hour, category), each in expected.closed.items()]
+    without_first = spark.createDataFrame(totals[1:], verify.TOTAL)
+    sink = job.as_messages(without_first).write.format("rocketmq").option("nameServer", broker_address)
+    for _ in range(2):  # run the same job twice
         sink.option("topic", totals_topic).option("jobId", "job").mode("append").save()
     spark.createDataFrame([*totals, totals[0]], verify.TOTAL).write.parquet(str(tmp_path / "hours"))
-    job.rejected(job.parse(messages(spark, came))).write.json(str(tmp_path / "rejected"))
-    comparisons = verify.verify(spark, broker_address, tmp_path, came)
-    assert [(each.missing, each.extra, each.again) for each in comparisons] == [
+    job.rejected(job.parse(messages(spark, day))).write.json(str(tmp_path / "rejected"))
+    comparisons = verify.verify(spark, broker_address, tmp_path, day)
+    assert [(each.missing, each.extra, each.resent) for each in comparisons] == [
         (1, 0, 0),
         (1, 0, len(totals) - 1),
         (0, 1, 0),

@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as users write it."""
+"""Start and end positions: parsing, matching and resolving to offsets."""
 
 from __future__ import annotations
 
@@ -10,94 +10,95 @@ import pytest
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.spark.positions import (
-    Edge,
-    Place,
+    NamedPosition,
+    Position,
     Positions,
-    StoredAt,
+    TimestampPosition,
     parse_assignment,
     parse_offsets,
     parse_times,
 )
-from tests.spark.clusters import queue
+from tests.spark.fake_clients import queue
 
 
-def never(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
-    raise AssertionError("no time is named")
+def fail_offsets_at(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
+    raise AssertionError("no position is a timestamp")
 
 
-def named(text: str, default: Place = Edge.LATEST) -> Positions:
-    found = parse_offsets(text)
-    assert not isinstance(found, Positions)
-    return Positions(default, found)
+def positions_of(text: str, default: Position = NamedPosition.LATEST) -> Positions:
+    by_path = parse_offsets(text)
+    assert not isinstance(by_path, Positions)
+    return Positions(default, by_path)
 
 
-def test_one_word_for_all() -> None:
-    assert parse_offsets(" Earliest ") == Positions(Edge.EARLIEST)
-    assert parse_offsets("latest") == Positions(Edge.LATEST)
+def test_one_position_for_all_queues() -> None:
+    assert parse_offsets(" Earliest ") == Positions(NamedPosition.EARLIEST)
+    assert parse_offsets("latest") == Positions(NamedPosition.LATEST)
 
 
-def test_the_longest_name_that_fits_counts_and_the_rest_is_at_the_default() -> None:
+def test_longest_matching_path_wins_over_the_default() -> None:
     text = {
         "orders": {"broker-a": {"0": 17, "1": -2, "2": "LATEST"}, "broker-b": "earliest"},
         "payments": -1,
     }
-    positions = named(json.dumps(text), default=StoredAt(5))
-    places = [
+    positions = positions_of(json.dumps(text), default=TimestampPosition(5))
+    expected = [
         (queue(queue_id=0), 17),
-        (queue(queue_id=1), Edge.EARLIEST),
-        (queue(queue_id=2), Edge.LATEST),
-        (queue(queue_id=3), StoredAt(5)),
-        (queue(broker="broker-b", queue_id=9), Edge.EARLIEST),
-        (queue(broker="broker-c"), StoredAt(5)),
-        (queue("payments"), Edge.LATEST),
-        (queue("others"), StoredAt(5)),
+        (queue(queue_id=1), NamedPosition.EARLIEST),
+        (queue(queue_id=2), NamedPosition.LATEST),
+        (queue(queue_id=3), TimestampPosition(5)),
+        (queue(broker="broker-b", queue_id=9), NamedPosition.EARLIEST),
+        (queue(broker="broker-c"), TimestampPosition(5)),
+        (queue("payments"), NamedPosition.LATEST),
+        (queue("others"), TimestampPosition(5)),
     ]
-    assert [(each, positions.of(each)) for each, _ in places] == places
+    assert [(each, positions.of(each)) for each, _ in expected] == expected
 
 
-def test_places_become_offsets() -> None:
+def test_positions_resolve_to_offsets() -> None:
     ranges = {queue(queue_id=number): (10, 20) for number in range(5)}
     positions = Positions(
-        StoredAt(1000),
+        TimestampPosition(1000),
         {
             ("orders", "broker-a", 0): 15,
-            ("orders", "broker-a", 1): Edge.EARLIEST,
-            ("orders", "broker-a", 2): Edge.LATEST,
+            ("orders", "broker-a", 1): NamedPosition.EARLIEST,
+            ("orders", "broker-a", 2): NamedPosition.LATEST,
         },
     )
-    asked = []
+    calls = []
 
     def offsets_at(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
-        asked.append((topics, time_ms))
+        calls.append((topics, time_ms))
         return {queue(queue_id=3): 13}
 
-    # Of the last queue nobody knows a time: it came after the question.
+    # The last queue was created in between, and has no offset for the time.
     assert list(positions.resolve(ranges, offsets_at).values()) == [15, 10, 20, 13, 20]
-    assert asked == [({"orders"}, 1000)]
+    assert calls == [({"orders"}, 1000)]
 
 
-def test_no_time_is_asked_for_if_none_is_named() -> None:
-    assert Positions(Edge.EARLIEST).resolve({queue(): (3, 9)}, never) == {queue(): 3}
+def test_no_timestamp_lookup_without_timestamps() -> None:
+    assert Positions(NamedPosition.EARLIEST).resolve({queue(): (3, 9)}, fail_offsets_at) == {queue(): 3}
 
 
-def test_each_time_is_asked_for_once_for_all_its_topics() -> None:
+def test_each_timestamp_is_looked_up_once_for_all_its_topics() -> None:
     times = parse_times('{"orders": 7, "payments": 7, "others": {"broker-a": {"0": 8}}}')
     assert not isinstance(times, Positions)
-    asked = []
+    calls = []
 
     def offsets_at(topics: set[str], time_ms: int) -> Mapping[MessageQueue, int]:
-        asked.append((sorted(topics), time_ms))
+        calls.append((sorted(topics), time_ms))
         return {}
 
     ranges = {queue(topic): (0, 1) for topic in ("orders", "payments", "others", "more")}
-    Positions(Edge.LATEST, times).resolve(ranges, offsets_at)
-    assert sorted(asked) == [(["orders", "payments"], 7), (["others"], 8)]
+    Positions(NamedPosition.LATEST, times).resolve(ranges, offsets_at)
+    assert sorted(calls) == [(["orders", "payments"], 7), (["others"], 8)]
 
 
-def test_names_that_fit_nothing_are_found() -> None:
-    positions = named('{"orders": {"broker-a": {"0": 1, "7": 1}, "broker-x": "latest"}, "none": "latest"}')
-    absent = [("none",), ("orders", "broker-a", 7), ("orders", "broker-x")]
-    assert sorted(positions.absent([queue(), queue("others")]), key=str) == sorted(absent, key=str)
+def test_unmatched_paths() -> None:
+    text = '{"orders": {"broker-a": {"0": 1, "7": 1}, "broker-x": "latest"}, "none": "latest"}'
+    unmatched = [("none",), ("orders", "broker-a", 7), ("orders", "broker-x")]
+    found = positions_of(text).unmatched([queue(), queue("others")])
+    assert sorted(found, key=str) == sorted(unmatched, key=str)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +124,12 @@ def test_names_that_fit_nothing_are_found() -> None:
         "[" * 100_000,
     ],
 )
-def test_what_is_no_position(text: str) -> None:
+def test_invalid_offsets_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="earliest, latest or JSON such as"):
         parse_offsets(text)
 
 
-def test_a_name_that_no_topic_can_have() -> None:
+def test_invalid_topic_names_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="topic 'a b' may hold only"):
         parse_offsets('{"a b": "earliest"}')
 
@@ -136,17 +137,17 @@ def test_a_name_that_no_topic_can_have() -> None:
 @pytest.mark.parametrize(
     "text", ["", "-1", "earliest", '{"orders": "earliest"}', '{"orders": -1}', "1.5", "9" * 19]
 )
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_timestamps_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="epoch milliseconds or JSON"):
         parse_times(text)
 
 
-def test_times() -> None:
-    assert parse_times(" 1700000000000 ") == Positions(StoredAt(1700000000000))
-    assert parse_times('{"orders": {"broker-a": 5}}') == {("orders", "broker-a"): StoredAt(5)}
+def test_timestamps_for_all_queues_or_by_path() -> None:
+    assert parse_times(" 1700000000000 ") == Positions(TimestampPosition(1700000000000))
+    assert parse_times('{"orders": {"broker-a": 5}}') == {("orders", "broker-a"): TimestampPosition(5)}
 
 
-def test_an_assignment_is_sorted_and_each_queue_is_in_it_once() -> None:
+def test_assigned_queues_are_sorted_and_unique() -> None:
     text = '{"payments": {"broker-b": [0]}, "orders": {"broker-b": [1], "broker-a": [3, 0, 3]}}'
     assert parse_assignment(text) == (
         queue(),
@@ -160,6 +161,6 @@ def test_an_assignment_is_sorted_and_each_queue_is_in_it_once() -> None:
     "text", ["orders", "{}", '{"orders": [0]}', '{"orders": {"broker-a": 0}}', '{"orders": {"broker-a": []}}',
              '{"orders": {"broker-a": [-1]}}', '{"orders": {"broker-a": ["0"]}}', '{"orders": {"b": [true]}}']
 )  # fmt: skip
-def test_what_is_no_assignment(text: str) -> None:
+def test_invalid_assignments_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="JSON such as"):
         parse_assignment(text)

@@ -1,4 +1,4 @@
-"""Tasks that run again and batches that are replayed, from the source to the sink: each row has its stamp."""
+"""Retried tasks and replayed batches, from the source to the sink: every row keeps its stamp."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocketmq_py.blocking import Client
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.spark.stamps import STAMP, Stamp
 from tests.cli.command import ENVIRONMENT
-from tests.spark import copying
+from tests.spark import copy_program
 from tests.spark.session import java_or_skip
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def target(new_topic: Callable[[], str]) -> str:
 
 
 def send(client: Client, topic: str, numbers: Iterable[int]) -> None:
-    """Send numbers to the queues of a topic, one after the other."""
+    """Send numbers, each to the queue of its remainder by four."""
     with client.producer("spark_tests") as producer:
         for number in numbers:
             queue = MessageQueue(topic, "broker-a", number % 4) if number else None
@@ -48,7 +48,7 @@ def send(client: Client, topic: str, numbers: Iterable[int]) -> None:
 
 
 def copies(client: Client, topic: str) -> dict[Stamp, list[int]]:
-    """Return what is there of each stamp."""
+    """Return the numbers of the messages of each stamp."""
     found: defaultdict[Stamp, list[int]] = defaultdict(list)
     with client.reader() as reader:
         for queue in reader.offsets(topic):
@@ -57,42 +57,42 @@ def copies(client: Client, topic: str) -> dict[Stamp, list[int]]:
     return found
 
 
-def check_each_once(found: dict[Stamp, list[int]], count: int) -> None:
-    """One message of each stamp is each row once."""
+def check_stamps(found: dict[Stamp, list[int]], count: int) -> None:
+    """Check that one message of each stamp gives each number once."""
     assert all(len(set(numbers)) == 1 for numbers in found.values())
     assert sorted([numbers[0] for numbers in found.values()]) == list(range(count))
 
 
 @pytest.mark.xdist_group("spark")  # one JVM after the other
-def test_a_failed_task_runs_again_alone(
+def test_retried_task_writes_the_same_stamps(
     broker_address: str, client: Client, source: str, target: str
 ) -> None:
     java = java_or_skip()
     send(client, source, range(160))
-    ended = subprocess.run(
-        [sys.executable, "-m", copying.__name__, broker_address, source, target],
+    process = subprocess.run(
+        [sys.executable, "-m", copy_program.__name__, broker_address, source, target],
         capture_output=True,
         text=True,
         check=False,
         env={**ENVIRONMENT, "JAVA_HOME": str(java)},
     )
-    assert ended.returncode == 0, ended.stderr
+    assert process.returncode == 0, process.stderr
     found = copies(client, target)
-    check_each_once(found, 160)
+    check_stamps(found, 160)
     repeated = {(stamp.batch_id, stamp.partition) for stamp, numbers in found.items() if len(numbers) > 1}
     assert repeated == {(0, 1), (1, 1)}
 
 
 def is_late_while(flag: str, body: bytes) -> bool:
-    """Whether a message is among the last of batch 1, and a file is there."""
+    """Return whether a message is among the last of batch 1, and the flag file exists."""
     return int(body) in range(116, 120) and Path(flag).exists()
 
 
-def test_a_failed_batch_is_replayed_as_it_was(
+def test_replayed_batch_writes_the_same_stamps(
     spark: SparkSession, broker_address: str, client: Client, source: str, target: str, tmp_path: Path
 ) -> None:
     copy = functools.partial(
-        copying.copy,
+        copy_program.copy,
         spark,
         broker_address,
         source,
@@ -108,12 +108,12 @@ def test_a_failed_batch_is_replayed_as_it_was(
         copy()
     stored = [stamp for stamp in copies(client, target) if stamp.batch_id == 1]
     assert stored
-    send(client, source, range(120, 150))  # more is there when it is replayed
+    send(client, source, range(120, 150))  # new messages before the replay
     (tmp_path / "flag").unlink()
-    for _ in range(2):  # Spark 4.1 reads one batch a start
+    for _ in range(2):  # a run of Spark 4.1 reads one batch
         copy()
     found = copies(client, target)
-    check_each_once(found, 150)
+    check_stamps(found, 150)
     assert {stamp: found[stamp] for stamp in stored} == {stamp: 2 * found[stamp][:1] for stamp in stored}
     sizes = [sum(stamp.batch_id == batch for stamp in found) for batch in range(3)]
     assert sizes == [60, 60, 30]

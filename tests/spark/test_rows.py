@@ -1,3 +1,5 @@
+"""Building messages from rows."""
+
 from __future__ import annotations
 
 import datetime
@@ -9,10 +11,10 @@ import pytest
 from rocketmq_py import properties as names
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.selectors import SelectByHash
-from rocketmq_py.spark.rows import RowError, RowReader, Rows
-from rocketmq_py.spark.stamps import STAMP, Origin, Stamp
+from rocketmq_py.spark.rows import MessageBuilder, RowError, RowMessages
+from rocketmq_py.spark.stamps import STAMP, Stamp, TaskIdentity
 
-ORIGIN = Origin("query", 7, 2)
+TASK = TaskIdentity("query", 7, 2)
 TYPES = {
     "body": pa.binary(),
     "topic": pa.string(),
@@ -28,159 +30,161 @@ TYPES = {
 }
 
 
-def read(
+def build(
     columns: dict[str, list[Any]],
     *,
     topic: str | None = None,
-    origin: Origin | None = None,
-    first: int = 0,
+    task: TaskIdentity | None = None,
+    first_row: int = 0,
     **types: pa.DataType,
-) -> Rows:
-    arrays = [pa.array(values, type=types.get(name, TYPES[name])) for name, values in columns.items()]
-    batch = pa.record_batch(arrays, names=list(columns))
-    reader = RowReader({name: place for place, name in enumerate(columns)}, topic, origin)
-    return reader.read(batch, first)
+) -> RowMessages:
+    arrays = {name: pa.array(values, type=types.get(name, TYPES[name])) for name, values in columns.items()}
+    rows = range(first_row, first_row + len(columns["body"]))
+    return MessageBuilder(topic, task).build(arrays, rows)
 
 
-def one(columns: dict[str, Any], **options: Any) -> Message:
+def build_one(columns: dict[str, Any], **options: Any) -> Message:
+    """Return the message of a single row."""
     lists: dict[str, list[Any]] = {"body": [b"x"], **{name: [value] for name, value in columns.items()}}
-    rows = read(lists, topic="T", **options)
-    (message,) = rows.messages
+    (message,) = build(lists, topic="T", **options).messages
     return message
 
 
-def test_bodies_and_a_topic_for_all() -> None:
-    rows = read({"body": [b"one", b"two"]}, topic="T")
-    assert rows == Rows(0, [Message("T", b"one"), Message("T", b"two")], None)
+def test_messages_of_bodies_and_a_topic() -> None:
+    rows = build({"body": [b"one", b"two"]}, topic="T")
+    assert rows == RowMessages(range(2), [Message("T", b"one"), Message("T", b"two")], None)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary()])
-def test_bodies_of_other_types(kind: pa.DataType) -> None:
+def test_body_types(kind: pa.DataType) -> None:
     values = ["grün", "b"] if "string" in str(kind) else ["grün".encode(), b"b"]
-    rows = read({"body": values}, topic="T", body=kind)
+    rows = build({"body": values}, topic="T", body=kind)
     assert [message.body for message in rows.messages] == ["grün".encode(), b"b"]
 
 
-def test_every_column() -> None:
-    message = one({"tags": "A", "keys": "k1 k2", "properties": [("a", "1"), ("b", "2")], "flag": 9})
+def test_message_of_all_columns() -> None:
+    message = build_one({"tags": "A", "keys": "k1 k2", "properties": [("a", "1"), ("b", "2")], "flag": 9})
     assert message == Message("T", b"x", "A", "k1 k2", {"a": "1", "b": "2"}, flag=9)
 
 
-def test_nulls_mean_none() -> None:
+def test_nulls_count_as_absent() -> None:
     nulls: dict[str, Any] = dict.fromkeys(
         ["tags", "keys", "properties", "flag", "shardingKey", "delayLevel", "rowId"]
     )
-    assert one(nulls) == Message("T", b"x")
-    assert one({"queue": None, "deliverAt": None}) == Message("T", b"x")
+    assert build_one(nulls) == Message("T", b"x")
+    assert build_one({"queue": None, "deliverAt": None}) == Message("T", b"x")
 
 
-def test_the_option_stands_above_the_column() -> None:
+def test_topic_option_overrides_the_column() -> None:
     columns: dict[str, list[Any]] = {"body": [b"x"], "topic": ["U"]}
-    assert read(columns).messages[0].topic == "U"
-    assert read(columns, topic="T").messages[0].topic == "T"
+    assert build(columns).messages[0].topic == "U"
+    assert build(columns, topic="T").messages[0].topic == "T"
 
 
-def test_several_keys() -> None:
-    assert one({"keys": ["k1", "k2"]}, keys=pa.list_(pa.string())).keys == "k1 k2"
+def test_array_of_keys() -> None:
+    assert build_one({"keys": ["k1", "k2"]}, keys=pa.list_(pa.string())).keys == "k1 k2"
 
 
-def test_properties_of_a_message_that_was_read() -> None:
-    read_before = [(names.UNIQUE_KEY, "1"), (names.KEYS, "k"), ("colour", "red"), (STAMP, "q/1/2/3")]
-    assert one({"properties": read_before}).properties == {"colour": "red"}
+def test_reserved_properties_are_dropped() -> None:
+    properties = [(names.UNIQUE_KEY, "1"), (names.KEYS, "k"), ("colour", "red"), (STAMP, "q/1/2/3")]
+    assert build_one({"properties": properties}).properties == {"colour": "red"}
 
 
-def test_some_rows_have_no_map() -> None:
-    rows = read({"body": [b"1", b"2", b"3"], "properties": [[("a", "1")], None, [("b", "2")]]}, topic="T")
+def test_null_maps_give_no_properties() -> None:
+    rows = build({"body": [b"1", b"2", b"3"], "properties": [[("a", "1")], None, [("b", "2")]]}, topic="T")
     assert [message.properties for message in rows.messages] == [{"a": "1"}, {}, {"b": "2"}]
 
 
-def test_a_slice_of_a_batch() -> None:
+def test_sliced_columns() -> None:
     maps = pa.array([[("a", "1")], [("b", "2")], [("c", "3")]], type=TYPES["properties"])
-    batch = pa.record_batch([pa.array([b"1", b"2", b"3"]), maps], names=["body", "properties"]).slice(1)
-    rows = RowReader({"body": 0, "properties": 1}, "T", None).read(batch, 0)
+    columns = {"body": pa.array([b"1", b"2", b"3"]).slice(1), "properties": maps.slice(1)}
+    rows = MessageBuilder("T", None).build(columns, [1, 2])
     assert [message.properties for message in rows.messages] == [{"b": "2"}, {"c": "3"}]
 
 
-def test_places() -> None:
-    rows = read({"body": [b"1", b"2"], "shardingKey": ["k", None]}, topic="T")
+def test_destinations_by_sharding_key_or_queue() -> None:
+    rows = build({"body": [b"1", b"2"], "shardingKey": ["k", None]}, topic="T")
     assert rows.destinations == [SelectByHash("k"), None]
     assert [message.properties for message in rows.messages] == [{names.SHARDING_KEY: "k"}, {}]
 
     queues = [{"brokerName": "a", "queueId": 3}, None, {"brokerName": "a", "queueId": None}]
-    rows = read({"body": [b"1", b"2", b"3"], "queue": queues}, topic="T")
+    rows = build({"body": [b"1", b"2", b"3"], "queue": queues}, topic="T")
     assert rows.destinations == [MessageQueue("T", "a", 3), None, None]
 
 
-def test_a_queue_whose_fields_are_in_another_order_and_case() -> None:
+def test_queue_fields_in_another_order_and_case() -> None:
     kind = pa.struct([("queueid", pa.int64()), ("BROKERNAME", pa.string())])
-    rows = read({"body": [b"1"], "queue": [{"queueid": 3, "BROKERNAME": "a"}]}, topic="T", queue=kind)
+    rows = build({"body": [b"1"], "queue": [{"queueid": 3, "BROKERNAME": "a"}]}, topic="T", queue=kind)
     assert rows.destinations == [MessageQueue("T", "a", 3)]
 
 
-def test_delays_that_there_are_not() -> None:
-    with pytest.raises(RowError, match=r"^row 0: delayLevel '3s' is not one of .*: use deliverAt$"):
-        one({"delayLevel": "3s"}, delayLevel=pa.string())
+def test_unknown_delay_level_is_rejected() -> None:
+    with pytest.raises(
+        RowError, match=r"^row 0 \(topic 'T'\): delayLevel '3s' is not one of .*: use deliverAt$"
+    ):
+        build_one({"delayLevel": "3s"}, delayLevel=pa.string())
 
 
 @pytest.mark.parametrize(("level", "kind"), [(3, pa.int32()), ("10s", pa.string())])
-def test_delays(level: object, kind: pa.DataType) -> None:
-    assert one({"delayLevel": level}, delayLevel=kind).delay_level == 3
+def test_delay_level(level: object, kind: pa.DataType) -> None:
+    assert build_one({"delayLevel": level}, delayLevel=kind).delay_level == 3
 
 
-def test_times() -> None:
+def test_delivery_time() -> None:
     time = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
     milliseconds = int(time.timestamp() * 1000)
-    assert one({"deliverAt": time + datetime.timedelta(microseconds=999)}).deliver_at_ms == milliseconds
-    assert one({"deliverAt": milliseconds}, deliverAt=pa.int64()).deliver_at_ms == milliseconds
-    summer = pa.timestamp("us", tz="Europe/Berlin")
-    assert one({"deliverAt": time}, deliverAt=summer).deliver_at_ms == milliseconds
+    later = time + datetime.timedelta(microseconds=999)
+    assert build_one({"deliverAt": later}).deliver_at_ms == milliseconds
+    assert build_one({"deliverAt": milliseconds}, deliverAt=pa.int64()).deliver_at_ms == milliseconds
+    summer_time = pa.timestamp("us", tz="Europe/Berlin")
+    assert build_one({"deliverAt": time}, deliverAt=summer_time).deliver_at_ms == milliseconds
 
 
-def stamps(rows: Rows) -> list[Stamp]:
+def stamps(rows: RowMessages) -> list[Stamp]:
     return [Stamp.parse(message.properties[STAMP]) for message in rows.messages]
 
 
-def test_stamps() -> None:
-    rows = read({"body": [b"x", b"y"]}, topic="T", origin=ORIGIN, first=10)
+def test_stamps_contain_row_numbers() -> None:
+    rows = build({"body": [b"x", b"y"]}, topic="T", task=TASK, first_row=10)
     assert [message.properties[STAMP] for message in rows.messages] == ["query/7/2/10", "query/7/2/11"]
     assert stamps(rows) == [Stamp("query", 7, 2, "10"), Stamp("query", 7, 2, "11")]
 
 
-def test_stamps_with_ids_of_the_rows() -> None:
-    rows = read({"body": [b"x", b"y"], "rowId": ["a/b", None]}, topic="T", origin=ORIGIN)
+def test_stamps_contain_row_ids() -> None:
+    rows = build({"body": [b"x", b"y"], "rowId": ["a/b", None]}, topic="T", task=TASK)
     assert stamps(rows) == [Stamp("query", 7, None, "a/b"), Stamp("query", 7, 2, "1")]
-    rows = read({"body": [b"x"], "rowId": [5]}, topic="T", origin=ORIGIN, rowId=pa.int64())
+    rows = build({"body": [b"x"], "rowId": [5]}, topic="T", task=TASK, rowId=pa.int64())
     assert stamps(rows) == [Stamp("query", 7, None, "5")]
 
 
-def test_stamps_beside_properties() -> None:
-    message = one({"properties": [("a", "1"), (STAMP, "of before")]}, origin=ORIGIN)
+def test_stamp_replaces_the_stamp_of_the_message_read() -> None:
+    message = build_one({"properties": [("a", "1"), (STAMP, "q/1/2/3")]}, task=TASK)
     assert message.properties == {"a": "1", STAMP: "query/7/2/0"}
 
 
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"body": [b"x", None]}, "row 11: its body is null"),
-        ({"body": [b"x", b""]}, "row 11: the body is empty; brokers refuse such a message"),
-        ({"body": [b"x", b"y"], "keys": ["k", "l\x01"]}, r"row 11 (keys 'l\x01'): keys "),
-        ({"body": [b"x", b"y"], "properties": [None, [("a", "")]]}, "row 11: property 'a': neither"),
-        ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "row 11: property 'a' is null"),
-        ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "row 11: delayLevel is 19; 0 to 18 are allowed"),
-        ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "row 11: deliverAt is -1; it must be"),
-        ({"body": [b"x", b"y"], "queue": [None, ("a", -1)]}, "row 11: its queue is -1; there is no such"),
-        ({"body": [b"x", b"y"], "rowId": ["r0", "r\x02"]}, r"row 11 (rowId 'r\x02'): property 'SPARK_ROW'"),
+        ({"body": [b"x", None]}, "): its body is null"),
+        ({"body": [b"x", b""]}, "): the body is empty; brokers refuse such a message"),
+        ({"body": [b"x", b"y"], "keys": ["k", "l\x01"]}, r", keys 'l\x01'): keys "),
+        ({"body": [b"x", b"y"], "properties": [None, [("a", "")]]}, "): property 'a': neither"),
+        ({"body": [b"x", b"y"], "properties": [None, [("a", None)]]}, "): property 'a' is null"),
+        ({"body": [b"x", b"y"], "delayLevel": [1, 19]}, "): delayLevel is 19; 0 to 18 are allowed"),
+        ({"body": [b"x", b"y"], "deliverAt": [1, -1]}, "): deliverAt is -1; it must be"),
+        ({"body": [b"x", b"y"], "queue": [None, ("a", -1)]}, "): its queue id is -1, which is out of"),
+        ({"body": [b"x", b"y"], "rowId": ["r0", "r\x02"]}, r", rowId 'r\x02'): property 'SPARK_ROW'"),
     ],
 )
-def test_a_row_that_cannot_be_sent(columns: dict[str, list[Any]], reason: str) -> None:
+def test_error_names_the_invalid_row(columns: dict[str, list[Any]], reason: str) -> None:
     with pytest.raises(RowError) as caught:
-        read(columns, topic="T", origin=ORIGIN, first=10, deliverAt=pa.int64())
-    assert str(caught.value).startswith(reason)
+        build(columns, topic="T", task=TASK, first_row=10, deliverAt=pa.int64())
+    assert str(caught.value).startswith(f"row 11 (topic 'T'{reason}")
     assert caught.value.row == 11
 
 
-def test_a_topic_that_is_missing() -> None:
+def test_null_and_invalid_topics_are_rejected() -> None:
     with pytest.raises(RowError, match=r"^row 1: its topic is null"):
-        read({"body": [b"x", b"y"], "topic": ["T", None]})
+        build({"body": [b"x", b"y"], "topic": ["T", None]})
     with pytest.raises(RowError, match=r"^row 0 \(topic 'a b'\): topic 'a b' may hold only"):
-        read({"body": [b"x"], "topic": ["a b"]})
+        build({"body": [b"x"], "topic": ["a b"]})

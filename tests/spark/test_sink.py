@@ -1,4 +1,4 @@
-"""The sink in Spark, on the embedded broker."""
+"""The sink in a Spark session, with the embedded broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def client(broker_address: str) -> Iterator[Client]:
 
 @pytest.fixture
 def read_all(client: Client) -> Iterator[ReadAll]:
-    """Return what a topic holds, by queue and offset."""
+    """Return a function that returns the messages of a topic, by queue and offset."""
     with client.reader() as reader:
 
         def read(topic: str) -> list[ReceivedMessage]:
@@ -46,7 +46,9 @@ def write(rows: DataFrame, address: str, **options: str) -> None:
     rows.write.format("rocketmq").mode("append").option("nameServer", address).options(**options).save()
 
 
-def test_a_batch(spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll) -> None:
+def test_batch_writes_all_rows(
+    spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll
+) -> None:
     rows = spark.range(0, 1000, 1, 3).selectExpr(
         "cast(id as string) body", "'A' tags", "concat('k', id) keys", "map('colour', 'red') properties"
     )
@@ -62,7 +64,7 @@ def test_a_batch(spark: SparkSession, broker_address: str, topic: str, read_all:
     assert {stamp.partition for stamp in stamps} == {0, 1, 2}
 
 
-def test_columns_of_other_types(
+def test_column_types_and_nulls(
     spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll
 ) -> None:
     rows = spark.sql(
@@ -79,31 +81,33 @@ def test_columns_of_other_types(
     assert Stamp.parse(messages[b"b"].properties[STAMP]).partition is not None
 
 
-def test_places_in_queues(spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll) -> None:
+def test_sharding_key_and_queue_choose_the_queue(
+    spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll
+) -> None:
     rows = spark.range(40).selectExpr("cast(id as string) body", "concat('order', id % 4) shardingKey")
     write(rows, broker_address, topic=topic)
-    places: dict[int, set[int]] = {}
+    queues_by_key: dict[int, set[int]] = {}
     for message in read_all(topic):
-        places.setdefault(int(message.body) % 4, set()).add(message.queue_id)
-    assert sorted([len(queues) for queues in places.values()]) == [1, 1, 1, 1]
+        queues_by_key.setdefault(int(message.body) % 4, set()).add(message.queue_id)
+    assert sorted([len(queues) for queues in queues_by_key.values()]) == [1, 1, 1, 1]
 
-    rows = spark.sql("select 'here' body, struct('broker-a' brokerName, 3 queueId) queue")
+    rows = spark.sql("select 'direct' body, struct('broker-a' brokerName, 3 queueId) queue")
     write(rows, broker_address, topic=topic)
-    (here,) = [message for message in read_all(topic) if message.body == b"here"]
-    assert here.queue_id == 3
+    (direct,) = [message for message in read_all(topic) if message.body == b"direct"]
+    assert direct.queue_id == 3
 
 
-def test_what_was_read_can_be_written(
+def test_rows_of_a_source_can_be_written_as_read(
     spark: SparkSession, broker_address: str, new_topic: Callable[[], str], read_all: ReadAll
 ) -> None:
-    one, other = new_topic(), new_topic()
+    first_topic, second_topic = new_topic(), new_topic()
     rows = spark.range(10).selectExpr(
         "cast(id as string) body", "'A' tags", "map('colour', 'red') properties"
     )
-    write(rows, broker_address, topic=one)
-    source = spark.read.format("rocketmq").option("nameServer", broker_address).option("topic", one).load()
-    write(source, broker_address, topic=other)
-    before, after = read_all(one), read_all(other)
+    write(rows, broker_address, topic=first_topic)
+    source = spark.read.format("rocketmq").options(nameServer=broker_address, topic=first_topic).load()
+    write(source, broker_address, topic=second_topic)
+    before, after = read_all(first_topic), read_all(second_topic)
     assert sorted([message.body for message in after]) == sorted([message.body for message in before])
     assert {message.tags for message in after} == {"A"}
     assert {message.properties["colour"] for message in after} == {"red"}
@@ -111,41 +115,41 @@ def test_what_was_read_can_be_written(
     assert not {m.properties[STAMP] for m in before} & {m.properties[STAMP] for m in after}
 
 
-def test_what_is_wrong_is_said_before_a_job_runs(
+def test_mistakes_are_reported_before_a_job_runs(
     spark: SparkSession, broker_address: str, topic: str
 ) -> None:
     rows = spark.range(3).selectExpr("id value", "'A' tag", "1 keys")
-    with pytest.raises(Exception, match="5 columns are wrong") as caught:
+    with pytest.raises(Exception, match="5 invalid columns") as caught:
         write(rows, broker_address)
     text = str(caught.value)
-    assert "value: the sink takes no such column; did you mean body?" in text
-    with pytest.raises(Exception, match="a topic cannot be overwritten; use mode append"):
+    assert "value: unknown column; did you mean body?" in text
+    with pytest.raises(Exception, match="a topic cannot be overwritten; use the save mode append"):
         spark.sql("select 'x' body").write.format("rocketmq").mode("overwrite").options(
             nameServer=broker_address, topic=topic
         ).save()
-    with pytest.raises(Exception, match="there is no such option; did you mean producerGroup"):
+    with pytest.raises(Exception, match="unknown option; did you mean producerGroup"):
         write(spark.sql("select 'x' body"), broker_address, topic=topic, producerGrup="g")
 
 
-def test_a_row_that_cannot_be_sent_fails_its_task(
+def test_invalid_or_refused_row_fails_its_task(
     spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll
 ) -> None:
     rows = spark.range(0, 10, 1, 1).selectExpr(
         "if(id = 7, null, cast(id as string)) body", "concat('k', id) keys"
     )
-    with pytest.raises(Exception, match=r"row 7 \(keys 'k7'\): its body is null; no row was sent"):
+    with pytest.raises(Exception, match=r"row 7 \(topic .*, keys .k7.\): its body is null; no row was sent"):
         write(rows, broker_address, topic=topic)
     rows = spark.range(0, 10, 1, 1).selectExpr("repeat('x', 100 + 100 * cast(id as int)) body")
     with pytest.raises(
         Exception, match=r"1 of 10 rows were not acknowledged; row 9 .*maxMessageBytes is 950"
-    ) as e:
+    ) as caught:
         write(rows, broker_address, topic=topic, maxMessageBytes="950", maxBatchBytes="900")
-    assert "rows 0 to 9 but for these are stored" in str(e.value)
+    assert "the other rows from 0 to 9 are stored" in str(caught.value)
     assert len(read_all(topic)) == 9
 
 
 class Files:
-    """A directory that a query reads: one file a batch."""
+    """A directory that a query reads, one file per batch."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark
@@ -157,7 +161,7 @@ class Files:
         (self.files / name).write_text("".join([f"{line}\n" for line in lines]))
 
     def run(self, address: str, **options: str) -> None:
-        """Run the query from its checkpoint until it has done all files."""
+        """Run the query from its checkpoint until it has processed all files."""
         rows = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.files)).toDF("body")
         query = (
             rows.writeStream.format("rocketmq")
@@ -170,7 +174,7 @@ class Files:
         query.awaitTermination()
 
 
-def test_a_stream(
+def test_stream_stamps_rows_with_their_batch(
     spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll, tmp_path: Path
 ) -> None:
     files = Files(spark, tmp_path)
@@ -186,7 +190,7 @@ def test_a_stream(
     assert len({stamp.query_id for stamp in stamps.values()}) == 1
 
 
-def test_a_batch_that_is_replayed_has_the_same_stamps(
+def test_replayed_batch_writes_the_same_stamps(
     spark: SparkSession, broker_address: str, topic: str, read_all: ReadAll, tmp_path: Path
 ) -> None:
     files = Files(spark, tmp_path)

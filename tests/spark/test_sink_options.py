@@ -1,3 +1,5 @@
+"""The options of the sink."""
+
 from __future__ import annotations
 
 import pickle
@@ -6,24 +8,24 @@ import pytest
 
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.compression import CompressionType
-from rocketmq_py.spark.options import Use
+from rocketmq_py.spark.options import Role
 from rocketmq_py.spark.sink_options import SinkOptions
 
 ADDRESS = {"nameServer": "127.0.0.1:9876"}
 
 
-def read(use: Use = Use.WRITE, **options: str) -> SinkOptions:
-    return SinkOptions.read(ADDRESS | options, use)
+def parse(role: Role = Role.BATCH_SINK, **options: str) -> SinkOptions:
+    return SinkOptions.parse(ADDRESS | options, role)
 
 
-def test_the_least() -> None:
-    options = read()
+def test_defaults() -> None:
+    options = parse()
     assert (options.topic, options.producer_group, options.stamp) == (None, "SPARK_SINK", True)
     assert options.connection.name_server == "127.0.0.1:9876"
 
 
-def test_all_of_them() -> None:
-    options = read(
+def test_all_options() -> None:
+    options = parse(
         topic="T", producerGroup="G", sendTimeout="5s", retryTimeout="2m", maxBatchBytes="128k",
         stamp="false", maxMessageBytes="8m", compression="none", compressOver="1k", jobId="job",
     )  # fmt: skip
@@ -41,15 +43,15 @@ def test_all_of_them() -> None:
 
 
 def test_compression() -> None:
-    compression = read(compression="LZ4", compressOver="10k").producer_options()["compression"]
+    compression = parse(compression="LZ4", compressOver="10k").producer_options()["compression"]
     assert compression is not None
     assert (compression.kind, compression.over) == (CompressionType.LZ4, 10240)
 
 
-def test_all_mistakes_are_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"^rocketmq as a streaming sink: 6 options are wrong:") as e:
-        read(
-            Use.WRITE_STREAM,
+def test_all_mistakes_are_listed() -> None:
+    with pytest.raises(ConfigurationError, match=r"^rocketmq streaming sink: 6 invalid options:") as raised:
+        parse(
+            Role.STREAM_SINK,
             topic="a b",
             producerGrup="g",
             compression="snappy",
@@ -57,9 +59,9 @@ def test_all_mistakes_are_named() -> None:
             maxBatchBytes="8m",
             jobId="1",
         )
-    text = str(e.value)
-    assert "compression is 'snappy'; allowed is none, " in text
-    assert "maxBatchBytes is more than maxMessageBytes, which is 4194304" in text
-    assert "producerGrup: there is no such option; did you mean producerGroup?" in text
+    text = str(raised.value)
+    assert "compression: invalid value 'snappy'; allowed: none, " in text
+    assert "maxBatchBytes is 8388608, which is above maxMessageBytes, 4194304" in text
+    assert "producerGrup: unknown option; did you mean producerGroup?" in text
     assert "jobId is an option of a batch sink; this is a streaming sink" in text
-    assert "sendTimeout is 'soon'" in text
+    assert "sendTimeout: invalid value 'soon'" in text

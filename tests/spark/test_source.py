@@ -1,4 +1,4 @@
-"""The source in Spark, on the embedded broker: planned, read, stopped and gone on with."""
+"""The source in a Spark session, with the embedded broker: batches, streams and restarts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 
 from rocketmq_py.blocking import Client, Producer
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.spark.registration import check_pyspark
+from rocketmq_py.spark.pyspark_version import check_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Send = Callable[..., None]
 
-IS_OLD = check_pyspark() < (4, 2)
-"""Whether Spark tells sources nothing of Trigger.AvailableNow, and asks for no latest offset to report."""
+IS_SPARK_4_1 = check_pyspark() < (4, 2)
+"""Spark 4.1 does not announce Trigger.AvailableNow to sources, and does not call ``reportLatestOffset``."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def producer(client: Client) -> Iterator[Producer]:
 
 @pytest.fixture
 def send(producer: Producer, topic: str) -> Send:
-    """Send numbers to queues of the topic, one after the other; the queue is the number modulo four."""
+    """Return a function that sends a range of numbers, each to the queue of its remainder by four."""
 
     def run(first: int, end: int, tags: str = "") -> None:
         for number in range(first, end):
@@ -47,7 +47,7 @@ def send(producer: Producer, topic: str) -> Send:
 
 
 class Stream:
-    """A query over a topic that collects its rows by batch, and can be started again from its checkpoint."""
+    """A query over a topic that collects its rows by batch and can be restarted from its checkpoint."""
 
     def __init__(self, spark: SparkSession, address: str, topic: str, directory: Path) -> None:
         self.spark = spark
@@ -58,18 +58,17 @@ class Stream:
         self.after_batch: Callable[[], None] = lambda: None
 
     def available_now(self, **options: str) -> list[int]:
-        """Run until all is read that is there, and return what all runs have read so far.
+        """Read all existing messages, and return the numbers of all runs so far.
 
-        It is one run, but with Spark 4.1, which has one batch a run: there it is one more than there are
-        batches.
+        Spark 4.1 reads one batch per run, so the query is run until a run has no batch.
         """
         self.progress = []
-        while self.run(**options) and IS_OLD:
+        while self.run(**options) and IS_SPARK_4_1:
             pass
         return sorted([number for batch in self.batches.values() for number in batch])
 
     def run(self, **options: str) -> bool:
-        """Run once; tell whether there was a batch."""
+        """Run the query once, and return whether it had a batch."""
         known = len(self.batches)
         rows = self.spark.readStream.format("rocketmq").options(**self.options | options).load()
         writer = rows.writeStream.foreachBatch(self._collect)
@@ -91,8 +90,8 @@ class Stream:
         assert isinstance(found, dict)
         return found
 
-    def forget_end_of_batch(self, number: int) -> None:
-        """Leave the checkpoint as a driver does that is killed while the batch runs."""
+    def remove_commit_of_batch(self, number: int) -> None:
+        """Change the checkpoint to the state that a driver leaves when it is killed during the batch."""
         for name in (f"{number}", f".{number}.crc"):
             (self.checkpoint / "commits" / name).unlink()
 
@@ -111,7 +110,7 @@ def numbers(rows: DataFrame) -> list[int]:
     return sorted([int(row.body) for row in rows.select("body").collect()])
 
 
-def test_a_batch_reads_each_message_once_however_it_is_split(
+def test_batch_reads_each_message_once_in_many_partitions(
     spark: SparkSession, broker_address: str, topic: str, send: Send
 ) -> None:
     send(0, 100)
@@ -120,7 +119,7 @@ def test_a_batch_reads_each_message_once_however_it_is_split(
     assert numbers(rows) == list(range(100))
 
 
-def test_a_batch_between_named_places_and_of_a_tag(
+def test_batch_between_offsets_and_with_tags(
     spark: SparkSession, broker_address: str, topic: str, send: Send, client: Client
 ) -> None:
     send(0, 4)
@@ -136,7 +135,7 @@ def test_a_batch_between_named_places_and_of_a_tag(
     assert numbers(rows) == list(range(24, 44))
 
 
-def test_a_batch_of_nothing_is_an_empty_table(
+def test_batch_without_messages_is_an_empty_table(
     spark: SparkSession, broker_address: str, topic: str, send: Send
 ) -> None:
     send(0, 4)
@@ -144,7 +143,7 @@ def test_a_batch_of_nothing_is_an_empty_table(
     assert numbers(table(spark, broker_address, topic, startingTimestamp=year_5138)) == []
 
 
-def test_a_batch_reports_its_groups_progress(
+def test_batch_commits_the_offsets_of_its_group(
     spark: SparkSession, broker_address: str, topic: str, send: Send, client: Client
 ) -> None:
     send(0, 20)
@@ -156,35 +155,32 @@ def test_a_batch_reports_its_groups_progress(
         assert reader.committed(f"{topic}_group", ends) == ends
 
 
-def test_mistakes_in_options_are_told_all_at_once(
-    spark: SparkSession, broker_address: str, topic: str
-) -> None:
-    with pytest.raises(Exception, match="3 options are wrong") as raised:
+def test_all_mistakes_in_options_are_listed(spark: SparkSession, broker_address: str, topic: str) -> None:
+    with pytest.raises(Exception, match="3 invalid options") as raised:
         table(
             spark, broker_address, topic, maxOffsetPerTrigger="x", failOnDataLoss="maybe", stamp="true"
         ).count()
-    # Spark hands the names over in lower case.
-    assert "maxoffsetpertrigger: there is no such option; did you mean maxOffsetsPerTrigger" in str(
-        raised.value
-    )
-    assert "stamp is an option of a sink" in str(raised.value)
+    text = str(raised.value)
+    # Spark passes the names in lower case.
+    assert "maxoffsetpertrigger: unknown option; did you mean maxOffsetsPerTrigger" in text
+    assert "stamp is an option of a sink" in text
 
 
-def test_mistakes_in_options_of_a_stream_are_the_last_word(
+def test_error_of_a_stream_lists_mistakes_in_options(
     spark: SparkSession, broker_address: str, topic: str, tmp_path: Path
 ) -> None:
-    wrong = {"endingOffsets": "latest", "maxOffsetsPerTrigger": "0"}
+    invalid = {"endingOffsets": "latest", "maxOffsetsPerTrigger": "0"}
     rows = spark.readStream.format("rocketmq").option("nameServer", broker_address).option("topic", topic)
     writer = (
-        rows.options(**wrong).load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        rows.options(**invalid).load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     )
     query = writer.trigger(availableNow=True).start()
-    with pytest.raises(Exception, match="rocketmq as a streaming source: 2 options are wrong") as raised:
+    with pytest.raises(Exception, match="rocketmq streaming source: 2 invalid options") as raised:
         query.awaitTermination()
     assert "UnboundLocalError" not in str(raised.value)
 
 
-def test_a_stream_reads_within_its_limit_and_reports_its_last_batch_too(
+def test_stream_keeps_its_limit_and_commits_its_last_batch(
     stream: Stream, send: Send, topic: str, client: Client
 ) -> None:
     send(0, 40)
@@ -193,14 +189,14 @@ def test_a_stream_reads_within_its_limit_and_reports_its_last_batch_too(
     assert stream.available_now(**options) == list(range(40))
     assert [each["numInputRows"] for each in stream.progress] == [15, 15, 10]
     latest = [each["sources"][0]["latestOffset"] for each in stream.progress]
-    if IS_OLD:
+    if IS_SPARK_4_1:
         assert latest == [each["sources"][0]["endOffset"] for each in stream.progress]
     else:
         assert [each["lag"] for each in latest] == [{topic: 25}, {topic: 10}, {topic: 0}]
     with client.reader() as reader:
         ends = {queue: end for queue, (_, end) in reader.offsets(topic).items()}
         assert reader.committed(group, ends) == ends
-    # And a second run goes on where the first one was.
+    # The second run continues where the first one ended.
     send(40, 60)
     assert stream.available_now(**options) == list(range(60))
     assert [each["numInputRows"] for each in stream.progress] == [15, 5]
@@ -209,12 +205,12 @@ def test_a_stream_reads_within_its_limit_and_reports_its_last_batch_too(
         assert reader.committed(group, ends) == ends
 
 
-@pytest.mark.skipif(IS_OLD, reason="Spark 4.1 tells a source nothing of Trigger.AvailableNow")
-def test_a_run_ends_with_what_was_there_though_more_is_sent(stream: Stream, send: Send) -> None:
+@pytest.mark.skipif(IS_SPARK_4_1, reason="Spark 4.1 does not announce Trigger.AvailableNow to sources")
+def test_available_now_ends_although_more_messages_arrive(stream: Stream, send: Send) -> None:
     send(0, 40)
 
     def send_more() -> None:
-        if len(stream.batches) < 5:  # a run that never ended would be no test
+        if len(stream.batches) < 5:  # so that a failing run ends too
             send(100 * len(stream.batches), 100 * len(stream.batches) + 20)
 
     stream.after_batch = send_more
@@ -226,40 +222,40 @@ def test_a_run_ends_with_what_was_there_though_more_is_sent(stream: Stream, send
     assert stream.available_now(**options) == [*range(40), *later]
 
 
-@pytest.mark.skipif(not IS_OLD, reason="Spark 4.2 and later tell a source of Trigger.AvailableNow")
-def test_a_run_of_spark_4_1_within_a_limit_is_one_batch_that_the_next_run_reports(
+@pytest.mark.skipif(not IS_SPARK_4_1, reason="Spark 4.2 and later announce Trigger.AvailableNow to sources")
+def test_run_of_spark_4_1_with_a_limit_has_one_batch_that_the_next_run_commits(
     stream: Stream, send: Send, topic: str, client: Client
 ) -> None:
     send(0, 40)
     group = f"{topic}_group"
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "15", "consumerGroup": group}
-    reported = []
+    committed = []
     with client.reader() as reader:
         queues = list(reader.offsets(topic))
         for _ in range(4):
             stream.run(**options)
-            places = reader.committed(group, queues).values()
-            reported.append(sum([place for place in places if place is not None]))
+            offsets = reader.committed(group, queues).values()
+            committed.append(sum([offset for offset in offsets if offset is not None]))
     assert [each["numInputRows"] for each in stream.progress] == [15, 15, 10]
-    assert reported == [0, 15, 30, 40]
+    assert committed == [0, 15, 30, 40]
 
 
-def test_a_first_batch_that_runs_again_reads_the_same(stream: Stream, send: Send) -> None:
+def test_replayed_batches_read_the_same(stream: Stream, send: Send) -> None:
     send(0, 8)
     assert stream.available_now(startingOffsets="latest") == []
-    stream.forget_end_of_batch(0)
-    send(8, 16)  # what is the latest now is behind the end of batch 0
+    stream.remove_commit_of_batch(0)
+    send(8, 16)  # now the latest offset lies beyond the end of batch 0
     stream.batches.clear()
     assert stream.available_now(startingOffsets="latest") == list(range(8, 16))
     assert stream.batches == {0: [], 1: list(range(8, 16))}
-    stream.forget_end_of_batch(1)
+    stream.remove_commit_of_batch(1)
     send(16, 24)
     stream.batches.clear()
     stream.available_now(startingOffsets="latest")
     assert stream.batches == {1: list(range(8, 16)), 2: list(range(16, 24))}
 
 
-def test_new_topics_of_a_pattern_begin_with_their_first_message(
+def test_new_topics_of_a_pattern_start_at_their_first_message(
     stream: Stream, send: Send, producer: Producer, topic: str
 ) -> None:
     stream.options = {"nameServer": stream.options["nameServer"], "topicPattern": f"{topic}.*"}

@@ -8,25 +8,26 @@ from collections.abc import Mapping
 import pytest
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.spark.options import Use
-from rocketmq_py.spark.positions import Edge, Positions, StoredAt
+from rocketmq_py.spark.options import Role
+from rocketmq_py.spark.positions import NamedPosition, Positions, TimestampPosition
 from rocketmq_py.spark.sink_options import SINK_OPTIONS
 from rocketmq_py.spark.source_options import SOURCE_OPTIONS, SourceOptions
-from tests.spark.clusters import batch_options, queue, stream_options
+from tests.spark.fake_clients import batch_options, queue, stream_options
 
 ADDRESS = {"nameServer": "ns:9876"}
 
 
-def mistakes(options: Mapping[str, str], use: Use = Use.READ_STREAM) -> str:
+def error_text(options: Mapping[str, str], role: Role = Role.STREAM_SOURCE) -> str:
+    """Return the text of the error that lists all mistakes."""
     with pytest.raises(ConfigurationError) as raised:
-        SourceOptions.read({**ADDRESS, **options}, use, others=SINK_OPTIONS)
+        SourceOptions.parse({**ADDRESS, **options}, role, others=SINK_OPTIONS)
     return str(raised.value)
 
 
-def test_a_stream_begins_at_the_latest_and_a_batch_at_the_earliest() -> None:
-    assert stream_options().starting == Positions(Edge.LATEST)
-    assert batch_options().starting == Positions(Edge.EARLIEST)
-    assert batch_options().ending == Positions(Edge.LATEST)
+def test_default_positions_of_streams_and_batches() -> None:
+    assert stream_options().starting == Positions(NamedPosition.LATEST)
+    assert batch_options().starting == Positions(NamedPosition.EARLIEST)
+    assert batch_options().ending == Positions(NamedPosition.LATEST)
 
 
 @pytest.mark.parametrize(
@@ -35,23 +36,23 @@ def test_a_stream_begins_at_the_latest_and_a_batch_at_the_earliest() -> None:
         (
             {"startingOffsets": '{"t": {"a": {"0": 7, "1": 7}}}'},
             {"endingOffsets": '{"t": {"a": {"0": 7, "1": 6}}}'},
-            "reading of t a 1 would begin at offset 7 and end at 6, which lies before it",
+            "the range of t a 1 ends at offset 6, before it starts at 7",
         ),
         (
             {"startingTimestamp": "2001"},
             {"endingTimestamp": "2000"},
-            "reading would begin at time 2001 and end at 2000, which lies before it",
+            "the range ends at time 2000, before it starts at 2001",
         ),
     ],
 )
-def test_a_range_that_ends_before_it_begins(
+def test_range_that_ends_before_it_starts_is_rejected(
     starting: dict[str, str], ending: dict[str, str], mistake: str
 ) -> None:
-    assert mistakes({"topic": "t", **starting, **ending}, Use.READ).count("would begin") == 1
-    assert mistake in mistakes({"topic": "t", **starting, **ending}, Use.READ)
+    assert error_text({"topic": "t", **starting, **ending}, Role.BATCH_SOURCE).count("before it starts") == 1
+    assert mistake in error_text({"topic": "t", **starting, **ending}, Role.BATCH_SOURCE)
 
 
-def test_every_option_has_its_place() -> None:
+def test_all_options_of_a_stream() -> None:
     options = stream_options(
         topic=" orders, payments ,orders",
         startingTimestamp='{"orders": 5}',
@@ -69,7 +70,7 @@ def test_every_option_has_its_place() -> None:
     assert options == SourceOptions(
         connection=options.connection,
         topics=("orders", "payments"),
-        starting=Positions(Edge.LATEST, {("orders",): StoredAt(5)}),
+        starting=Positions(NamedPosition.LATEST, {("orders",): TimestampPosition(5)}),
         max_offsets_per_trigger=1000,
         min_offsets_per_trigger=10,
         max_trigger_delay=30.0,
@@ -84,36 +85,38 @@ def test_every_option_has_its_place() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-def test_every_option_is_told_about() -> None:
+def test_docstring_describes_every_option() -> None:
     assert SourceOptions.__doc__ is not None
     for option in SOURCE_OPTIONS:
         assert option.name in SourceOptions.__doc__ or option.field in SourceOptions.__doc__, option.name
 
 
-def test_queues_can_be_assigned() -> None:
-    options = SourceOptions.read({**ADDRESS, "assign": '{"orders": {"broker-a": [1, 0]}}'}, Use.READ)
+def test_assigned_queues() -> None:
+    options = SourceOptions.parse(
+        {**ADDRESS, "assign": '{"orders": {"broker-a": [1, 0]}}'}, Role.BATCH_SOURCE
+    )
     assert options.assign == (queue(), queue(queue_id=1))
 
 
-def test_topics_by_pattern_and_a_sql_filter() -> None:
-    options = SourceOptions.read({**ADDRESS, "topicPattern": "or.*", "sql": "a > 1"}, Use.READ)
+def test_topic_pattern_and_sql_filter() -> None:
+    options = SourceOptions.parse({**ADDRESS, "topicPattern": "or.*", "sql": "a > 1"}, Role.BATCH_SOURCE)
     assert (options.topic_pattern, options.sql, options.tags) == ("or.*", "a > 1", "*")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "mistake"),
     [
-        ({}, "what to read is missing: give topic, topicPattern or assign"),
-        ({"topic": "a", "topicPattern": "b"}, "topic and topicPattern are given; give exactly one"),
-        ({"topic": " , "}, "topic is ' , '; allowed is a topic, or several with commas between"),
+        ({}, "the topics to read are missing; set topic, topicPattern or assign"),
+        ({"topic": "a", "topicPattern": "b"}, "topic and topicPattern are set; set exactly one"),
+        ({"topic": " , "}, "topic: invalid value ' , '; allowed: one topic, or several separated by commas"),
         ({"topic": "a b"}, "topic: topic 'a b' may hold only"),
-        ({"topicPattern": "("}, "topicPattern is '('; allowed is a regular expression (missing )"),
+        ({"topicPattern": "("}, "topicPattern: invalid value '('; allowed: a regular expression (missing )"),
         ({"topic": "a", "tags": "||"}, "tags: subscription '||'"),
-        ({"topic": "a", "tags": "A", "sql": "a > 1"}, "tags and sql are both given"),
+        ({"topic": "a", "tags": "A", "sql": "a > 1"}, "tags and sql are both set"),
         ({"topic": "a", "consumerGroup": "a b"}, "consumerGroup: group 'a b' may hold only"),
-        ({"topic": "a", "startingOffsets": "latest", "startingTimestamp": "1"}, "are both given"),
-        ({"topic": "a", "startingOffsets": '{"b": "latest"}'}, "startingOffsets names b, which is not among"),
-        ({"topicPattern": "a.*", "startingTimestamp": '{"b": 1}'}, "startingTimestamp names b, which is not"),
+        ({"topic": "a", "startingOffsets": "latest", "startingTimestamp": "1"}, "are both set"),
+        ({"topic": "a", "startingOffsets": '{"b": "latest"}'}, "names b, which the options do not select"),
+        ({"topicPattern": "a.*", "startingTimestamp": '{"b": 1}'}, "startingTimestamp names b, which the"),
         ({"assign": '{"a": {"b": [0]}}', "startingOffsets": '{"b": -1}'}, "startingOffsets names b"),
         ({"topic": "a", "endingOffsets": "latest"}, "endingOffsets is an option of a batch source"),
         ({"topic": "a", "producerGroup": "g"}, "producerGroup is an option of a sink"),
@@ -124,16 +127,16 @@ def test_topics_by_pattern_and_a_sql_filter() -> None:
         ),
     ],
 )
-def test_mistakes(options: dict[str, str], said: str) -> None:
-    assert said in mistakes(options)
+def test_mistakes_of_a_stream(options: dict[str, str], mistake: str) -> None:
+    assert mistake in error_text(options)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "mistake"),
     [
-        ({"startingOffsets": "latest"}, "startingOffsets holds latest: a batch would read nothing there"),
-        ({"startingOffsets": '{"a": {"b": {"0": -1}}}'}, "startingOffsets holds latest"),
-        ({"endingOffsets": "earliest"}, "endingOffsets holds earliest"),
+        ({"startingOffsets": "latest"}, "startingOffsets contains latest: a batch would read nothing"),
+        ({"startingOffsets": '{"a": {"b": {"0": -1}}}'}, "startingOffsets contains latest"),
+        ({"endingOffsets": "earliest"}, "endingOffsets contains earliest"),
         ({"maxOffsetsPerTrigger": "1"}, "maxOffsetsPerTrigger is an option of a streaming source"),
         (
             {"maxTriggerDelay": "1m"},
@@ -142,28 +145,28 @@ def test_mistakes(options: dict[str, str], said: str) -> None:
         ({"endingTimestamp": '{"b": 1}'}, "endingTimestamp names b"),
     ],
 )
-def test_mistakes_in_a_batch(options: dict[str, str], said: str) -> None:
-    text = mistakes({"topic": "a", **options}, Use.READ)
-    assert said in text
-    assert "an option is wrong:" in text
+def test_mistakes_of_a_batch(options: dict[str, str], mistake: str) -> None:
+    text = error_text({"topic": "a", **options}, Role.BATCH_SOURCE)
+    assert mistake in text
+    assert "1 invalid option:" in text
 
 
-def test_a_wrong_topic_is_not_called_missing_as_well() -> None:
-    assert "missing" not in mistakes({"topic": "a b"})
+def test_invalid_topic_is_not_reported_as_missing() -> None:
+    assert "missing" not in error_text({"topic": "a b"})
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "named"),
+    ("option", "value", "selected"),
     [
         ("topic", "orders,payments", {"orders": True, "payments": True, "orders2": False}),
         ("topicPattern", "ord.*s", {"orders": True, "payments": False, "orders2": False}),
     ],
 )
-def test_which_topics_are_named(option: str, value: str, named: Mapping[str, bool]) -> None:
-    options = SourceOptions.read({**ADDRESS, option: value}, Use.READ_STREAM)
-    assert {topic: options.name(queue(topic)) for topic in named} == named
+def test_selected_topics(option: str, value: str, selected: Mapping[str, bool]) -> None:
+    options = SourceOptions.parse({**ADDRESS, option: value}, Role.STREAM_SOURCE)
+    assert {topic: options.selects(queue(topic)) for topic in selected} == selected
 
 
-def test_which_queues_are_named() -> None:
-    options = SourceOptions.read({**ADDRESS, "assign": '{"orders": {"broker-a": [1]}}'}, Use.READ_STREAM)
-    assert [options.name(queue(queue_id=number)) for number in range(3)] == [False, True, False]
+def test_selected_queues() -> None:
+    options = SourceOptions.parse({**ADDRESS, "assign": '{"orders": {"broker-a": [1]}}'}, Role.STREAM_SOURCE)
+    assert [options.selects(queue(queue_id=number)) for number in range(3)] == [False, True, False]

@@ -1,4 +1,4 @@
-"""What the streaming source answers to Spark's questions, in the order in which Spark 4.2 and later ask."""
+"""The streaming source, called in the order of Spark 4.2 and later."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ import pytest
 from rocketmq_py.consumer.read.raw import Span
 from rocketmq_py.errors import ConnectError, DataLossError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.spark.batch_source import open_cluster
+from rocketmq_py.spark.batch_plan import SMALL_PLAN_TASKS, SpansPartition
 from rocketmq_py.spark.offsets import CheckpointError
-from rocketmq_py.spark.options import Use
-from rocketmq_py.spark.partitions import SpansPartition
-from rocketmq_py.spark.planning import FREE_TASKS
+from rocketmq_py.spark.options import Role
+from rocketmq_py.spark.source import StreamSource, open_offset_client
 from rocketmq_py.spark.source_options import SourceOptions
-from rocketmq_py.spark.stream_source import StreamSource
-from tests.spark.clusters import PlainCluster, queue, stream_options
-from tests.spark.streams import OTHER, Q0, Q1, Q2, Clock, Start, at, clock, cluster, planned, start
+from tests.spark.fake_clients import FakeOffsetClient, queue, stream_options
+from tests.spark.stream_fixtures import (
+    OTHER_BROKER,
+    Q0,
+    Q1,
+    Q2,
+    Clock,
+    Start,
+    client,
+    clock,
+    offsets_of,
+    planned,
+    start,
+)
 
 pytest.importorskip(
-    "pyspark.sql.streaming.datasource", reason="Spark 4.1 asks otherwise: test_stream_source_of_4_1.py"
+    "pyspark.sql.streaming.datasource", reason="test_stream_source_spark_4_1.py covers Spark 4.1"
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -31,53 +41,53 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-__all__ = ["clock", "cluster", "start"]  # fixtures
+__all__ = ["client", "clock", "start"]  # fixtures
 
 ALL = ReadAllAvailable()
 
 
-# --- trap 1: the initial offset is asked for again, and the latest is another one then
+# --- Spark asks for the initial offset again after a restart, when "latest" is a different offset
 
 
-def test_the_initial_offset_stays_the_same_in_one_process(start: Start, cluster: PlainCluster) -> None:
+def test_initial_offset_does_not_change_within_a_process(start: Start, client: FakeOffsetClient) -> None:
     source = start()
     first = source.initialOffset()
-    cluster.ranges[Q0] = (0, 99)
+    client.ranges[Q0] = (0, 99)
     assert source.initialOffset() == first
 
 
-def test_the_first_batch_reads_the_same_after_a_restart(start: Start, cluster: PlainCluster) -> None:
+def test_first_batch_reads_the_same_after_a_restart(start: Start, client: FakeOffsetClient) -> None:
     source = start()
     initial = source.initialOffset()
-    cluster.ranges |= {Q0: (0, 12), Q1: (5, 31)}
+    client.ranges |= {Q0: (0, 12), Q1: (5, 31)}
     end = source.latestOffset(initial, ALL)
     first_plan = planned(source, initial, end)
     assert first_plan == [(0, 10, 12), (1, 30, 31)]
 
-    # It was killed while batch 0 ran. Meanwhile more was sent than the batch has.
-    cluster.ranges |= {Q0: (0, 50), Q1: (5, 60), Q2: (0, 7)}
+    # A kill during batch 0, and meanwhile more messages than the batch has.
+    client.ranges |= {Q0: (0, 50), Q1: (5, 60), Q2: (0, 7)}
     source = start()
     again = source.initialOffset()
-    assert at(again)[Q0] > at(end)[Q0]
+    assert offsets_of(again)[Q0] > offsets_of(end)[Q0]
     assert planned(source, again, end) == first_plan
     next_end = source.latestOffset(end, ALL)
     assert planned(source, end, next_end) == [(0, 12, 50), (1, 31, 60), (2, 0, 7)]
 
 
-def test_a_restart_from_an_empty_first_batch_loses_nothing(start: Start, cluster: PlainCluster) -> None:
+def test_restart_after_an_empty_first_batch_loses_nothing(start: Start, client: FakeOffsetClient) -> None:
     source = start()
     end = source.latestOffset(source.initialOffset(), ALL)
     assert planned(source, source.initialOffset(), end) == []
-    cluster.ranges[Q0] = (0, 14)
+    client.ranges[Q0] = (0, 14)
     source = start()
     assert planned(source, source.initialOffset(), end) == []
     assert planned(source, end, source.latestOffset(end, ALL)) == [(0, 10, 14)]
 
 
-# --- trap 2: the last batch is never committed
+# --- Spark does not commit the last batch
 
 
-def test_the_last_batch_is_reported_by_the_next_question(start: Start, cluster: PlainCluster) -> None:
+def test_last_batch_is_committed_by_the_next_latest_offset(start: Start, client: FakeOffsetClient) -> None:
     source = start(startingOffsets="earliest", consumerGroup="spark", maxOffsetsPerTrigger="20")
     source.prepareForTriggerAvailableNow()
     begin = source.initialOffset()
@@ -91,86 +101,86 @@ def test_the_last_batch_is_reported_by_the_next_question(start: Start, cluster: 
         ends.append(end)
         begin = end
     assert len(ends) == 2
-    assert cluster.committed[-1][0] == "spark"
+    assert client.committed[-1][0] == "spark"
     merged: dict[MessageQueue, int] = {}
-    for _, offsets in cluster.committed:
+    for _, offsets in client.committed:
         merged |= offsets
-    assert merged == at(ends[-1]) == {Q0: 10, Q1: 30}
+    assert merged == offsets_of(ends[-1]) == {Q0: 10, Q1: 30}
 
 
-def test_the_place_where_a_query_begins_is_no_progress(start: Start, cluster: PlainCluster) -> None:
+def test_initial_offset_is_not_committed(start: Start, client: FakeOffsetClient) -> None:
     source = start(consumerGroup="spark")
     source.latestOffset(source.initialOffset(), ALL)
-    assert cluster.committed == []
+    assert client.committed == []
 
 
-def test_without_a_group_nothing_is_reported(start: Start, cluster: PlainCluster) -> None:
+def test_nothing_is_committed_without_a_group(start: Start, client: FakeOffsetClient) -> None:
     source = start(startingOffsets="earliest")
     end = source.latestOffset(source.initialOffset(), ALL)
     source.commit(end)
     source.latestOffset(end, ALL)
-    assert cluster.committed == []
+    assert client.committed == []
 
 
-def test_progress_that_cannot_be_reported_is_logged_and_comes_later(
-    start: Start, cluster: PlainCluster, caplog: pytest.LogCaptureFixture
+def test_failed_commit_is_logged_once_and_repeated(
+    start: Start, client: FakeOffsetClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = start(startingOffsets="earliest", consumerGroup="spark")
     end = source.latestOffset(source.initialOffset(), ALL)
-    cluster.failures = [ConnectError("b:1", "refused"), ConnectError("b:1", "refused")]
+    client.failures = [ConnectError("b:1", "refused"), ConnectError("b:1", "refused")]
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
         source.commit(end)
         source.commit(end)
     (record,) = caplog.records
-    said = "the progress of group 'spark' is not reported: cannot connect to b:1: refused"
-    assert record.getMessage() == said
+    text = "cannot commit offsets group=spark: cannot connect to b:1: refused"
+    assert record.getMessage() == text
     source.latestOffset(end, ALL)
     source.latestOffset(end, ALL)
-    assert cluster.committed == [("spark", {Q0: 10, Q1: 30})]  # and once only
+    assert client.committed == [("spark", {Q0: 10, Q1: 30})]  # once
 
 
-# --- trap 3: what travels to the workers, and stop() that never comes
+# --- copies for the workers
 
 
-def test_a_copy_carries_the_options_and_nothing_that_is_open(cluster: PlainCluster) -> None:
-    source = StreamSource(stream_options(startingOffsets="earliest"), hand_out)
-    hand_out.cluster = cluster  # type: ignore[attr-defined]
+def test_pickled_source_has_the_options_and_no_open_client(client: FakeOffsetClient) -> None:
+    source = StreamSource(stream_options(startingOffsets="earliest"), open_fake_client)
+    open_fake_client.client = client  # type: ignore[attr-defined]
     source.latestOffset(source.initialOffset(), ALL)
     copy = pickle.loads(pickle.dumps(source))
     assert copy._options == source._options
-    assert copy._course is None
-    assert pickle.loads(pickle.dumps(StreamSource(stream_options())))._open is open_cluster
+    assert copy._lazy_planner is None
+    assert pickle.loads(pickle.dumps(StreamSource(stream_options())))._open_client is open_offset_client
 
 
-def hand_out(_: SourceOptions) -> PlainCluster:
-    found = hand_out.cluster  # type: ignore[attr-defined]
-    assert isinstance(found, PlainCluster)
-    return found
+def open_fake_client(_: SourceOptions) -> FakeOffsetClient:
+    client = open_fake_client.client  # type: ignore[attr-defined]
+    assert isinstance(client, FakeOffsetClient)
+    return client
 
 
-def test_partitions_are_a_list_even_if_there_are_none(start: Start) -> None:
+def test_partitions_of_an_empty_batch_are_a_list(start: Start) -> None:
     source = start()
     assert type(source.partitions(source.initialOffset(), source.initialOffset())) is list
 
 
-# --- trap 4: the same offsets give the same rows
+# --- the same offsets give the same rows
 
 
-def test_a_batch_is_planned_alike_whenever_it_is_planned(start: Start, cluster: PlainCluster) -> None:
+def test_replanned_batch_is_the_same_and_asks_no_broker(start: Start, client: FakeOffsetClient) -> None:
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="8")
     begin = source.latestOffset(source.initialOffset(), ReadMaxRows(8))
-    cluster.ranges[Q2] = (3, 90)
+    client.ranges[Q2] = (3, 90)
     end = source.latestOffset(begin, ReadMaxRows(8))
     plan = planned(source, begin, end)
-    cluster.ranges = {OTHER: (0, 1)}  # whatever has become of the queues
-    looks = cluster.looks
+    client.ranges = {OTHER_BROKER: (0, 1)}
+    range_calls = client.range_calls
     assert planned(start(), begin, end) == plan
-    assert cluster.looks == looks
+    assert client.range_calls == range_calls
 
 
-def test_queues_that_share_a_task_have_their_place_in_it(start: Start, cluster: PlainCluster) -> None:
+def test_queues_that_share_a_task_keep_their_order(start: Start, client: FakeOffsetClient) -> None:
     """A row's number in its task is part of its stamp."""
-    cluster.ranges = {queue(queue_id=number): (0, 10) for number in range(10 * FREE_TASKS)}
+    client.ranges = {queue(queue_id=number): (0, 10) for number in range(10 * SMALL_PLAN_TASKS)}
     source = start(startingOffsets="earliest")
     begin = source.initialOffset()
     end = source.latestOffset(begin, ALL)
@@ -180,31 +190,31 @@ def test_queues_that_share_a_task_have_their_place_in_it(start: Start, cluster: 
         return [partition.spans for partition in partitions if isinstance(partition, SpansPartition)]
 
     first_plan = tasks(source)
-    assert len(first_plan) == FREE_TASKS
+    assert len(first_plan) == SMALL_PLAN_TASKS
     assert tasks(source) == tasks(start()) == first_plan
     for task in first_plan:
         assert [span.queue for span in task] == sorted([span.queue for span in task])
 
 
-# --- trap 5: gaps and offsets below the minimum
+# --- offsets that no longer exist
 
 
-def test_expired_offsets_fail_with_all_that_is_known(start: Start, cluster: PlainCluster) -> None:
+def test_expired_offsets_raise_a_data_loss_error(start: Start, client: FakeOffsetClient) -> None:
     source = start(startingOffsets="earliest")
     end = source.latestOffset(source.initialOffset(), ALL)
-    cluster.ranges |= {Q0: (15, 20)}
+    client.ranges |= {Q0: (15, 20)}
     with pytest.raises(
         DataLossError, match="offsets 10 to 14 of queue 0 of topic 'orders' on broker 'broker-a'"
     ):
         source.latestOffset(end, ALL)
 
 
-def test_or_reading_goes_on_behind_them(
-    start: Start, cluster: PlainCluster, caplog: pytest.LogCaptureFixture
+def test_reading_continues_after_lost_offsets_if_allowed(
+    start: Start, client: FakeOffsetClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = start(startingOffsets="earliest", failOnDataLoss="false")
     begin = source.latestOffset(source.initialOffset(), ALL)
-    cluster.ranges |= {Q0: (15, 20), Q1: (0, 2)}
+    client.ranges |= {Q0: (15, 20), Q1: (0, 2)}
     with caplog.at_level(logging.WARNING, "rocketmq_py.spark"):
         end = source.latestOffset(begin, ALL)
     assert planned(source, begin, end) == [(0, 15, 20), (1, 0, 2)]
@@ -214,8 +224,8 @@ def test_or_reading_goes_on_behind_them(
     assert len(caplog.records) == 2
 
 
-def test_messages_that_expired_before_the_beginning_are_not_lost(start: Start, cluster: PlainCluster) -> None:
-    cluster.expired = {Q1}
+def test_messages_that_expired_before_the_start_are_not_lost(start: Start, client: FakeOffsetClient) -> None:
+    client.expired = {Q1}
     source = start(startingOffsets="earliest")
     begin = source.initialOffset()
     end = source.latestOffset(begin, ALL)
@@ -223,50 +233,52 @@ def test_messages_that_expired_before_the_beginning_are_not_lost(start: Start, c
     assert source.latestOffset(end, ALL) == end
 
 
-def test_an_empty_queue_is_no_error(start: Start, cluster: PlainCluster) -> None:
-    cluster.ranges = {Q0: (7, 7)}
+def test_empty_queue_is_not_an_error(start: Start, client: FakeOffsetClient) -> None:
+    client.ranges = {Q0: (7, 7)}
     source = start(startingOffsets="earliest")
     end = source.latestOffset(source.initialOffset(), ALL)
     assert planned(source, source.initialOffset(), end) == []
 
 
-# --- queues that come and go
+# --- new and missing queues
 
 
-def test_new_queues_and_topics_begin_with_their_first_message(cluster: PlainCluster, clock: Clock) -> None:
-    options = SourceOptions.read({"nameServer": "ns:9876", "topicPattern": "ord.*"}, Use.READ_STREAM)
-    source = StreamSource(options, lambda _: cluster, clock=clock)
+def test_new_queues_and_topics_start_at_their_first_message(client: FakeOffsetClient, clock: Clock) -> None:
+    options = SourceOptions.parse({"nameServer": "ns:9876", "topicPattern": "ord.*"}, Role.STREAM_SOURCE)
+    source = StreamSource(options, lambda _: client, clock=clock)
     begin = source.latestOffset(source.initialOffset(), ALL)
-    cluster.ranges |= {Q2: (4, 6), queue("ordinal"): (1, 3), queue("payments"): (0, 9)}
+    client.ranges |= {Q2: (4, 6), queue("ordinal"): (1, 3), queue("payments"): (0, 9)}
     end = source.latestOffset(begin, ALL)
-    assert planned(source, begin, end) == [(2, 4, 6), (0, 1, 3)]  # of orders and of ordinal
+    assert planned(source, begin, end) == [(2, 4, 6), (0, 1, 3)]  # topics orders and ordinal
 
 
-def test_a_broker_that_is_away_is_waited_for(start: Start, cluster: PlainCluster, clock: Clock) -> None:
-    cluster.ranges[OTHER] = (0, 5)
+def test_queues_of_a_missing_broker_are_lost_after_five_minutes(
+    start: Start, client: FakeOffsetClient, clock: Clock
+) -> None:
+    client.ranges[OTHER_BROKER] = (0, 5)
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="3")
     begin = source.latestOffset(source.initialOffset(), ReadMaxRows(3))
-    del cluster.ranges[OTHER]
+    del client.ranges[OTHER_BROKER]
     end = source.latestOffset(begin, ALL)
-    assert at(end) == {Q0: 10, Q1: 30, OTHER: 1}
-    cluster.ranges[OTHER] = (0, 6)
+    assert offsets_of(end) == {Q0: 10, Q1: 30, OTHER_BROKER: 1}
+    client.ranges[OTHER_BROKER] = (0, 6)
     assert planned(source, end, source.latestOffset(end, ALL)) == [(0, 1, 6)]
-    cluster.ranges[OTHER] = (0, 9)
+    client.ranges[OTHER_BROKER] = (0, 9)
     source.latestOffset(end, ALL)
-    del cluster.ranges[OTHER]
+    del client.ranges[OTHER_BROKER]
     source.latestOffset(end, ALL)
     clock.now = 300.0
     with pytest.raises(DataLossError, match=r"offsets 1 to 8 of queue 0 .* 'broker-b' .*its broker is away"):
         source.latestOffset(end, ALL)
 
 
-def test_a_topic_that_was_taken_out_of_the_options_is_not_waited_for(
-    start: Start, cluster: PlainCluster, caplog: pytest.LogCaptureFixture
+def test_topic_that_the_options_no_longer_select_is_lost_at_once(
+    start: Start, client: FakeOffsetClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = start(startingOffsets="earliest")
     end = source.latestOffset(source.initialOffset(), ReadMaxRows(8))
-    cluster.ranges[queue("payments")] = (3, 7)
-    reason = "'orders' .* are not there: the checkpoint names it, and the options no longer do"
+    client.ranges[queue("payments")] = (3, 7)
+    reason = "'orders' .*: the checkpoint contains the queue, but the options no longer select it"
     with pytest.raises(DataLossError, match=reason):
         start(topic="payments").latestOffset(end, ALL)
     source = start(topic="payments", failOnDataLoss="false")
@@ -274,19 +286,19 @@ def test_a_topic_that_was_taken_out_of_the_options_is_not_waited_for(
     assert len(caplog.records) == len({Q0, Q1})
 
 
-def test_with_available_now_nobody_waits_for_a_broker(start: Start, cluster: PlainCluster) -> None:
-    cluster.ranges[OTHER] = (0, 5)
+def test_available_now_does_not_wait_for_a_missing_broker(start: Start, client: FakeOffsetClient) -> None:
+    client.ranges[OTHER_BROKER] = (0, 5)
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="3")
     end = source.latestOffset(source.initialOffset(), ReadMaxRows(3))
-    del cluster.ranges[OTHER]
+    del client.ranges[OTHER_BROKER]
     source = start()
     source.prepareForTriggerAvailableNow()
     with pytest.raises(DataLossError, match="offsets from 1 on of queue 0"):
         source.latestOffset(end, ALL)
 
 
-def test_a_topic_that_does_not_exist_is_told_at_the_start(cluster: PlainCluster) -> None:
-    source = StreamSource(stream_options(topic="orders,none"), lambda _: cluster)
+def test_topics_must_exist_when_a_query_starts(client: FakeOffsetClient) -> None:
+    source = StreamSource(stream_options(topic="orders,none"), lambda _: client)
     with pytest.raises(TopicNotFoundError, match="none"):
         source.initialOffset()
 
@@ -303,11 +315,11 @@ def test_a_topic_that_does_not_exist_is_told_at_the_start(cluster: PlainCluster)
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "9"}, ReadMaxRows(9)),
     ],
 )
-def test_the_limit_that_spark_is_told(start: Start, options: dict[str, str], limit: ReadLimit) -> None:
+def test_default_read_limit(start: Start, options: dict[str, str], limit: ReadLimit) -> None:
     assert start(**options).getDefaultReadLimit() == limit
 
 
-def test_a_batch_has_no_more_than_the_limit(start: Start) -> None:
+def test_batches_do_not_exceed_the_limit(start: Start) -> None:
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="7")
     begin = source.initialOffset()
     sizes: list[int] = []
@@ -317,40 +329,40 @@ def test_a_batch_has_no_more_than_the_limit(start: Start) -> None:
     assert sizes == [7, 7, 7, 7, 7]
 
 
-def test_a_trigger_that_reads_all_reads_all(start: Start) -> None:
+def test_read_all_available_overrides_the_options(start: Start) -> None:
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7")
-    assert at(source.latestOffset(source.initialOffset(), ALL)) == {Q0: 10, Q1: 30}
+    assert offsets_of(source.latestOffset(source.initialOffset(), ALL)) == {Q0: 10, Q1: 30}
 
 
-@pytest.mark.parametrize("most", [{}, {"maxOffsetsPerTrigger": "6"}])
-def test_a_batch_waits_until_there_is_enough_or_long_enough(
-    start: Start, cluster: PlainCluster, clock: Clock, most: dict[str, str]
+@pytest.mark.parametrize("maximum", [{}, {"maxOffsetsPerTrigger": "6"}])
+def test_batch_waits_for_the_minimum_or_the_delay(
+    start: Start, client: FakeOffsetClient, clock: Clock, maximum: dict[str, str]
 ) -> None:
-    source = start(minOffsetsPerTrigger="5", maxTriggerDelay="60s", **most)
+    source = start(minOffsetsPerTrigger="5", maxTriggerDelay="60s", **maximum)
     limit = source.getDefaultReadLimit()
-    begin = source.latestOffset(source.initialOffset(), limit)  # the first one is not held up
+    begin = source.latestOffset(source.initialOffset(), limit)  # the first batch does not wait
     clock.now = 1000.0
     assert source.latestOffset(begin, limit) == begin
-    cluster.ranges[Q0] = (0, 11)
-    begin = source.latestOffset(begin, limit)  # it is long enough since there was a batch
-    assert at(begin)[Q0] == 11
-    cluster.ranges[Q0] = (0, 15)
+    client.ranges[Q0] = (0, 11)
+    begin = source.latestOffset(begin, limit)  # the delay has passed
+    assert offsets_of(begin)[Q0] == 11
+    client.ranges[Q0] = (0, 15)
     clock.now = 1059.0
     assert source.latestOffset(begin, limit) == begin
-    cluster.ranges[Q0] = (0, 16)
+    client.ranges[Q0] = (0, 16)
     begin = source.latestOffset(begin, limit)
-    assert at(begin)[Q0] == 16
-    cluster.ranges[Q0] = (0, 17)
+    assert offsets_of(begin)[Q0] == 16
+    client.ranges[Q0] = (0, 17)
     clock.now = 1118.9
     assert source.latestOffset(begin, limit) == begin
     clock.now = 1119.0
-    assert at(source.latestOffset(begin, limit))[Q0] == 17
+    assert offsets_of(source.latestOffset(begin, limit))[Q0] == 17
 
 
 # --- AvailableNow
 
 
-def test_available_now_stops_at_what_was_there(start: Start, cluster: PlainCluster) -> None:
+def test_available_now_stops_at_the_ends_of_its_start(start: Start, client: FakeOffsetClient) -> None:
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="9", minOffsetsPerTrigger="9")
     source.prepareForTriggerAvailableNow()
     begin = source.initialOffset()
@@ -359,29 +371,29 @@ def test_available_now_stops_at_what_was_there(start: Start, cluster: PlainClust
     while (end := source.latestOffset(begin, limit)) != begin and rows < 100:
         rows += sum(last - first for _, first, last in planned(source, begin, end))
         begin = end
-        cluster.ranges |= {each: (first, last + 100) for each, (first, last) in cluster.ranges.items()}
-        cluster.ranges[Q2] = (0, 100)
-    assert rows == 35  # the last batch is smaller than the least
-    assert at(begin) == {Q0: 10, Q1: 30}
+        client.ranges |= {each: (first, last + 100) for each, (first, last) in client.ranges.items()}
+        client.ranges[Q2] = (0, 100)
+    assert rows == 35  # the last batch is below the minimum
+    assert offsets_of(begin) == {Q0: 10, Q1: 30}
 
 
-def test_available_now_that_begins_at_the_latest_ends_at_once(start: Start, cluster: PlainCluster) -> None:
+def test_available_now_from_the_latest_offset_ends_at_once(start: Start, client: FakeOffsetClient) -> None:
     source = start()
     source.prepareForTriggerAvailableNow()
-    cluster.ranges[Q0] = (0, 11)  # between the two questions
+    client.ranges[Q0] = (0, 11)  # a message between the two calls
     begin = source.initialOffset()
     end = source.latestOffset(begin, ALL)
     assert planned(source, begin, end) == []
     assert source.latestOffset(end, ALL) == end
     report = source.reportLatestOffset()
     assert report is not None
-    assert report["offsets"] == end["offsets"]  # and not what is before the begin
+    assert report["offsets"] == end["offsets"]  # not the lower ends of the first call
 
 
-# --- what is told
+# --- reports
 
 
-def test_the_report_has_the_latest_offsets_and_the_lag_by_topic(start: Start) -> None:
+def test_latest_offset_report_has_the_lag_by_topic(start: Start) -> None:
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="10")
     assert source.reportLatestOffset() is None
     begin = source.latestOffset(source.initialOffset(), ReadMaxRows(10))
@@ -396,12 +408,12 @@ def test_the_report_has_the_latest_offsets_and_the_lag_by_topic(start: Start) ->
     assert report["lag"] == {"orders": 15}
 
 
-def test_a_batch_is_one_line_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_batch_is_logged_in_one_line(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     source = start(startingOffsets="earliest", maxOffsetsPerTrigger="10")
     with caplog.at_level(logging.INFO, "rocketmq_py.spark"):
         end = source.latestOffset(source.initialOffset(), ReadMaxRows(10))
         assert [record.getMessage() for record in caplog.records] == [
-            "planned a batch in 0.000 s: it reads 10 offsets, and leaves 25 (orders: reads 10, leaves 25)"
+            "planned batch offsets=10 left=25 seconds=0.000 (orders: offsets=10 left=25)"
         ]
         caplog.clear()
         end = source.latestOffset(end, ALL)
@@ -410,6 +422,6 @@ def test_a_batch_is_one_line_in_the_log(start: Start, caplog: pytest.LogCaptureF
         assert caplog.records == []
 
 
-def test_a_checkpoint_of_another_source_is_refused(start: Start) -> None:
-    with pytest.raises(CheckpointError, match="no offset of the rocketmq source"):
+def test_checkpoint_of_another_source_is_rejected(start: Start) -> None:
+    with pytest.raises(CheckpointError, match="not an offset of the rocketmq source"):
         start().latestOffset({"value": 5}, ALL)

@@ -1,4 +1,4 @@
-"""The broker in a thread of its own: looking at it, waiting for it, and putting its clock forward."""
+"""The broker in a thread: inspection, waiting, and its clock."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from rocketmq_py.errors import ClosedError, ConfigurationError, NameServerError,
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.producer import TransactionState
 from rocketmq_py.testing import run_broker, run_cluster
-from rocketmq_py.testing.clock import seconds_of
+from rocketmq_py.testing.clock import to_seconds
 
 pytestmark = pytest.mark.sockets
 
 
-def test_what_was_sent_is_seen() -> None:
+def test_messages_and_requests_can_be_inspected() -> None:
     with run_broker(topics={"T": 2}) as broker:
         with blocking.Producer(broker.name_server_address, group="p") as producer:
             for number in range(3):
@@ -51,7 +51,7 @@ def test_what_was_sent_is_seen() -> None:
         assert [request.topic for request in broker.requests("GET_ROUTEINFO_BY_TOPIC")] == ["T"]
 
 
-def test_waiting_ends_when_enough_is_there() -> None:
+def test_wait_for_returns_when_the_messages_have_arrived() -> None:
     with (
         run_broker(topics=["T"]) as broker,
         blocking.Producer(broker.name_server_address, group="p") as producer,
@@ -64,7 +64,7 @@ def test_waiting_ends_when_enough_is_there() -> None:
         sender.join()
 
 
-def test_a_wait_in_vain_says_what_is_there() -> None:
+def test_a_failed_wait_describes_the_contents_of_the_broker() -> None:
     with run_broker() as broker:
         with blocking.Producer(broker.name_server_address, group="p") as producer:
             producer.send(Message("T", b"x"))
@@ -74,11 +74,11 @@ def test_a_wait_in_vain_says_what_is_there() -> None:
         assert text.startswith("T has 1 messages, not 2, after 0 s")
         assert "  T: 1 messages" in text
         assert "  SEND_MESSAGE_V2 T from 127.0.0.1:" in text
-        with pytest.raises(AssertionError, match=r"^what was waited for has not come, after 0 s"):
+        with pytest.raises(AssertionError, match=r"^the condition is not true after 0 s"):
             broker.wait_until(lambda: False, timeout=0)
 
 
-def test_what_a_group_did_is_seen() -> None:
+def test_dead_letters_and_offsets_of_a_group_can_be_inspected() -> None:
     def handle(message: ReceivedMessage) -> None:
         if message.body == b"bad":
             raise ValueError("bad")
@@ -94,10 +94,10 @@ def test_what_a_group_did_is_seen() -> None:
             assert [message.body for message in broker.wait_for("%DLQ%g")] == [b"bad"]
         assert [message.body for message in broker.dead_letters("g")] == [b"bad"]
         assert broker.offsets("g")[MessageQueue("T", "broker-a", 0)] == 2
-        assert broker.offsets("nobody") == {}
+        assert broker.offsets("unknown") == {}
 
 
-def test_a_reset_makes_a_clean_world_at_the_same_address() -> None:
+def test_reset_drops_all_data_and_keeps_the_address() -> None:
     with run_broker(topics=["T"]) as broker:
         address = broker.name_server_address
         with blocking.Producer(address, group="p") as producer:
@@ -109,7 +109,7 @@ def test_a_reset_makes_a_clean_world_at_the_same_address() -> None:
             assert [message.body for message in broker.messages("T")] == [b"y"]
 
 
-def test_a_topic_is_changed_as_operators_do_it() -> None:
+def test_change_topic_changes_queues_and_permissions() -> None:
     with run_broker(topics={"T": 1}) as broker:
         broker.change_topic("T", writable=False)
         with (
@@ -127,7 +127,7 @@ def test_a_topic_is_changed_as_operators_do_it() -> None:
         assert broker.topics() == {"T": 1}
 
 
-def test_brokers_and_name_servers_talk_tls(tmp_path: Path) -> None:
+def test_brokers_and_name_servers_support_tls(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -141,7 +141,7 @@ def test_brokers_and_name_servers_talk_tls(tmp_path: Path) -> None:
             producer.send(Message("T", b"in plain text"), timeout=1)
 
 
-def test_several_brokers_share_topics() -> None:
+def test_all_brokers_of_a_cluster_have_the_topics() -> None:
     with run_cluster(2, 2, topics={"T": 1}) as cluster:
         assert cluster.broker_names == ("broker-a", "broker-b")
         assert len(cluster.name_server_address.split(";")) == 2
@@ -161,7 +161,7 @@ def test_several_brokers_share_topics() -> None:
     [Message("T", b"x", delay=3000), Message("T", b"x", delay_level=17)],
     ids=["timed", "delayed"],
 )
-def test_delays_pass_when_the_clock_is_put_forward(message: Message) -> None:
+def test_advance_delivers_delayed_messages(message: Message) -> None:
     with (
         run_broker(topics=["T"]) as broker,
         blocking.Producer(broker.name_server_address, group="p") as producer,
@@ -173,7 +173,7 @@ def test_delays_pass_when_the_clock_is_put_forward(message: Message) -> None:
         assert [message.body for message in broker.messages("T")] == [b"x"]
 
 
-def test_invisible_times_pass_and_nobody_is_taken_for_silent() -> None:
+def test_advance_ends_invisible_times_and_keeps_connections() -> None:
     with run_broker(topics={"T": 1}) as broker:
         address = broker.name_server_address
         with blocking.Producer(address, group="p") as producer:
@@ -188,12 +188,12 @@ def test_invisible_times_pass_and_nobody_is_taken_for_silent() -> None:
         assert len({request.client for request in broker.requests("POP_MESSAGE")}) == 1
 
 
-async def test_transactions_are_asked_about_when_the_clock_is_put_forward() -> None:
+async def test_advance_checks_open_transactions() -> None:
     with run_broker(topics=["T"]) as broker:
-        asked = trio.Event()
+        checked = trio.Event()
 
         async def check(_: ReceivedMessage) -> TransactionState:
-            asked.set()
+            checked.set()
             return TransactionState.COMMIT
 
         async with TransactionProducer(
@@ -202,11 +202,11 @@ async def test_transactions_are_asked_about_when_the_clock_is_put_forward() -> N
             await producer.send_in_transaction(Message("T", b"x"), lambda *_: TransactionState.UNKNOWN)
             assert broker.messages("T") == []
             broker.advance("1h")
-            await asked.wait()
+            await checked.wait()
             assert [message.body for message in await broker.arrived("T")] == [b"x"]
 
 
-async def test_retries_come_when_the_clock_is_put_forward() -> None:
+async def test_advance_delivers_retries() -> None:
     with run_broker(topics=["T"]) as broker:
         times: list[int] = []
 
@@ -232,20 +232,20 @@ async def test_retries_come_when_the_clock_is_put_forward() -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_what_blocks_is_refused_where_it_would_hold_up_a_loop() -> None:
+async def test_blocking_waits_are_refused_on_trio() -> None:
     with run_broker() as broker:
-        with pytest.raises(RuntimeError, match=r"wait_for would hold up .* await arrived"):
+        with pytest.raises(RuntimeError, match=r"wait_for would block .* await arrived"):
             broker.wait_for("T")
         with pytest.raises(AssertionError, match="T has 0 messages, not 1"):
             await broker.arrived("T", timeout=0)
 
 
-def test_on_asyncio() -> None:
+def test_waiting_on_asyncio() -> None:
     from rocketmq_py import aio
 
     async def main() -> None:
         with run_broker() as broker:
-            with pytest.raises(RuntimeError, match=r"wait_until would hold up .* await held"):
+            with pytest.raises(RuntimeError, match=r"wait_until would block .* await held"):
                 broker.wait_until(lambda: True)
             async with aio.Producer(broker.name_server_address, group="p") as producer:
                 await producer.send(Message("T", b"x"))
@@ -255,7 +255,7 @@ def test_on_asyncio() -> None:
     asyncio.run(main())
 
 
-def test_a_closed_broker_says_so() -> None:
+def test_a_closed_broker_raises_closed_error() -> None:
     with run_broker() as broker:
         address = broker.name_server_address
     broker.close()
@@ -265,7 +265,7 @@ def test_a_closed_broker_says_so() -> None:
         assert other.name_server_address != address or other.messages("T") == []
 
 
-def test_settings_are_the_embedded_brokers() -> None:
+def test_settings_are_those_of_the_embedded_broker() -> None:
     with run_broker(access_keys={"alice": "secret"}, broker_name="mine") as broker:
         assert broker.broker_names == ("mine",)
         assert broker.broker_addresses == {"mine": broker.broker_address}
@@ -274,7 +274,7 @@ def test_settings_are_the_embedded_brokers() -> None:
         run_broker(default_topic_queue_nums=0),
     ):
         pass
-    with pytest.raises(ConfigurationError, match="one of each is the least"), run_cluster(0):
+    with pytest.raises(ConfigurationError, match=r"brokers is 0 .* at least 1"), run_cluster(0):
         pass
 
 
@@ -286,10 +286,10 @@ def test_settings_are_the_embedded_brokers() -> None:
         ([5], "topic must be a str, not int"),
         ({"Orders": 0}, "number of queues of Orders is 0; it must be from 1 to 65536"),
         ({"Orders": 65_537}, "Orders is 65537"),
-        ({"Orders": "4"}, "Orders is '4', of type str; expected int"),
+        ({"Orders": "4"}, "Orders is '4'; it must be a whole number"),
     ],
 )
-async def test_topics_that_cannot_be_are_refused(topics: Any, message: str) -> None:
+async def test_invalid_topics_are_refused(topics: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message), run_broker(topics=topics):
         pass
     with pytest.raises(ConfigurationError, match=message):
@@ -301,17 +301,17 @@ async def test_topics_that_cannot_be_are_refused(topics: Any, message: str) -> N
             broker.change_topic("Orders", queues=topics["Orders"])
 
 
-@pytest.mark.parametrize(("most", "size"), [(3, 1 << 20), (None, 6000)])
-def test_what_is_kept_is_bounded_and_the_oldest_go(most: int | None, size: int) -> None:
-    with run_broker(topics={"T": 1}, max_store_messages=most, max_store_bytes=size) as broker:
+@pytest.mark.parametrize(("max_messages", "max_bytes"), [(3, 1 << 20), (None, 6000)])
+def test_the_oldest_messages_are_dropped_beyond_the_bounds(max_messages: int | None, max_bytes: int) -> None:
+    with run_broker(topics={"T": 1}, max_store_messages=max_messages, max_store_bytes=max_bytes) as broker:
         with blocking.Producer(broker.name_server_address, group="p") as producer:
             for number in range(10):
                 producer.send(Message("T", b"%d" % number + bytes(1000)))
         with blocking.Reader(broker.name_server_address) as reader:
             [(first, end)] = reader.offsets("T").values()
-        kept = [int(message.body[:1]) for message in broker.messages("T")]
+        stored = [int(message.body[:1]) for message in broker.messages("T")]
     assert 0 < first < end == 10
-    assert kept == list(range(first, end))
+    assert stored == list(range(first, end))
 
 
 @pytest.mark.parametrize(
@@ -325,11 +325,13 @@ def test_what_is_kept_is_bounded_and_the_oldest_go(most: int | None, size: int) 
         (datetime.timedelta(days=1), 86400),
     ],
 )
-def test_durations(duration: float | str | datetime.timedelta, seconds: float) -> None:
-    assert seconds_of(duration) == seconds
+def test_durations_are_converted_to_seconds(
+    duration: float | str | datetime.timedelta, seconds: float
+) -> None:
+    assert to_seconds(duration) == seconds
 
 
 @pytest.mark.parametrize("duration", ["", "1", "1y", "h", "-1s", -1, float("nan"), float("inf"), None])
-def test_what_is_no_duration(duration: Any) -> None:
+def test_an_invalid_duration_is_an_error(duration: Any) -> None:
     with pytest.raises(ConfigurationError, match="duration"):
-        seconds_of(duration)
+        to_seconds(duration)

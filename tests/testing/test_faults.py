@@ -1,4 +1,4 @@
-"""What tests have go wrong: requests, networks, and whole brokers."""
+"""Faults of requests, networks and whole brokers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bodies(broker: TestCluster, topic: str = "T") -> list[bytes]:
     return [message.body for message in broker.messages(topic)]
 
 
-def test_requests_fail_as_often_as_was_said() -> None:
+def test_fail_affects_the_given_number_of_requests() -> None:
     with run_broker(topics=["T", "U"]) as broker, producer(broker, retries=0) as sender:
         fault = broker.fail("SEND_MESSAGE", code=ResponseCode.NO_PERMISSION, remark="no", times=2, topic="T")
         for _ in range(2):
@@ -46,14 +46,14 @@ def test_requests_fail_as_often_as_was_said() -> None:
         assert bodies(broker) == [b"the third"]
 
 
-def test_a_retry_passes_over_a_failure() -> None:
+def test_a_retry_succeeds_after_a_failure() -> None:
     with run_broker(topics=["T"]) as broker, producer(broker) as sender:
         fault = broker.fail("SEND_MESSAGE", times=1)
         sender.send(Message("T", b"x"))
         assert (fault.count, bodies(broker)) == (1, [b"x"])
 
 
-def test_a_lost_answer_leaves_it_unknown_what_was_done() -> None:
+def test_a_lost_answer_leaves_the_delivery_unknown() -> None:
     with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
         sender.send(Message("T", b"x"))
         with broker.lose_answers("SEND_MESSAGE"), pytest.raises(RequestTimeoutError) as failed:
@@ -63,7 +63,7 @@ def test_a_lost_answer_leaves_it_unknown_what_was_done() -> None:
         sender.send(Message("T", b"z"))
 
 
-def test_a_lost_request_is_not_done() -> None:
+def test_a_lost_request_is_not_handled() -> None:
     with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
         sender.send(Message("T", b"x"))
         with broker.lose_requests("SEND_MESSAGE"), pytest.raises(RequestTimeoutError):
@@ -71,7 +71,7 @@ def test_a_lost_request_is_not_done() -> None:
         assert bodies(broker) == [b"x"]
 
 
-def test_a_delayed_request_is_done_later_on_the_brokers_clock() -> None:
+def test_a_delayed_request_is_handled_later_on_the_clock_of_the_broker() -> None:
     with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
         sender.send(Message("T", b"x"))
         broker.delay("SEND_MESSAGE", "1h", times=1)
@@ -86,7 +86,7 @@ def is_sent(sender: blocking.Producer, message: Message) -> bool:
     try:
         sender.send(message)
     except ConnectionLostError:
-        return False  # it has not heard yet of the connection's end
+        return False  # the producer has not noticed the closed connection yet
     return True
 
 
@@ -102,7 +102,7 @@ def test_a_delayed_request_is_lost_with_its_connection() -> None:
         assert bodies(broker) == [b"x", b"z"]
 
 
-def test_a_fault_strikes_one_client_by_its_name_or_its_address() -> None:
+def test_a_fault_can_affect_a_single_client() -> None:
     with (
         run_broker(topics=["T"]) as broker,
         producer(broker, retries=0) as one,
@@ -122,14 +122,14 @@ def test_a_fault_strikes_one_client_by_its_name_or_its_address() -> None:
         assert sorted(bodies(broker)) == [b"x", b"x", b"y", b"z"]
 
 
-def test_a_fault_strikes_one_broker() -> None:
+def test_a_fault_can_affect_a_single_broker() -> None:
     with run_cluster(2, topics={"T": 1}) as cluster, producer(cluster) as sender:
         with cluster.fail(None, server="broker-a"):
             results = [sender.send(Message("T", b"x")) for _ in range(4)]
         assert {result.queue.broker_name for result in results} == {"broker-b"}
 
 
-def test_a_frozen_broker_goes_on_where_it_was() -> None:
+def test_a_frozen_broker_continues_when_the_fault_ends() -> None:
     with run_broker(topics=["T"]) as broker, producer(broker, retries=0) as sender:
         sender.send(Message("T", b"x"))
         with broker.freeze("broker-a"):
@@ -140,7 +140,7 @@ def test_a_frozen_broker_goes_on_where_it_was() -> None:
         assert bodies(broker) == [b"x", b"y"]
 
 
-def test_what_is_partitioned_is_apart_and_the_rest_is_not() -> None:
+def test_a_partition_separates_clients_from_a_broker() -> None:
     with run_cluster(2, topics={"T": 1}) as cluster, producer(cluster, try_timeout=0.2) as sender:
         sent = {sender.send(Message("T", b"x")).queue.broker_name for _ in range(4)}
         assert sent == {"broker-a", "broker-b"}
@@ -151,21 +151,21 @@ def test_what_is_partitioned_is_apart_and_the_rest_is_not() -> None:
             cluster.partition("one", "other")
 
 
-def test_a_broker_that_is_apart_from_a_name_server_registers_there_when_they_are_together_again() -> None:
+def test_a_broker_registers_when_a_partition_from_a_name_server_ends() -> None:
     with run_cluster(1, 2) as cluster:
-        apart, other = cluster.name_server_address.split(";")
-        with cluster.partition("broker-a", apart):
+        partitioned, other = cluster.name_server_address.split(";")
+        with cluster.partition("broker-a", partitioned):
             cluster.create_topic("T")
-            with blocking.Reader(apart) as reader:
+            with blocking.Reader(partitioned) as reader:
                 assert "T" not in reader.topics()
             with blocking.Reader(other) as reader:
                 assert "T" in reader.topics()
         cluster.advance("31s")
-        with blocking.Reader(apart) as reader:
+        with blocking.Reader(partitioned) as reader:
             assert "T" in reader.topics()
 
 
-def test_a_cut_connection_is_made_anew() -> None:
+def test_a_client_reconnects_after_a_cut() -> None:
     with run_broker(topics=["T"]) as broker, producer(broker) as sender:
         sender.send(Message("T", b"x"))
         broker.cut("broker-a")
@@ -174,8 +174,8 @@ def test_a_cut_connection_is_made_anew() -> None:
         assert (len(clients), bodies(broker)) == (2, [b"x", b"y"])
 
 
-def test_slow_and_sliced_networks_change_nothing_but_time() -> None:
-    # On a busy machine each of the pieces takes much longer than it was said.
+def test_slow_and_sliced_networks_deliver_all_bytes() -> None:
+    # On a busy machine, each piece takes much longer than the latency.
     with run_broker(topics=["T"]) as broker, producer(broker, send_timeout=300.0) as sender:
         broker.slice(7)
         sender.send(Message("T", b"x" * 1000))
@@ -187,8 +187,8 @@ def test_slow_and_sliced_networks_change_nothing_but_time() -> None:
 
 
 @pytest.mark.parametrize("by", ["client", "server"])
-def test_networks_fail_for_one_client_or_one_broker(by: str) -> None:
-    """In virtual time: what is slow takes as long as it was said."""
+def test_a_network_fault_can_affect_a_single_client_or_broker(by: str) -> None:
+    """Runs in virtual time, so that durations are exact."""
 
     async def program(world: World) -> None:
         address = world.name_server_address
@@ -231,14 +231,14 @@ def test_networks_fail_for_one_client_or_one_broker(by: str) -> None:
     simulate(program, seed=1, brokers=2, topics={"T": 1})
 
 
-def test_what_a_crash_keeps() -> None:
+def test_keep_selects_the_data_after_a_crash() -> None:
     with run_broker(topics={"T": 1}) as broker, producer(broker, retries=0) as sender:
         sender.send(Message("T", b"flushed", keys="k"))
         broker.flush()
-        sender.send(Message("T", b"kept by a crash of the process", keys="k"))
+        sender.send(Message("T", b"not flushed", keys="k"))
         broker.crash()
         with pytest.raises(RocketMQError):
-            sender.send(Message("T", b"to nobody"), timeout=0.2)
+            sender.send(Message("T", b"lost"), timeout=0.2)
         broker.restart()
         assert len(bodies(broker)) == 2
         with blocking.Reader(broker.name_server_address) as reader:
@@ -258,7 +258,7 @@ def test_what_a_crash_keeps() -> None:
         assert bodies(broker) == []
 
 
-def test_a_crashed_broker_has_no_routes_and_is_found_again() -> None:
+def test_routes_leave_out_a_crashed_broker_until_it_restarts() -> None:
     with run_cluster(2, topics={"T": 1}) as cluster:
         cluster.crash("broker-a")
         with producer(cluster) as sender:
@@ -268,7 +268,7 @@ def test_a_crashed_broker_has_no_routes_and_is_found_again() -> None:
             assert [queue.broker_name for queue in sender.queues("T")] == ["broker-a", "broker-b"]
 
 
-def test_clients_use_the_name_server_that_is_left() -> None:
+def test_clients_use_the_remaining_name_server() -> None:
     with run_cluster(1, 2, topics=["T"]) as cluster:
         first = cluster.name_server_address.split(";")[0]
         cluster.crash(first)
@@ -278,8 +278,8 @@ def test_clients_use_the_name_server_that_is_left() -> None:
         assert len(bodies(cluster)) == 3
 
 
-def test_healing_and_resetting_end_all_faults() -> None:
-    # It tries again, as its connection breaks when the broker is reset. What was left would fail all tries.
+def test_heal_and_reset_end_all_faults() -> None:
+    # The producer retries, because the reset breaks its connection. A fault would fail all retries.
     with run_broker(topics=["T"]) as broker, producer(broker) as sender:
         broker.fail(None)
         broker.freeze()
@@ -291,13 +291,15 @@ def test_healing_and_resetting_end_all_faults() -> None:
         assert bodies(broker) == [b"y"]
 
 
-def test_faults_that_cannot_be_are_refused() -> None:
+def test_invalid_faults_are_refused() -> None:
     with run_broker() as broker:
         with pytest.raises(ConfigurationError, match="there is no request 'SEND'"):
             broker.fail("SEND")
         with pytest.raises(ConfigurationError, match="times is 0"):
             broker.fail("SEND_MESSAGE", times=0)
-        with pytest.raises(ConfigurationError, match=r"'broker-z' is no broker .*broker-a"):
+        with pytest.raises(
+            ConfigurationError, match=r"there is no broker or name server 'broker-z'; .*broker-a"
+        ):
             broker.freeze("broker-z")
         with pytest.raises(ConfigurationError, match="code is 'SYSTEM_BUSY'; expected a ResponseCode"):
             broker.fail("SEND_MESSAGE", code=cast(Any, "SYSTEM_BUSY"))

@@ -1,4 +1,4 @@
-"""The plugin for pytest, in runs of their own: plain tests, and tests on trio and asyncio."""
+"""The pytest plugin, with plain tests and with tests on trio and asyncio."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_that_no_real_cluster_runs(rocketmq_broker):
 """
 
 
-def test_tests_of_each_kind_find_an_empty_broker(pytester: pytest.Pytester) -> None:
+def test_each_test_gets_an_empty_broker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
     run(pytester, "--strict-markers").assert_outcomes(passed=5)
 
 
-def test_the_same_tests_run_on_a_real_cluster(pytester: pytest.Pytester) -> None:
+def test_tests_run_on_a_real_cluster(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
     with run_broker() as broker:
         address = broker.name_server_address
@@ -82,7 +82,7 @@ def test_the_same_tests_run_on_a_real_cluster(pytester: pytest.Pytester) -> None
     assert all(topic.startswith("T-") for topic in topics)
 
 
-def test_on_a_real_cluster_a_test_without_the_marker_is_told_of_it(pytester: pytest.Pytester) -> None:
+def test_the_error_on_a_real_cluster_names_the_marker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(rocketmq_broker): rocketmq_broker.advance(1)")
     with run_broker() as broker:
         result = run(pytester, f"--rocketmq-namesrv={broker.name_server_address}")
@@ -90,7 +90,7 @@ def test_on_a_real_cluster_a_test_without_the_marker_is_told_of_it(pytester: pyt
     result.stdout.fnmatch_lines(["*advance needs an embedded broker, and 127.0.0.1:* is a real cluster: *"])
 
 
-def test_a_wait_in_vain_on_a_real_cluster_says_what_is_there(pytester: pytest.Pytester) -> None:
+def test_a_failed_wait_on_a_real_cluster_describes_its_contents(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         from rocketmq_py import Message, blocking
@@ -109,7 +109,7 @@ def test_a_wait_in_vain_on_a_real_cluster_says_what_is_there(pytester: pytest.Py
     result.stdout.fnmatch_lines(["*T-* has 1 messages, not 2, after 0.01 s", "*  T-*: 1 messages"])
 
 
-def test_a_cluster_and_factories_with_settings(pytester: pytest.Pytester) -> None:
+def test_settings_and_factories(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -156,7 +156,7 @@ def test_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("anyio"), reason="anyio is not installed")
-def test_with_anyio_on_asyncio_and_on_trio(pytester: pytest.Pytester) -> None:
+def test_with_anyio_on_asyncio_and_trio(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -177,7 +177,7 @@ def test_with_anyio_on_asyncio_and_on_trio(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=2)
 
 
-def test_the_plugin_is_registered_and_loads_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
+def test_the_plugin_loads_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert list(project["entry-points"]["pytest11"].values()) == ["rocketmq_py.pytest_plugin"]
     program = "import sys, rocketmq_py.pytest_plugin; print('trio' in sys.modules)"

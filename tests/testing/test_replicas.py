@@ -1,4 +1,4 @@
-"""While a broker is down its replica is read from; it takes nothing, and gives way afterwards."""
+"""Consumers read from the replica of a broker while the broker is down."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rocketmq_py.testing import World, run_cluster, simulate
 TOPIC, GROUP, COUNT = "Orders", "billing", 20
 
 
-class Took:
-    """A handler that notes what it gets."""
+class CollectingHandler:
+    """A handler that counts the bodies of its messages."""
 
     def __init__(self) -> None:
         self.bodies: Counter[bytes] = Counter()
@@ -23,15 +23,15 @@ class Took:
     async def __call__(self, message: ReceivedMessage) -> None:
         self.bodies[message.body] += 1
 
-    async def until(self, count: int) -> None:
+    async def wait_for(self, count: int) -> None:
         while len(self.bodies) < count:
             await trio.sleep(0.1)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_group_goes_on_while_the_master_is_away_and_after(seed: int) -> None:
+def test_a_group_consumes_while_the_master_is_down_and_afterwards(seed: int) -> None:
     async def program(world: World) -> None:
-        took = Took()
+        handler = CollectingHandler()
         async with Client(world.name_server_address) as client, client.producer("senders") as producer:
             for number in range(COUNT):
                 await producer.send(Message(TOPIC, b"%d" % number))
@@ -43,23 +43,23 @@ def test_a_group_goes_on_while_the_master_is_away_and_after(seed: int) -> None:
                     await client.routes.refresh(TOPIC)
                     with pytest.raises(RocketMQError):
                         await producer.send(Message(TOPIC, b"lost"))
-                    nursery.start_soon(consumer.run, took)
-                    await took.until(COUNT)
+                    nursery.start_soon(consumer.run, handler)
+                    await handler.wait_for(COUNT)
                     while sum(world.offsets(GROUP).values()) < COUNT:
                         await trio.sleep(0.1)
                     await world.restart("broker-a")
                     await client.routes.refresh(TOPIC)
                     for number in range(COUNT, 2 * COUNT):
                         await producer.send(Message(TOPIC, b"%d" % number))
-                    await took.until(2 * COUNT)
+                    await handler.wait_for(2 * COUNT)
                     nursery.cancel_scope.cancel()
-        assert set(took.bodies.values()) == {1}, "what was committed at the replica is not forgotten"
+        assert set(handler.bodies.values()) == {1}, "offsets committed on the replica are kept"
         assert len(world.messages(TOPIC)) == 2 * COUNT
 
     simulate(program, seed=seed, replicas=True, topics={TOPIC: 4})
 
 
-def test_a_replica_of_a_master_that_lost_everything_forgets_it_too() -> None:
+def test_a_replica_loses_its_data_with_its_master() -> None:
     async def program(world: World) -> None:
         async with Client(world.name_server_address) as client:
             async with client.producer("senders") as producer:
@@ -77,7 +77,7 @@ def test_a_replica_of_a_master_that_lost_everything_forgets_it_too() -> None:
     simulate(program, seed=1, replicas=True, topics={TOPIC: 4})
 
 
-def test_replicas_have_names_for_faults() -> None:
+def test_faults_can_name_replicas() -> None:
     with run_cluster(2, replicas=True, topics=[TOPIC]) as cluster:
         assert cluster.broker_names == ("broker-a", "broker-b")
         cluster.crash("broker-a-1")

@@ -1,4 +1,4 @@
-"""A program and brokers whose every event comes from a seed."""
+"""Simulations: all events come from the seed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rocketmq_py.testing import World, simulate
 
 
 async def program(world: World) -> list[bytes]:
-    """Messages through a broker that loses answers, is cut off and crashes, to two members of a group."""
+    """Send messages to two members of a group, through a broker that loses answers and crashes."""
     handled: list[bytes] = []
 
     async def handle(message: ReceivedMessage) -> None:
@@ -71,7 +71,7 @@ def run(seed: int) -> tuple[str, float, int]:
     return simulation.digest, simulation.seconds, simulation.events
 
 
-def test_the_same_seed_does_the_same_and_another_one_does_not() -> None:
+def test_only_the_same_seed_gives_the_same_events() -> None:
     first, again, other = run(1), run(1), run(2)
     assert first == again
     assert other[0] != first[0]
@@ -79,7 +79,7 @@ def test_the_same_seed_does_the_same_and_another_one_does_not() -> None:
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_the_same_seed_does_the_same_in_another_process(hash_seed: str) -> None:
+def test_the_same_seed_gives_the_same_events_in_another_process(hash_seed: str) -> None:
     code = "from tests.testing.test_simulation import run; print(run(3))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": hash_seed}
     ran = subprocess.run(
@@ -88,7 +88,7 @@ def test_the_same_seed_does_the_same_in_another_process(hash_seed: str) -> None:
     assert ran.stdout == f"{run(3)}\n"
 
 
-def test_time_and_chance_are_the_simulations_and_are_given_back() -> None:
+def test_time_and_randomness_are_replaced_and_restored() -> None:
     async def look(world: World) -> tuple[float, float, float]:
         await trio.sleep(3600)
         return time.time(), random.random(), random.Random().random()
@@ -104,7 +104,7 @@ def test_time_and_chance_are_the_simulations_and_are_given_back() -> None:
     assert time.time() >= began
 
 
-def test_plain_handlers_are_called_where_the_simulation_is() -> None:
+def test_plain_handlers_are_called_in_the_thread_of_the_simulation() -> None:
     async def consume(world: World) -> list[bytes]:
         handled: list[bytes] = []
         async with (
@@ -124,17 +124,17 @@ def test_plain_handlers_are_called_where_the_simulation_is() -> None:
     assert simulate(consume, seed=1, topics=["T"]).value == [b"0", b"1", b"2"]
 
 
-def test_a_failure_names_its_seed() -> None:
+def test_an_error_of_the_program_has_a_note_with_the_seed() -> None:
     async def fail(world: World) -> None:
         await trio.sleep(1.5)
         raise ValueError("on purpose")
 
     with pytest.raises(ValueError, match="on purpose") as failed:
         simulate(fail, seed=7)
-    assert failed.value.__notes__ == ["simulated with seed 7, for 1.500 s of its time"]
+    assert failed.value.__notes__ == ["simulated with seed 7, for 1.500 s of virtual time"]
 
 
-def test_events_are_kept_where_they_are_wanted() -> None:
+def test_trace_keeps_the_events_as_text() -> None:
     async def note(world: World) -> None:
         world.trace("something", 1)
 
@@ -142,7 +142,7 @@ def test_events_are_kept_where_they_are_wanted() -> None:
     assert simulate(note, seed=1, trace=True).lines[0] == "0.000000 something 1"
 
 
-def test_a_transaction_at_the_place_of_one_that_a_crash_has_lost_is_not_taken_for_it() -> None:
+def test_a_transaction_that_reuses_the_offset_of_a_lost_one_is_checked() -> None:
     async def transact(world: World) -> list[bytes]:
         states = {b"lost": TransactionState.COMMIT, b"kept": TransactionState.UNKNOWN}
 
@@ -157,7 +157,7 @@ def test_a_transaction_at_the_place_of_one_that_a_crash_has_lost_is_not_taken_fo
         ) as producer:
             world.flush()
             await producer.send_in_transaction(Message("T", b"lost"), local_work)
-            await trio.sleep(1)  # it was told oneway
+            await trio.sleep(1)  # the end of a transaction is sent oneway
             assert [message.body for message in world.messages("T")] == [b"lost"]
             await world.crash(keep="flushed")
             await world.restart()
@@ -169,7 +169,7 @@ def test_a_transaction_at_the_place_of_one_that_a_crash_has_lost_is_not_taken_fo
     assert simulate(transact, seed=1, topics=["T"]).value == [b"kept"]
 
 
-def test_a_name_server_that_was_away_hears_of_changed_topics() -> None:
+def test_a_restarted_name_server_gets_changed_topics() -> None:
     async def change(world: World) -> list[int]:
         name_server = world.name_server_address.split(";")[1]
         counts = []
@@ -185,11 +185,11 @@ def test_a_name_server_that_was_away_hears_of_changed_topics() -> None:
     assert simulate(change, seed=1, name_servers=2, topics={"T": 3}).value == [3, 6]
 
 
-def test_settings_are_checked() -> None:
+def test_invalid_arguments_are_errors() -> None:
     async def nothing(world: World) -> None:
         pass
 
-    with pytest.raises(ConfigurationError, match="one of each is the least"):
+    with pytest.raises(ConfigurationError, match=r"brokers is 0 .* at least 1"):
         simulate(nothing, seed=1, brokers=0)
     with pytest.raises(ConfigurationError, match="default_topic_queue_nums is 0"):
         simulate(nothing, seed=1, default_topic_queue_nums=0)
@@ -200,19 +200,19 @@ def test_settings_are_checked() -> None:
         simulate(nothing, seed=1, split=7)
 
 
-def test_a_program_that_never_ends_is_ended() -> None:
+def test_a_program_that_does_not_end_times_out() -> None:
     async def wait(world: World) -> None:
         async with Producer(world.name_server_address, group="p"):
             await trio.sleep_forever()
 
-    with pytest.raises(trio.TooSlowError, match="has not ended within 86400 s of its time") as caught:
+    with pytest.raises(trio.TooSlowError, match="did not end within 86400 s of virtual time") as caught:
         simulate(wait, seed=4)
     assert "seed 4" in caught.value.__notes__[0]
     with pytest.raises(trio.TooSlowError, match="within 60 s"):
         simulate(wait, seed=4, timeout=60)
 
 
-def test_what_runs_in_other_threads_is_refused() -> None:
+def test_clients_of_the_threads_api_are_refused() -> None:
     async def program(world: World) -> None:
         blocking.Producer(world.name_server_address, group="p")
 

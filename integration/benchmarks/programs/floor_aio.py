@@ -31,8 +31,8 @@ from integration.benchmarks.programs.consuming import Countdown, new_consumer
 from integration.benchmarks.programs.floor import READ_SIZE, Answers, prepared
 from integration.benchmarks.programs.measuring import LATENCY_EVERY, Stopwatch, options, report, timed
 from rocketmq_py import ReceivedMessage, Serialization
-from rocketmq_py.crossing.wakeup_fd import WakeupFd
-from rocketmq_py.remoting.address import split_address
+from rocketmq_py.address import split_address
+from rocketmq_py.handoff.wakeup_fd import WakeupFd
 
 
 class Bell(WakeupFd):

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import attrs
 
-from rocketmq_py.admin.asking import Answers, ask_each, have_each_do
+from rocketmq_py.admin.asking import Answers, Listing, ask_each, have_each_do
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.arguments import check_flag, check_not_blank, check_text, check_texts, optional
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.protocol.bodies import (
     AclInfo,
@@ -39,6 +40,7 @@ ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")
 """What a rule may be about. Java: ``Action``."""
 RESOURCES = ("Cluster", "Namespace", "Topic", "Group")
 _ENABLED, _DISABLED = "enable", "disable"
+_SUPER, _NORMAL = "Super", "Normal"
 _USER = "User:"
 
 Value = TypeVar("Value", bound=Hashable)
@@ -85,19 +87,27 @@ class Rule:
 
 
 @attrs.frozen(kw_only=True)
-class UserListing:
+class UserListing(Listing[User]):
     """Users. ``failures`` has the error of each broker that did not answer, by its name."""
 
     users: tuple[User, ...]
     failures: Mapping[str, RocketMQError]
 
+    @property
+    def _items(self) -> tuple[User, ...]:
+        return self.users
+
 
 @attrs.frozen(kw_only=True)
-class RuleListing:
+class RuleListing(Listing[Rule]):
     """Rules. ``failures`` has the error of each broker that did not answer, by its name."""
 
     rules: tuple[Rule, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[Rule, ...]:
+        return self.rules
 
 
 @attrs.frozen(kw_only=True)
@@ -123,9 +133,8 @@ class Access(Part):
 
     async def users(self, part: str | None = None) -> UserListing:
         """Return the users of 5.x, or those with ``part`` in their name. Java: ``listUser``."""
-        answers = await self._ask(
-            ListUsersRequest(filter=part), lambda body: [_user(one) for one in read_users(body)]
-        )
+        header = ListUsersRequest(filter=optional(check_text, part, "part"))
+        answers = await self._ask(header, lambda body: [_user(one) for one in read_users(body)])
         users = _merged(answers)
         return UserListing(
             users=tuple(sorted(users, key=lambda user: (user.name, user.brokers))), failures=answers.failures
@@ -139,9 +148,11 @@ class Access(Part):
             secret: its secret key.
             is_super: whether it may do everything.
         """
-        _check_not_empty(name=name, secret=secret)
-        kind = "Super" if is_super else "Normal"
-        info = UserInfo(username=name, password=secret, user_type=kind)
+        info = UserInfo(
+            username=check_not_blank(name, "name"),
+            password=check_not_blank(secret, "secret"),
+            user_type=_word(check_flag(is_super, "is_super"), _SUPER, _NORMAL),
+        )
         return await self._tell(CreateUserRequest(username=name), f"creating user {name!r}", info.encode())
 
     async def alter_user(
@@ -153,12 +164,11 @@ class Access(Part):
         is_enabled: bool | None = None,
     ) -> tuple[str, ...]:
         """Change a user; what is not given stays. Return the names of the brokers. Java: ``updateUser``."""
-        _check_not_empty(name=name)
         info = UserInfo(
-            username=name,
-            password=secret,
-            user_type=None if is_super is None else "Super" if is_super else "Normal",
-            user_status=None if is_enabled is None else _ENABLED if is_enabled else _DISABLED,
+            username=check_not_blank(name, "name"),
+            password=optional(check_not_blank, secret, "secret"),
+            user_type=_word(optional(check_flag, is_super, "is_super"), _SUPER, _NORMAL),
+            user_status=_word(optional(check_flag, is_enabled, "is_enabled"), _ENABLED, _DISABLED),
         )
         return await self._tell(UpdateUserRequest(username=name), f"changing user {name!r}", info.encode())
 
@@ -167,7 +177,7 @@ class Access(Part):
 
         Brokers do not say that they never had it.
         """
-        _check_not_empty(name=name)
+        check_not_blank(name, "name")
         return await self._tell(DeleteUserRequest(username=name), f"deleting user {name!r}")
 
     async def rules(self, user: str | None = None, resource: str | None = None) -> RuleListing:
@@ -177,7 +187,10 @@ class Access(Part):
             user: only of those with this in their name.
             resource: only for resources with this in their name.
         """
-        header = ListAclsRequest(subject_filter=user, resource_filter=resource)
+        header = ListAclsRequest(
+            subject_filter=optional(check_text, user, "user"),
+            resource_filter=optional(check_text, resource, "resource"),
+        )
         answers = await self._ask(
             header, lambda body: [rule for acl in read_acls(body) for rule in _rules(acl)]
         )
@@ -211,12 +224,12 @@ class Access(Part):
         Raises:
             ConfigurationError: there is no such action or kind of resource.
         """
-        _check_not_empty(user=user)
+        check_not_blank(user, "user")
         entry = PolicyEntryInfo(
             resource=_checked_resource(resource),
             actions=_checked_actions(actions),
-            source_ips=tuple(source_ips),
-            decision="Allow" if is_allowed else "Deny",
+            source_ips=check_texts(source_ips, "source_ips"),
+            decision="Allow" if check_flag(is_allowed, "is_allowed") else "Deny",
         )
         policies = (PolicyInfo(policy_type="Custom", entries=(entry,)),)
         body = AclInfo(subject=_USER + user, policies=policies).encode()
@@ -228,9 +241,8 @@ class Access(Part):
 
         Java: ``deleteAcl``.
         """
-        _check_not_empty(user=user)
-        if resource is not None:
-            _checked_resource(resource)
+        check_not_blank(user, "user")
+        optional(_checked_resource, resource, "resource")
         header = DeleteAclRequest(subject=_USER + user, policy_type="Custom", resource=resource)
         return await self._tell(header, f"deleting what user {user!r} may do")
 
@@ -299,16 +311,17 @@ def _rules(acl: AclInfo) -> list[Rule]:
     ]
 
 
-def _check_not_empty(**texts: str) -> None:
-    for name, text in texts.items():
-        if not text.strip():
-            raise ConfigurationError(f"{name} is empty")
+def _word(flag: bool | None, if_true: str, if_false: str) -> str | None:
+    """Return the broker's word for a flag; None leaves the user's setting as it is."""
+    if flag is None:
+        return None
+    return if_true if flag else if_false
 
 
 def _checked_actions(actions: Iterable[str]) -> tuple[str, ...]:
     known = {action.lower(): action for action in ACTIONS}
     checked = []
-    for action in actions:
+    for action in check_texts(actions, "actions"):
         if action.lower() not in known:
             raise ConfigurationError(f"there is no action {action!r}; there is {', '.join(ACTIONS)}")
         checked.append(known[action.lower()])
@@ -317,9 +330,10 @@ def _checked_actions(actions: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checked))
 
 
-def _checked_resource(resource: str) -> str:
-    kind, _, name = resource.partition(":")
-    if resource != "*" and (kind not in RESOURCES or not name):
+def _checked_resource(resource: str, name: str = "resource") -> str:
+    check_text(resource, name)
+    kind, _, rest = resource.partition(":")
+    if resource != "*" and (kind not in RESOURCES or not rest):
         raise ConfigurationError(
             f"{resource!r} is no resource such as Topic:NAME, Group:NAME, Cluster:NAME, Topic:BEGIN* or *"
         )

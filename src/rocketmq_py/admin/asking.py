@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Generic, TypeVar
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar, overload
 
 import attrs
-import trio
 
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
+from rocketmq_py.remoting.running import open_nursery
 
 AT_ONCE = 32
 """Questions that are under way at the same time."""
@@ -16,6 +17,7 @@ AT_ONCE = 32
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 Seen = TypeVar("Seen")
+Item = TypeVar("Item")
 
 
 @attrs.frozen
@@ -29,6 +31,36 @@ class Answers(Generic[Key, Answer]):
 
     values: Mapping[Key, Answer]
     failures: Mapping[Key, RocketMQError]
+
+
+class Listing(Sequence[Item], Generic[Item]):
+    """A sequence of items that brokers returned, with the errors of the brokers that failed.
+
+    Attributes:
+        failures: the errors, by the broker's name.
+    """
+
+    __slots__ = ()
+
+    failures: Mapping[str, RocketMQError]
+
+    @property
+    @abstractmethod
+    def _items(self) -> tuple[Item, ...]:
+        """The items."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
+    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
+        return self._items[index]
 
 
 async def ask_each(keys: Iterable[Key], ask: Callable[[Key], Awaitable[Answer]]) -> Answers[Key, Answer]:
@@ -45,7 +77,7 @@ async def ask_each(keys: Iterable[Key], ask: Callable[[Key], Awaitable[Answer]])
             except RocketMQError as error:
                 failures[key] = error
 
-    async with trio.open_nursery() as nursery:
+    async with open_nursery() as nursery:
         for _ in range(min(AT_ONCE, len(keys))):
             nursery.start_soon(ask_in_turn)
     return Answers(

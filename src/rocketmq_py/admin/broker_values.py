@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.admin.asking import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.bodies import MASTER_ID
 
@@ -97,7 +98,7 @@ def _since(details: Mapping[str, str], now: str, morning: str) -> int:
 
 
 @attrs.frozen(kw_only=True)
-class BrokerListing:
+class BrokerListing(Listing[BrokerStatus]):
     """All brokers.
 
     Attributes:
@@ -107,3 +108,7 @@ class BrokerListing:
 
     brokers: tuple[BrokerStatus, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[BrokerStatus, ...]:
+        return self.brokers

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.admin.asking import ask_each
 from rocketmq_py.admin.broker_values import BrokerListing, BrokerStatus
 from rocketmq_py.admin.calling import call, tell_name_servers
 from rocketmq_py.admin.part import Part
+from rocketmq_py.arguments import check_not_blank, check_settings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import MASTER_ID, KeyValueTable, read_properties, write_properties
 from rocketmq_py.protocol.headers import (
@@ -66,6 +68,7 @@ class Brokers(Part):
                 changed.
             BrokerError, ConnectError and others: as a request does.
         """
+        settings = check_settings(settings, "settings")
         body = write_properties(settings)
         known = await self.settings(broker)
         if unknown := sorted(settings.keys() - known.keys()):
@@ -122,9 +125,11 @@ class Brokers(Part):
         return tuple(sorted(places, key=lambda place: (place.cluster, place.name, place.broker_id)))
 
     async def _place(self, broker: str) -> _Place:
+        check_not_blank(broker, "broker")
         places = await self._places()
+        address = normal_address(broker)
         for place in places:
-            if broker == place.address or (broker == place.name and place.broker_id == MASTER_ID):
+            if address == place.address or (broker == place.name and place.broker_id == MASTER_ID):
                 return place
         known = ", ".join(f"{place.name} ({place.address})" for place in places) or "none"
         raise ConfigurationError(f"there is no broker {broker!r}; there is {known}")

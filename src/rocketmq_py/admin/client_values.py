@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.admin.asking import Listing
 from rocketmq_py.admin.group_values import Subscription
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
@@ -36,7 +37,7 @@ class ClientSummary:
 
 
 @attrs.frozen(kw_only=True)
-class ClientListing:
+class ClientListing(Listing[ClientSummary]):
     """All clients that are online.
 
     Attributes:
@@ -46,6 +47,10 @@ class ClientListing:
 
     clients: tuple[ClientSummary, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[ClientSummary, ...]:
+        return self.clients
 
 
 @attrs.frozen(kw_only=True)

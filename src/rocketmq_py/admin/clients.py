@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.admin.asking import Answers, ask_each, complete
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.client_values import (
@@ -18,6 +19,7 @@ from rocketmq_py.admin.client_values import (
 )
 from rocketmq_py.admin.group_state import configs_at, connections_at, running_info_at, subscriptions
 from rocketmq_py.admin.part import Part, any_of
+from rocketmq_py.arguments import check_flag, check_not_blank
 from rocketmq_py.codes import version_name
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import BrokerData, ConsumerRunningInfo, ProducerTable
@@ -61,6 +63,8 @@ class Clients(Part):
                 own error.
             NameServerError: no name server answered.
         """
+        check_not_blank(client_id, "client_id")
+        check_flag(stack, "stack")
         listing, brokers = await self._listed()
         client = next((one for one in listing.clients if one.client_id == client_id), None)
         if client is None:
@@ -113,7 +117,8 @@ class Clients(Part):
         for group, producers in ProducerTable.decode(answer.body).data.items():
             for producer in producers:
                 one = found.setdefault(
-                    producer.client_id, _Found(producer.remote_ip, producer.language, producer.version)
+                    producer.client_id,
+                    _Found(normal_address(producer.remote_ip), producer.language, producer.version),
                 )
                 one.producer_groups.add(namespace.unwrap_group(group))
                 one.brokers.add(name)
@@ -124,7 +129,7 @@ class Clients(Part):
         for connection in connections.connection_set if connections else ():
             one = found.setdefault(
                 connection.client_id,
-                _Found(connection.client_addr, connection.language, connection.version),
+                _Found(normal_address(connection.client_addr), connection.language, connection.version),
             )
             one.consumer_groups.add(group)
             one.brokers.add(name)

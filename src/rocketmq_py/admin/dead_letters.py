@@ -9,6 +9,7 @@ from rocketmq_py import properties as names
 from rocketmq_py.admin.asking import Answers, ask_each
 from rocketmq_py.admin.message_values import DeadLetter, DeadLetters
 from rocketmq_py.admin.part import Part
+from rocketmq_py.arguments import check_instances, check_integer, optional
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, TopicNotFoundError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
@@ -46,8 +47,9 @@ class DeadLetterQueues(Part):
             ConfigurationError: ``max`` is not above 0, or no group can have such a name.
             NameServerError: no name server answered.
         """
-        if max < 1:
-            raise ConfigurationError(f"max is {max}; it must be above 0")
+        max = check_integer(max, "max", lowest=1)  # noqa: A001
+        begin_ms = optional(check_integer, begin_ms, "begin_ms", lowest=0)
+        end_ms = optional(check_integer, end_ms, "end_ms", lowest=0)
         client = self._client
         topic = dead_letter_topic(check_group(group))
         try:
@@ -99,6 +101,7 @@ class DeadLetterQueues(Part):
         """
         from rocketmq_py.producer import Producer  # who only lists should not wait for it
 
+        letters = check_instances(letters, "letters", DeadLetter)
         by_id = {letter.message.offset_message_id: letter for letter in letters}
         async with Producer(self._client, group=_GROUP) as producer:
             return await ask_each(by_id, lambda letter_id: producer.send(_again(by_id[letter_id])))

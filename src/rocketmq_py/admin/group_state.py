@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.admin.asking import ask_each
 from rocketmq_py.admin.calling import call
 from rocketmq_py.admin.group_values import (
@@ -150,7 +151,7 @@ async def members_of(
         info = answers.values.get(client_id)
         member = GroupMember(
             client_id=client_id,
-            address=connection.client_addr,
+            address=normal_address(connection.client_addr),
             language=connection.language,
             version=version_name(connection.version),
             brokers=tuple(known_by[client_id]),

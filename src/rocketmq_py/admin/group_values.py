@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.admin.asking import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
@@ -204,7 +205,7 @@ class GroupSummary:
 
 
 @attrs.frozen(kw_only=True)
-class GroupListing:
+class GroupListing(Listing[GroupSummary]):
     """All groups.
 
     Attributes:
@@ -214,3 +215,7 @@ class GroupListing:
 
     groups: tuple[GroupSummary, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[GroupSummary, ...]:
+        return self.groups

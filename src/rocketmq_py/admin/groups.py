@@ -20,7 +20,8 @@ from rocketmq_py.admin.group_state import (
     subscriptions,
 )
 from rocketmq_py.admin.group_values import GroupDescription, GroupListing, GroupSettings, GroupSummary
-from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.part import Part, any_of, applicable, changed_by, master_of
+from rocketmq_py.arguments import check_changes, check_flag, check_settings, optional
 from rocketmq_py.client import Client
 from rocketmq_py.errors import (
     ConfigurationError,
@@ -73,6 +74,7 @@ class Groups(Part):
         Args:
             system: with RocketMQ's own.
         """
+        check_flag(system, "system")
         client = self._client
         brokers = await self._chosen()
         tables = await ask_each(brokers, lambda name: configs_at(client, any_of(brokers[name])))
@@ -159,28 +161,30 @@ class Groups(Part):
             orderly: whether it consumes in order (5.x; brokers of 4.x leave that to the members).
             retries: failures until a message goes to the dead letters.
             retry_queues: queues of its retry topic.
-            attributes: further settings (5.x).
+            attributes: further settings (5.x), such as ``{"priority.factor": "50"}``.
             brokers: only on brokers of these names; None for all.
             cluster: only on brokers of this cluster; None for all.
 
         Raises:
             ConfigurationError: the name or a number is not allowed, or there is no such broker or cluster.
             GroupExistsError: one of these brokers has it; :meth:`alter` changes it.
+            UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
+                created.
             SomeBrokersFailedError: not all of several brokers created it; of a single one its own error.
         """
-        check_group(group)
         client = self._client
-        chosen = await self._chosen(brokers, cluster)
-        name_on_wire = client.namespace.wrap_group(group)
+        name_on_wire = client.namespace.wrap_group(check_group(group))
         config = SubscriptionGroupConfig(
             group_name=name_on_wire,
-            consume_enable=consume_enable,
-            consume_broadcast_enable=broadcast_enable,
-            consume_message_orderly=orderly,
+            consume_enable=check_flag(consume_enable, "consume_enable"),
+            consume_broadcast_enable=check_flag(broadcast_enable, "broadcast_enable"),
+            consume_message_orderly=check_flag(orderly, "orderly"),
             retry_max_times=check_count(retries, "retries", -1),
             retry_queue_nums=check_count(retry_queues, "retry_queues", 0),
-            attributes={f"+{name}": value for name, value in (attributes or {}).items()},
+            attributes=_changes_of(wanted := optional(check_settings, attributes, "attributes") or {}),
         )
+        chosen = await self._chosen(brokers, cluster)
+        await self._check_knows_attributes(chosen, wanted, "group")
         tables = await ask_each(chosen, lambda name: configs_at(client, any_of(chosen[name])))
         if having := [name for name, table in tables.values.items() if name_on_wire in table]:
             raise GroupExistsError(group, having)
@@ -198,6 +202,7 @@ class Groups(Part):
         orderly: bool | None = None,
         retries: int | None = None,
         retry_queues: int | None = None,
+        attributes: Mapping[str, str | None] | None = None,
         brokers: Iterable[str] | None = None,
     ) -> Mapping[str, GroupSettings]:
         """Change a group's settings; return the new ones by broker. What is not given stays as it is.
@@ -209,31 +214,39 @@ class Groups(Part):
             orderly: whether it consumes in order (5.x).
             retries: failures until a message goes to the dead letters.
             retry_queues: queues of its retry topic.
+            attributes: further settings (5.x), such as ``{"priority.factor": "50"}``. None as a value removes
+                one.
             brokers: only on brokers of these names; None for all that have it.
 
         Raises:
             ConfigurationError: a number is not allowed, or there is no such broker.
             GroupNotFoundError: no such broker has the group.
+            UnsupportedByBrokerError: ``attributes`` were given and a broker is older than 5.0. Nothing was
+                changed.
             SomeBrokersFailedError: not all of several brokers changed it; of a single one its own error.
         """
         changes: dict[str, Any] = {
-            "consume_enable": consume_enable,
-            "consume_broadcast_enable": broadcast_enable,
-            "consume_message_orderly": orderly,
-            "retry_max_times": None if retries is None else check_count(retries, "retries", -1),
-            "retry_queue_nums": None
-            if retry_queues is None
-            else check_count(retry_queues, "retry_queues", 0),
+            "consume_enable": optional(check_flag, consume_enable, "consume_enable"),
+            "consume_broadcast_enable": optional(check_flag, broadcast_enable, "broadcast_enable"),
+            "consume_message_orderly": optional(check_flag, orderly, "orderly"),
+            "retry_max_times": optional(check_count, retries, "retries", lowest=-1),
+            "retry_queue_nums": optional(check_count, retry_queues, "retry_queues", lowest=0),
         }
         changed = {name: value for name, value in changes.items() if value is not None}
+        wanted = optional(check_changes, attributes, "attributes") or {}
 
         async def change(broker: BrokerData, old: SubscriptionGroupConfig) -> GroupSettings:
-            # Of attributes brokers take changes only: none here.
-            new = msgspec.structs.replace(old, attributes={}, **changed)
+            applied = applicable(wanted, old.attributes)
+            new = msgspec.structs.replace(old, attributes=_changes_of(applied), **changed)
             await self._put(broker, new)
-            return GroupSettings.of(msgspec.structs.replace(new, attributes=old.attributes))
+            return GroupSettings.of(
+                msgspec.structs.replace(new, attributes=changed_by(applied, old.attributes))
+            )
 
-        return await self._have_each_do(group, brokers, change, f"changing group {group!r}")
+        check_group(group)
+        chosen = await self._chosen(brokers)
+        await self._check_knows_attributes(chosen, wanted, "group")
+        return await self._have_each_do(group, chosen, change, f"changing group {group!r}")
 
     async def delete(self, group: str, *, dead_letters: bool = False) -> tuple[str, ...]:
         """Delete a group on all brokers that have it, with its offsets and its retry topic.
@@ -252,13 +265,15 @@ class Groups(Part):
             GroupNotFoundError: no broker has the group.
             SomeBrokersFailedError: not all of several brokers deleted it; of a single one its own error.
         """
+        check_group(group)
+        check_flag(dead_letters, "dead_letters")
         if _is_system(group):
             raise ConfigurationError(f"group {group!r} is one of RocketMQ's own")
         client = self._client
         header = DeleteSubscriptionGroupRequest(group=group, clean_offset=True, remove_offset=True)
         done = await self._have_each_do(
             group,
-            None,
+            await self._chosen(),
             lambda broker, _: call(client, master_of(broker), header),
             f"deleting group {group!r}",
         )
@@ -270,14 +285,12 @@ class Groups(Part):
     async def _have_each_do(
         self,
         group: str,
-        names: Iterable[str] | None,
+        chosen: Mapping[str, BrokerData],
         do: Callable[[BrokerData, SubscriptionGroupConfig], Awaitable[Done]],
         what: str,
     ) -> Mapping[str, Done]:
         """Have each of the chosen brokers that has a group do something; return what they answered."""
-        check_group(group)
         client = self._client
-        chosen = await self._chosen(names)
         name_on_wire = client.namespace.wrap_group(group)
         tables = await ask_each(chosen, lambda name: configs_at(client, master_of(chosen[name])))
         configs = {
@@ -324,6 +337,14 @@ def _summary(
         consume_type=online[0].consume_type if online else None,
         message_model=online[0].message_model if online else None,
     )
+
+
+def _changes_of(attributes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return changes of attributes as brokers read them: ``+name`` sets one, ``-name`` removes one."""
+    return {
+        f"-{name}" if value is None else f"+{name}": "" if value is None else value
+        for name, value in attributes.items()
+    }
 
 
 def _is_system(group: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import attrs
 
 from rocketmq_py import properties as names
+from rocketmq_py.admin.asking import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.names import DEAD_LETTER_PREFIX
@@ -49,7 +50,7 @@ class MessageTrack:
 
 
 @attrs.frozen(kw_only=True)
-class MessageListing:
+class MessageListing(Listing[ReceivedMessage]):
     """Messages that were looked for.
 
     Attributes:
@@ -60,9 +61,13 @@ class MessageListing:
     messages: tuple[ReceivedMessage, ...]
     failures: Mapping[str, RocketMQError]
 
+    @property
+    def _items(self) -> tuple[ReceivedMessage, ...]:
+        return self.messages
+
 
 @attrs.frozen(kw_only=True)
-class TrackListing:
+class TrackListing(Listing[MessageTrack]):
     """What groups did with a message.
 
     Attributes:
@@ -72,6 +77,10 @@ class TrackListing:
 
     tracks: tuple[MessageTrack, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[MessageTrack, ...]:
+        return self.tracks
 
 
 class TraceKind(enum.StrEnum):
@@ -112,7 +121,7 @@ class TraceEvent:
 
 
 @attrs.frozen(kw_only=True)
-class TraceListing:
+class TraceListing(Listing[TraceEvent]):
     """What clients did with a message.
 
     Attributes:
@@ -122,6 +131,10 @@ class TraceListing:
 
     events: tuple[TraceEvent, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[TraceEvent, ...]:
+        return self.events
 
 
 @attrs.frozen(kw_only=True)
@@ -175,7 +188,7 @@ class DeadLetter:
 
 
 @attrs.frozen(kw_only=True)
-class DeadLetters:
+class DeadLetters(Listing[DeadLetter]):
     """Dead letters of a group.
 
     Attributes:
@@ -187,3 +200,7 @@ class DeadLetters:
     letters: tuple[DeadLetter, ...]
     total: int
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[DeadLetter, ...]:
+        return self.letters

@@ -19,6 +19,7 @@ from rocketmq_py.admin.message_values import (
 )
 from rocketmq_py.admin.part import Part, any_of, master_of
 from rocketmq_py.admin.traces import events_of
+from rocketmq_py.arguments import check_instance, check_integer, check_not_blank, optional
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_unique_id, look_up_key, view
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.errors import ConfigurationError, RocketMQError
@@ -58,9 +59,11 @@ class Messages(Part):
             ConfigurationError: without a topic: it is not an id that a broker of this cluster gave.
             TopicNotFoundError: there is no such topic.
         """
+        check_not_blank(message_id, "message_id")
+        optional(check_topic, topic, "topic")
         if topic is None or await self._is_of_a_broker(message_id):
             return await view(self._client, message_id, topic)
-        return await find_by_unique_id(self._client, check_topic(topic), message_id)
+        return await find_by_unique_id(self._client, topic, message_id)
 
     async def find(
         self,
@@ -84,10 +87,13 @@ class Messages(Part):
             ConfigurationError: ``max`` is not above 0.
             TopicNotFoundError: there is no such topic.
         """
-        if max < 1:
-            raise ConfigurationError(f"max is {max}; it must be above 0")
         found = await look_up_key(
-            self._client, check_topic(topic), key, count=max, begin_ms=begin_ms, end_ms=end_ms
+            self._client,
+            check_topic(topic),
+            check_not_blank(key, "key"),
+            count=check_integer(max, "max", lowest=1),
+            begin_ms=check_integer(begin_ms, "begin_ms", lowest=0),
+            end_ms=check_integer(end_ms, "end_ms", lowest=0, highest=END_OF_TIME_MS),
         )
         return MessageListing(messages=found.messages, failures=found.failures)
 
@@ -97,6 +103,8 @@ class Messages(Part):
         Raises:
             TopicNotFoundError: there is no such topic. NoQueueError: it has no such broker.
         """
+        check_instance(queue, "queue", MessageQueue)
+        offset = check_integer(offset, "offset", lowest=0)
         everything = make_subscription(queue.topic, version_ms=0)
         bounds = Bounds(start_offset=offset, end_offset=offset + 1)
         async for message in QueueRange(self._client, queue, everything, bounds):
@@ -111,6 +119,7 @@ class Messages(Part):
         Raises:
             TopicNotFoundError: there is no such topic any more.
         """
+        check_instance(message, "message", ReceivedMessage)
         client = self._client
         brokers = await self._chosen()
         topic = message.topic
@@ -154,8 +163,9 @@ class Messages(Part):
         Raises:
             TopicNotFoundError: there is no such trace topic: brokers have one with traceTopicEnable.
         """
+        check_not_blank(message_id, "message_id")
         found = await look_up_key(
-            self._client, topic, message_id, count=MOST_TRACES, begin_ms=0, end_ms=END_OF_TIME_MS
+            self._client, check_topic(topic), message_id, count=MOST_TRACES, begin_ms=0, end_ms=END_OF_TIME_MS
         )
         return TraceListing(events=events_of(message_id, found.messages), failures=found.failures)
 
@@ -171,13 +181,13 @@ class Messages(Part):
             BrokerError: the member is not online, or does not answer in time.
             ConfigurationError: there is no such broker any more.
         """
-        brokers = await self._chosen([message.broker_name])
         header = ConsumeMessageDirectlyRequest(
             consumer_group=check_group(group),
-            client_id=client_id,
-            msg_id=message.offset_message_id,
+            client_id=check_not_blank(client_id, "client_id"),
+            msg_id=check_instance(message, "message", ReceivedMessage).offset_message_id,
             topic=message.topic,
         )
+        brokers = await self._chosen([message.broker_name])
         answer = await call(self._client, master_of(brokers[message.broker_name]), header)
         result = ConsumeMessageDirectlyResult.decode(answer.body)
         return DirectResult(
@@ -188,12 +198,13 @@ class Messages(Part):
         )
 
     async def _is_of_a_broker(self, message_id: str) -> bool:
-        """Tell whether an id is of a broker: the one that a client makes holds no address of a broker."""
+        """Return whether a broker made an id. An id that a client made does not hold a broker's address."""
         try:
-            address = OffsetMessageId.parse(message_id).broker_address
+            parsed = OffsetMessageId.parse(message_id)
         except ConfigurationError:
             return False
-        return any(address in one.broker_addrs.values() for one in (await self._chosen()).values())
+        brokers = (await self._chosen()).values()
+        return any(parsed.is_of(address) for one in brokers for address in one.broker_addrs.values())
 
     async def _offset(
         self, group: str, message: ReceivedMessage, brokers: Mapping[str, BrokerData]

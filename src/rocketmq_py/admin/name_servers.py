@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rocketmq_py.admin.asking import Answers, ask_each
 from rocketmq_py.admin.calling import call_name_server, tell_name_servers
 from rocketmq_py.admin.part import Part
+from rocketmq_py.arguments import check_settings
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.bodies import read_properties, write_properties
 from rocketmq_py.protocol.headers import GetNameServerConfigRequest, UpdateNameServerConfigRequest
@@ -32,6 +33,7 @@ class NameServers(Part):
             ConfigurationError: they have no such setting, or a value cannot be written. Nothing was changed.
             SomeBrokersFailedError: not all of several did it; of a single one its own error.
         """
+        settings = check_settings(settings, "settings")
         body = write_properties(settings)
         for address, known in (await self.settings()).values.items():
             if unknown := sorted(settings.keys() - known.keys()):

@@ -11,7 +11,9 @@ from rocketmq_py.admin.asking import Answers, ask_each, complete, have_each_go_o
 from rocketmq_py.admin.calling import FIRST_5, call, version_at
 from rocketmq_py.admin.group_state import connections_at, stats_at
 from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.arguments import check_flag, check_instance, check_integer, optional
 from rocketmq_py.codes import ResponseCode, version_name
+from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
@@ -20,7 +22,7 @@ from rocketmq_py.errors import (
     UnsupportedByBrokerError,
 )
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import RETRY_PREFIX, check_group
+from rocketmq_py.names import RETRY_PREFIX, check_group, check_topic
 from rocketmq_py.protocol.bodies import BrokerData, TopicOffset, TopicStats
 from rocketmq_py.protocol.headers import (
     GetTopicStatsInfoRequest,
@@ -69,16 +71,12 @@ class ResetTo:
     @classmethod
     def at(cls, timestamp_ms: int) -> ResetTo:
         """At the first message stored at a time or later, epoch milliseconds. 4.x may take the one before."""
-        if timestamp_ms < 0:
-            raise ConfigurationError(f"the time {timestamp_ms} is below 0")
-        return cls(_Kind.TIME, timestamp_ms)
+        return cls(_Kind.TIME, check_integer(timestamp_ms, "timestamp_ms", lowest=0))
 
     @classmethod
     def offset(cls, offset: int) -> ResetTo:
         """At this offset of each queue."""
-        if offset < 0:
-            raise ConfigurationError(f"the offset {offset} is below 0")
-        return cls(_Kind.OFFSET, offset)
+        return cls(_Kind.OFFSET, check_integer(offset, "offset", lowest=0))
 
     @classmethod
     def as_group(cls, group: str) -> ResetTo:
@@ -88,7 +86,16 @@ class ResetTo:
     @classmethod
     def queues(cls, offsets: Mapping[MessageQueue, int]) -> ResetTo:
         """At these offsets; queues that are not named are left alone."""
-        return cls(_Kind.QUEUES, queues=dict(offsets))
+        return cls(_Kind.QUEUES, queues=check_offsets(offsets))
+
+    @classmethod
+    def of(cls, to: ResetTo | str) -> ResetTo:
+        """Return the place that ``"earliest"`` or ``"latest"`` names; a ResetTo as it is."""
+        if to in (_Kind.EARLIEST.value, _Kind.LATEST.value):
+            return cls(_Kind(to))
+        if isinstance(to, str):
+            raise ConfigurationError(f"to is {to!r}; it must be 'earliest', 'latest' or a ResetTo")
+        return check_instance(to, "to", ResetTo)
 
     @property
     def timestamp_ms(self) -> int | None:
@@ -122,7 +129,7 @@ class Offsets(Part):
     """
 
     async def reset(
-        self, group: str, topic: str | None, to: ResetTo, *, dry_run: bool = False
+        self, group: str, topic: str | None, to: ResetTo | str, *, dry_run: bool = False
     ) -> tuple[OffsetMove, ...]:
         """Have a group go on elsewhere in a topic, or in all that it consumes.
 
@@ -134,7 +141,7 @@ class Offsets(Part):
         Args:
             group: the group.
             topic: the topic; None for all that it has offsets of.
-            to: where.
+            to: a ResetTo, or ``"earliest"`` or ``"latest"``.
             dry_run: only say what would be done.
 
         Returns:
@@ -147,10 +154,9 @@ class Offsets(Part):
             UnsupportedByBrokerError: a broker of 4.x cannot do this while members run.
             SomeBrokersFailedError: not all of several brokers did it; of a single one its own error.
         """
-        return await self._reset_all(group, group, topic, to, dry_run=dry_run)
+        return await self._reset_all(group, group, topic, ResetTo.of(to), dry_run=dry_run)
 
     async def _reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool) -> tuple[OffsetMove, ...]:
-        check_group(group)
         route = await self._client.name_servers.route(topic)
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         names = sorted(brokers)
@@ -183,6 +189,8 @@ class Offsets(Part):
         Java: ``cloneGroupOffset``. Errors are those of :meth:`reset`, and GroupNotFoundError if the source
         consumes nothing.
         """
+        check_group(source, "source")
+        check_group(target, "target")
         return await self._reset_all(target, source, topic, ResetTo.as_group(source), dry_run=dry_run)
 
     async def topics(self, group: str) -> tuple[str, ...]:
@@ -190,7 +198,7 @@ class Offsets(Part):
 
         Raises GroupNotFoundError if there are none.
         """
-        answers = await self._topics(group)
+        answers = await self._topics(check_group(group))
         complete(answers, f"looking for the topics of group {group!r}")
         return self._known(group, answers)
 
@@ -216,6 +224,9 @@ class Offsets(Part):
         self, group: str, of: str, topic: str | None, to: ResetTo, *, dry_run: bool
     ) -> tuple[OffsetMove, ...]:
         """Reset a group in one topic, or in all topics of a group, as far as brokers answer."""
+        check_group(group)
+        optional(check_topic, topic, "topic")
+        check_flag(dry_run, "dry_run")
         if topic is not None:
             return await self._reset(group, topic, to, dry_run=dry_run)
         answers = await self._topics(of)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from rocketmq_py.admin.asking import Listing
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import READABLE, WRITABLE, TopicConfig
@@ -128,7 +129,7 @@ class TopicSummary:
 
 
 @attrs.frozen(kw_only=True)
-class TopicListing:
+class TopicListing(Listing[TopicSummary]):
     """All topics.
 
     Attributes:
@@ -138,6 +139,10 @@ class TopicListing:
 
     topics: tuple[TopicSummary, ...]
     failures: Mapping[str, RocketMQError]
+
+    @property
+    def _items(self) -> tuple[TopicSummary, ...]:
+        return self.topics
 
 
 @attrs.frozen(kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from rocketmq_py.admin.asking import ask_each, complete, have_each_do
-from rocketmq_py.admin.calling import call, check_is_5, tell_name_servers
+from rocketmq_py.admin.calling import call, tell_name_servers
 from rocketmq_py.admin.order import correct_order, forget_order, keep_order
-from rocketmq_py.admin.part import Part, any_of, master_of
+from rocketmq_py.admin.part import Part, any_of, applicable, changed_by, master_of
 from rocketmq_py.admin.topic_values import (
     TYPE_ATTRIBUTE,
     MessageType,
@@ -20,6 +20,14 @@ from rocketmq_py.admin.topic_values import (
     TopicQueue,
     TopicSettings,
     TopicSummary,
+)
+from rocketmq_py.arguments import (
+    check_changes,
+    check_choice,
+    check_flag,
+    check_settings,
+    check_texts,
+    optional,
 )
 from rocketmq_py.client.users_topics import users_topics
 from rocketmq_py.errors import (
@@ -66,6 +74,7 @@ class Topics(Part):
         Args:
             system: with RocketMQ's own, and those that groups have for retries and dead letters.
         """
+        check_flag(system, "system")
         client = self._client
         brokers = await self._chosen()
         names = await client.name_servers.topics()
@@ -91,7 +100,7 @@ class Topics(Part):
             TopicNotFoundError: name servers know no such topic.
             SomeBrokersFailedError: no broker answered; of a single one its own error.
         """
-        route = await self._client.name_servers.route(topic)
+        route = await self._client.name_servers.route(check_topic(topic))
         brokers = {broker.broker_name: broker for broker in route.broker_datas}
         answers = await ask_each(sorted(brokers), lambda name: self._described(topic, brokers[name]))
         if not answers.values:
@@ -112,8 +121,8 @@ class Topics(Part):
         queues: int = 8,
         read_queues: int | None = None,
         write_queues: int | None = None,
-        permission: Permission = Permission.READ_WRITE,
-        message_type: MessageType = MessageType.NORMAL,
+        permission: Permission | str = Permission.READ_WRITE,
+        message_type: MessageType | str = MessageType.NORMAL,
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
         brokers: Iterable[str] | None = None,
@@ -141,22 +150,22 @@ class Topics(Part):
             SomeBrokersFailedError: not all of several brokers created it; of a single one its own error.
         """
         _check_name(topic)
-        chosen = await self._chosen(brokers, cluster)
-        wanted = dict(attributes or {})
-        if message_type is not MessageType.NORMAL:
-            wanted[TYPE_ATTRIBUTE] = message_type
-        reads = queues if read_queues is None else read_queues
-        writes = queues if write_queues is None else write_queues
+        check_count(queues, "queues")
         config = TopicConfig(
             topic_name=topic,
-            read_queue_nums=check_count(reads, "read_queues", 1),
-            write_queue_nums=check_count(writes, "write_queues", 1),
-            perm=permission.bits,
-            order=order,
+            read_queue_nums=queues if read_queues is None else check_count(read_queues, "read_queues"),
+            write_queue_nums=queues if write_queues is None else check_count(write_queues, "write_queues"),
+            perm=check_choice(permission, "permission", Permission).bits,
+            order=check_flag(order, "order"),
         )
-        await self._check_is_new(topic, chosen)
-        await self._check_knows_attributes(chosen, wanted)
+        wanted: dict[str, str | None] = {**(optional(check_settings, attributes, "attributes") or {})}
+        _check_attributes(wanted)
+        if (kind := check_choice(message_type, "message_type", MessageType)) is not MessageType.NORMAL:
+            wanted[TYPE_ATTRIBUTE] = kind
+        chosen = await self._chosen(brokers, cluster)
         changes = _changes_of(wanted)
+        await self._check_is_new(topic, chosen)
+        await self._check_knows_attributes(chosen, wanted, "topic")
         if order:  # first: brokers are told when they register the topic
             await keep_order(self._client, topic, dict.fromkeys(chosen, config.write_queue_nums))
         try:
@@ -176,8 +185,8 @@ class Topics(Part):
         queues: int | None = None,
         read_queues: int | None = None,
         write_queues: int | None = None,
-        permission: Permission | None = None,
-        message_type: MessageType | None = None,
+        permission: Permission | str | None = None,
+        message_type: MessageType | str | None = None,
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
         brokers: Iterable[str] | None = None,
@@ -205,32 +214,31 @@ class Topics(Part):
             SomeBrokersFailedError: not all of several brokers changed it; of a single one its own error.
         """
         _check_name(topic)
-        chosen = _those_of(topic, await self._client.name_servers.route(topic), brokers)
-        attributes = dict(attributes or {})
+        queues = optional(check_count, queues, "queues")
+        read_queues = queues if read_queues is None else check_count(read_queues, "read_queues")
+        write_queues = queues if write_queues is None else check_count(write_queues, "write_queues")
+        settings = {
+            "read_queue_nums": read_queues,
+            "write_queue_nums": write_queues,
+            "order": optional(check_flag, order, "order"),
+        }
+        changed: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        new_permission = optional(check_choice, permission, "permission", kind=Permission)
+        wanted = optional(check_changes, attributes, "attributes") or {}
+        _check_attributes(wanted)
         if message_type is not None:
-            attributes[TYPE_ATTRIBUTE] = message_type
-        await self._check_knows_attributes(chosen, attributes)
-        read_queues = queues if read_queues is None else read_queues
-        write_queues = queues if write_queues is None else write_queues
-        changed: dict[str, Any] = {}
-        if read_queues is not None:
-            changed["read_queue_nums"] = check_count(read_queues, "read_queues", 1)
-        if write_queues is not None:
-            changed["write_queue_nums"] = check_count(write_queues, "write_queues", 1)
-        if order is not None:
-            changed["order"] = order
+            wanted[TYPE_ATTRIBUTE] = check_choice(message_type, "message_type", MessageType)
+        names = optional(check_texts, brokers, "brokers")
+        chosen = _those_of(topic, await self._client.name_servers.route(topic), names)
+        await self._check_knows_attributes(chosen, wanted, "topic")
 
         async def change(name: str) -> TopicConfig:
             old = await self._config(topic, chosen[name])
-            perm = old.perm if permission is None else old.perm & 1 | permission.bits
+            perm = old.perm if new_permission is None else old.perm & 1 | new_permission.bits
             new = msgspec.structs.replace(old, perm=perm, **changed)
-            # A broker takes away only what there is.
-            wanted = {
-                key: value for key, value in attributes.items() if value is not None or key in old.attributes
-            }
-            await self._put(chosen[name], new, _changes_of(wanted))
-            kept = {key: value for key, value in {**old.attributes, **wanted}.items() if value is not None}
-            return msgspec.structs.replace(new, attributes=kept)
+            applied = applicable(wanted, old.attributes)
+            await self._put(chosen[name], new, _changes_of(applied))
+            return msgspec.structs.replace(new, attributes=changed_by(applied, old.attributes))
 
         if order is False:  # first: brokers are told when they register the topic
             await forget_order(self._client, topic)
@@ -324,15 +332,6 @@ class Topics(Part):
         if there:
             raise TopicExistsError(topic, there)
 
-    async def _check_knows_attributes(
-        self, brokers: Mapping[str, BrokerData], attributes: Mapping[str, str | None] | None
-    ) -> None:
-        if not attributes:
-            return
-        what = f"a topic with {', '.join(attributes)}"
-        for broker in brokers.values():
-            await check_is_5(self._client, master_of(broker), what)
-
 
 def _check_name(topic: str) -> None:
     check_topic(topic)
@@ -340,11 +339,14 @@ def _check_name(topic: str) -> None:
         raise ConfigurationError(f"topic {topic!r} is one of RocketMQ's own")
 
 
-def _changes_of(attributes: Mapping[str, str | None]) -> str | None:
-    """Return changes as brokers read them, such as ``+message.type=FIFO,-cleanup.policy``; None for none."""
+def _check_attributes(attributes: Mapping[str, str | None]) -> None:
     for name, value in attributes.items():
         if not name or any(letter in f"{name}{value or ''}" for letter in "+,= \n"):
             raise ConfigurationError(f"attribute {name}={value} may hold none of + , = and blanks")
+
+
+def _changes_of(attributes: Mapping[str, str | None]) -> str | None:
+    """Return changes as brokers read them, such as ``+message.type=FIFO,-cleanup.policy``; None for none."""
     changes = [f"-{name}" if value is None else f"+{name}={value}" for name, value in attributes.items()]
     return ",".join(changes) or None
 

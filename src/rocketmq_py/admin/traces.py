@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.admin.message_values import TraceEvent, TraceKind
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.trace import (
@@ -50,7 +51,7 @@ def _of_producer(record: PublishTrace | EndTransactionTrace, client: str) -> Tra
         time_ms=record.timestamp_ms,
         group=record.group,
         client=client,
-        broker=record.store_host or None,
+        broker=normal_address(record.store_host) or None,
     )
     if isinstance(record, PublishTrace):
         return attrs.evolve(event, cost_ms=record.cost_ms, success=record.success)

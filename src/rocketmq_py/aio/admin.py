@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from rocketmq_py import admin
 from rocketmq_py import client as core
 from rocketmq_py.aio.declaring import coroutine
-from rocketmq_py.aio.door import Door, shared_client
+from rocketmq_py.aio.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientOptions
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class _Part:
     """A part of an Admin: its methods are called through the Admin's door."""
 
-    def __init__(self, behind: object, call: Callable[..., Any]) -> None:
-        self._behind = behind
+    def __init__(self, target: object, call: Callable[..., Any]) -> None:
+        self._target = target
         self._call = call
 
 
@@ -108,7 +108,7 @@ class Access(_Part):
     accounts_versions: Final = coroutine(admin.Access.accounts_versions)
 
 
-class Admin(Door[admin.Admin]):
+class Admin(Hosted[admin.Admin]):
     """``rocketmq_py.Admin`` for asyncio: the same parts, methods, arguments and errors, as coroutines.
 
     Args:
@@ -121,19 +121,19 @@ class Admin(Door[admin.Admin]):
     """
 
     def __init__(self, client: Client | str | None = None, **options: Unpack[ClientOptions]) -> None:
-        shared, within = shared_client(client)
-        behind = admin.Admin(shared, **options)
-        super().__init__(behind, within)
-        self.topics: Topics = Topics(behind.topics, self._call)
-        self.groups: Groups = Groups(behind.groups, self._call)
-        self.offsets: Offsets = Offsets(behind.offsets, self._call)
-        self.messages: Messages = Messages(behind.messages, self._call)
-        self.dead_letters: DeadLetterQueues = DeadLetterQueues(behind.dead_letters, self._call)
-        self.clients: Clients = Clients(behind.clients, self._call)
-        self.brokers: Brokers = Brokers(behind.brokers, self._call)
-        self.name_servers: NameServers = NameServers(behind.name_servers, self._call)
-        self.access: Access = Access(behind.access, self._call)
+        shared, parent = shared_client(client)
+        target = admin.Admin(shared, **options)
+        super().__init__(target, parent)
+        self.topics: Topics = Topics(target.topics, self._call)
+        self.groups: Groups = Groups(target.groups, self._call)
+        self.offsets: Offsets = Offsets(target.offsets, self._call)
+        self.messages: Messages = Messages(target.messages, self._call)
+        self.dead_letters: DeadLetterQueues = DeadLetterQueues(target.dead_letters, self._call)
+        self.clients: Clients = Clients(target.clients, self._call)
+        self.brokers: Brokers = Brokers(target.brokers, self._call)
+        self.name_servers: NameServers = NameServers(target.name_servers, self._call)
+        self.access: Access = Access(target.access, self._call)
 
     @property
     def _client(self) -> core.Client:
-        return self._behind.client
+        return self._target.client

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpa
 from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
-from rocketmq_py.aio.door import Door, shared_client
 from rocketmq_py.aio.handler_tasks import HandlerOnLoop
+from rocketmq_py.aio.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer import (
     AssignmentListener,
@@ -29,10 +29,7 @@ from rocketmq_py.consumer import (
 from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
-from rocketmq_py.crossing.declaring import plain
-from rocketmq_py.crossing.door import Behind
-from rocketmq_py.crossing.kept import Kept
-from rocketmq_py.crossing.listener import CrossingListener
+from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered, plain
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -42,26 +39,26 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-class _Consumer(Door[Behind]):
+class _Consumer(Hosted[Target]):
     """What the consumers have in common."""
 
     @property
     def _client(self) -> core.Client:
-        behind: Any = self._behind
-        client: core.Client = behind.client
+        target: Any = self._target
+        client: core.Client = target.client
         return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Have a hook called on the running loop around what is consumed; returns what removes it."""
-        behind: Any = self._behind
-        remove: Callable[[], None] = self._call_sync(behind.add_hook, self._hook_on_loop(hook))
+        target: Any = self._target
+        remove: Callable[[], None] = self._call_plain(target.add_hook, self._hook_on_loop(hook))
         return remove
 
-    def _crossing(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+    def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
         """Return what has a listener called on the loop that this is opened on."""
         if listener is None:
             return None
-        return CrossingListener(listener, lambda function, queues: self._at_home(function)(queues))
+        return ForwardingListener(listener, lambda function, queues: self._at_home(function)(queues))
 
     @property
     def statistics(self) -> ConsumerStatistics:
@@ -105,17 +102,17 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        listener = self._crossing(assignment_listener)
-        behind = consumer.PushConsumer(
+        shared, parent = shared_client(client)
+        listener = self._forwarding(assignment_listener)
+        target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        super().__init__(behind, within)
+        super().__init__(target, parent)
 
     @property
     def config(self) -> PushConsumerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
@@ -141,7 +138,10 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         check_handler(handle, in_lists=self.config.batch_size is not None)
         on_loop = HandlerOnLoop(handle)
         try:
-            await self._call(self._behind.run, on_loop)
+            await self._call(self._target.run, on_loop)
+        except GeneratorExit:  # the loop is closed: nothing can be awaited
+            on_loop.tasks.clear()
+            raise
         finally:
             if on_loop.tasks:  # they were cancelled when the run ended
                 await asyncio.wait(on_loop.tasks)
@@ -162,7 +162,7 @@ def _seek(
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         await seek(self, *args, **kwargs)
-        self._drop_kept(args[0] if args else kwargs["queue"])
+        self._drop_undelivered(args[0] if args else kwargs["queue"])
 
     return call
 
@@ -203,18 +203,18 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        listener = self._crossing(assignment_listener)
-        behind = consumer.LitePullConsumer(
+        shared, parent = shared_client(client)
+        listener = self._forwarding(assignment_listener)
+        target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        super().__init__(behind, within)
-        self._kept: Kept[ReceivedMessage] = Kept()
+        super().__init__(target, parent)
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
 
     @property
     def config(self) -> LitePullConsumerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
     unsubscribe: Final = plain(consumer.LitePullConsumer.unsubscribe)
@@ -246,29 +246,30 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When cancelled, no message is
         lost: what has come is returned by the next one.
         """
-        if not self._kept:
+        if not self._undelivered:
             await self._call(
-                self._kept.fetch, partial(self._behind.poll, max_messages=max_messages, timeout=timeout)
+                self._undelivered.fetch,
+                partial(self._target.poll, max_messages=max_messages, timeout=timeout),
             )
-        return self._kept.take(max_messages)
+        return self._undelivered.take(max_messages)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        if not self._kept:
-            await self._call(self._kept.fetch_one, self._behind.__anext__)
-        (message,) = self._kept.take(1)
+        if not self._undelivered:
+            await self._call(self._undelivered.fetch_one, self._target.__anext__)
+        (message,) = self._undelivered.take(1)
         return message
 
-    def _is_undone(self) -> bool:
-        return bool(self._kept)
+    def _has_undelivered(self) -> bool:
+        return bool(self._undelivered)
 
-    def _drop_kept(self, queue: object) -> None:
-        self._kept.drop(lambda message: message.queue == queue)
+    def _drop_undelivered(self, queue: object) -> None:
+        self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
-        if not self._behind.is_leaving:  # its listener may commit until the end
+        if not self._target.is_leaving:  # its listener may commit until the end
             super()._check_open()
 
     @property
@@ -305,14 +306,14 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), within)
-        self._kept: Kept[PoppedMessage] = Kept()
+        shared, parent = shared_client(client)
+        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
 
     @property
     def config(self) -> PopConsumerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     subscribe: Final = plain(consumer.PopConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
@@ -336,9 +337,9 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When cancelled, no message is
         lost: what has come is returned by the next one.
         """
-        if not self._kept:
+        if not self._undelivered:
             receive = partial(
-                self._behind.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
+                self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )
-            await self._call(self._kept.fetch, receive)
-        return self._kept.take(max_messages)
+            await self._call(self._undelivered.fetch, receive)
+        return self._undelivered.take(max_messages)

@@ -18,7 +18,7 @@ def coroutine(
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = await self._call(getattr(self._behind, name), *args, **kwargs)
+        result: R = await self._call(getattr(self._target, name), *args, **kwargs)
         return result
 
     return call

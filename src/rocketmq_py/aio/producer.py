@@ -6,7 +6,6 @@ import asyncio
 import random
 import sys
 from abc import abstractmethod
-from asyncio import _get_running_loop as _running_loop  # the other raises where none runs
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -14,16 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import producer
-from rocketmq_py.aio.awaited_send import AwaitedSend
 from rocketmq_py.aio.declaring import coroutine, written_for
-from rocketmq_py.aio.door import Door, chosen, on_running_loop, shared_client
-from rocketmq_py.aio.hand_over import LoopHandOver
+from rocketmq_py.aio.hosted import Hosted, chosen, on_running_loop, shared_client
+from rocketmq_py.aio.send_queue import LoopSendCall, LoopSendQueue
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.crossing.bridge import Bridge, bridge
-from rocketmq_py.crossing.door import Behind
-from rocketmq_py.crossing.held import Held
-from rocketmq_py.crossing.sends import Sends
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.handoff.context import TrioContext
+from rocketmq_py.handoff.event_loop import LoopLink, current_link
+from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     BatchingConfig,
@@ -49,31 +47,25 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class _Sends(Sends[Behind, LoopHandOver], Door[Behind]):
-    """A door through which messages are handed over."""
+class _Producer(HostedProducer[Target, LoopSendQueue], Hosted[Target]):
+    """A producer with a queue of pipelined sends."""
 
-    _new_hand_over = LoopHandOver
+    _queue_class = LoopSendQueue
 
     @abstractmethod
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return what a selector may choose from."""
 
-    def _call(
-        self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any
-    ) -> Awaitable[Result]:
-        if callable(kwargs.get("queue")) and args:
-            return self._call_with_chosen(function, *args, **kwargs)
-        return super()._call(function, *args, **kwargs)
-
-    async def _call_with_chosen(
-        self, function: Callable[..., Awaitable[Result]], *args: Any, queue: Destination, **kwargs: Any
-    ) -> Result:
-        first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
-        where = queue if first is None else await chosen(queue, first, self._queues)
-        return await super()._call(function, *args, queue=where, **kwargs)
+    async def _call(self, function: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any) -> Result:
+        queue = kwargs.get("queue")
+        if callable(queue) and args:
+            first = args[0] if isinstance(args[0], Message) else next(iter(args[0]), None)
+            if first is not None:
+                kwargs["queue"] = await chosen(queue, first, self._queues)
+        return await super()._call(function, *args, **kwargs)
 
 
-class Producer(_Sends[producer.Producer]):
+class Producer(_Producer[producer.Producer]):
     """``rocketmq_py.Producer`` for asyncio: the same methods, arguments and errors, as coroutines.
 
     Use it inside ``async with``; leaving waits until what is under way has its result, for at most
@@ -101,15 +93,15 @@ class Producer(_Sends[producer.Producer]):
         rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), within)
+        shared, parent = shared_client(client)
+        super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property
     def _client(self) -> core.Client:
-        return self._behind.client
+        return self._target.client
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        return await self._call(self._behind.queues, topic)
+        return await self._call(self._target.queues, topic)
 
     def _limits(self) -> tuple[int, int]:
         return self.config.max_in_flight, self.config.max_in_flight_bytes
@@ -117,21 +109,18 @@ class Producer(_Sends[producer.Producer]):
     @property
     def config(self) -> ProducerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     @written_for(producer.Producer.send)
     async def send(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> SendResult:
-        """As the trio Producer's, whose docstring this gets."""
-        if self._has_closed or not self._was_opened or not self._thread.is_usable:
-            self._check_open()
+        """Has the docstring of the trio Producer's method."""
+        self._check_open()
         if callable(queue) and isinstance(message, Message):
             queue = await chosen(queue, message, self._queues)
-        here = self._last
-        if here is None or here.loop is not _running_loop():
-            here = self._here()
-        return await AwaitedSend(here, self._behind, message, queue, timeout)
+        link = current_link()
+        return await link.wait_for(LoopSendCall(link, self._target, message, queue, timeout))
 
     send_oneway: Final = coroutine(producer.Producer.send_oneway)
     send_batch: Final = coroutine(producer.Producer.send_batch)
@@ -142,7 +131,7 @@ class Producer(_Sends[producer.Producer]):
 
     async def flush(self) -> None:
         """Wait until every message that was given to :meth:`send_soon` until now has its outcome."""
-        await self._call(self._flush)
+        await self._call(self._drain)
 
     async def send_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -165,8 +154,7 @@ class Producer(_Sends[producer.Producer]):
             self._check_open()
         if queue is not None:
             queue = await chosen(queue, message, self._queues)
-        future = self._hand_over.add_nowait(message, queue, timeout)
-        return await self._hand_over.add(message, queue, timeout) if future is None else future
+        return await self._send_queue.send(message, queue, timeout)
 
     async def request_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -178,21 +166,21 @@ class Producer(_Sends[producer.Producer]):
 
         When cancelled while it waits, the request is not sent.
         """
-        here = bridge()
-        future: asyncio.Future[ReceivedMessage] = here.loop.create_future()
+        link = current_link()
+        future: asyncio.Future[ReceivedMessage] = link.loop.create_future()
         queue = await chosen(queue, message, self._queues)
-        done = partial(_deliver_reply, here, future)
-        await self._call(self._behind.request_soon, message, queue=queue, timeout=timeout, on_done=done)
+        done = partial(_deliver_reply, link, future)
+        await self._call(self._target.request_soon, message, queue=queue, timeout=timeout, on_done=done)
         return future
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called on the running loop around sends from now on; returns what removes it."""
-        return self._call_sync(self._behind.add_hook, self._hook_on_loop(hook))
+        return self._call_plain(self._target.add_hook, self._hook_on_loop(hook))
 
     @property
     def in_flight(self) -> int:
         """How many pipelined sends have neither succeeded nor failed yet."""
-        return len(self._hand_over)
+        return len(self._send_queue)
 
     @property
     def statistics(self) -> ProducerStatistics:
@@ -201,11 +189,11 @@ class Producer(_Sends[producer.Producer]):
         return statistics
 
 
-def _deliver_reply(here: Bridge, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
-    here.deliver(_settle_reply, future, pending)
+def _deliver_reply(link: LoopLink, future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
+    link.deliver(_set_reply, future, pending)
 
 
-def _settle_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
+def _set_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply) -> None:
     if future.done():
         return
     if pending.error is not None:
@@ -214,7 +202,7 @@ def _settle_reply(future: asyncio.Future[ReceivedMessage], pending: PendingReply
         future.set_result(pending.result())
 
 
-class BatchingProducer(_Sends[producer.BatchingProducer]):
+class BatchingProducer(_Producer[producer.BatchingProducer]):
     """``rocketmq_py.BatchingProducer`` for asyncio: messages of all tasks go together.
 
     Used as a Producer of this door is.
@@ -236,12 +224,12 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         rng: random.Random | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), within)
+        shared, parent = shared_client(client)
+        super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property
     def _client(self) -> core.Client:
-        return self._behind.producer.client
+        return self._target.producer.client
 
     def _limits(self) -> tuple[int, int]:
         return sys.maxsize, self.config.max_buffered_bytes
@@ -249,10 +237,10 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
     @property
     def config(self) -> BatchingConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        return await self._call(self._behind.queues, topic)
+        return await self._call(self._target.queues, topic)
 
     send: Final = coroutine(producer.BatchingProducer.send)
     send_oneway: Final = coroutine(producer.BatchingProducer.send_oneway)
@@ -267,7 +255,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         """
         self._check_open()
         queue = await chosen(queue, message, self._queues)
-        return await self._hand_over.add(message, queue)
+        return await self._send_queue.send(message, queue)
 
     async def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
@@ -283,20 +271,20 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
                 await chosen(queue, message, self._queues)
                 for queue, message in zip(destinations, messages, strict=True)
             ]
-        return await self._call(self._behind.send_all, messages, queues=destinations)
+        return await self._call(self._target.send_all, messages, queues=destinations)
 
     async def flush(self) -> None:
         """Send what is collected, and wait until every message accepted until now has its outcome."""
-        await self._call(self._flush)
+        await self._call(self._drain)
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called on the running loop around the sends of batches; returns what removes it."""
-        return self._call_sync(self._behind.producer.add_hook, self._hook_on_loop(hook))
+        return self._call_plain(self._target.producer.add_hook, self._hook_on_loop(hook))
 
     @property
     def pending(self) -> int:
         """How many messages have been accepted and have no result yet."""
-        return len(self._hand_over)
+        return len(self._send_queue)
 
     @property
     def buffered_bytes(self) -> int:
@@ -307,7 +295,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
     @property
     def statistics(self) -> ProducerStatistics:
         """What it has done until now."""
-        return self._call_sync(lambda: self._behind.producer.statistics)
+        return self._call_plain(lambda: self._target.producer.statistics)
 
 
 class TransactionProducer(Producer):
@@ -325,7 +313,7 @@ class TransactionProducer(Producer):
         ConfigurationError: an option is unknown, given twice, missing, or outside of what is allowed.
     """
 
-    _behind: producer.TransactionProducer
+    _target: producer.TransactionProducer
 
     def __init__(
         self,
@@ -336,17 +324,17 @@ class TransactionProducer(Producer):
         rng: random.Random | None = None,
         **options: Unpack[TransactionOptions],
     ) -> None:
-        shared, within = shared_client(client)
+        shared, parent = shared_client(client)
         at_home: Any = self._at_home(check) if callable(check) else check
-        behind = producer.TransactionProducer(
+        target = producer.TransactionProducer(
             shared, *configs, group=group, check=at_home, rng=rng, **options
         )
-        _Sends.__init__(self, behind, within)
+        _Producer.__init__(self, target, parent)
 
     @property
     def transaction_config(self) -> TransactionConfig:
         """Its settings for transactions."""
-        return self._behind.transaction_config
+        return self._target.transaction_config
 
     async def send_in_transaction(
         self,
@@ -363,7 +351,7 @@ class TransactionProducer(Producer):
         """
         work: Any = on_running_loop(local_work) if callable(local_work) else local_work
         return await self._call(
-            self._behind.send_in_transaction,
+            self._target.send_in_transaction,
             message, work, queue=queue, timeout=timeout, check_immunity=check_immunity,
         )  # fmt: skip
 
@@ -390,22 +378,22 @@ class TransactionProducer(Producer):
         check_immunity: float | None,
     ) -> AsyncIterator[Transaction]:
         queue = await chosen(queue, message, self._queues)
-        held = Held(
+        context = TrioContext(
             self._thread,
-            self._behind.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
+            self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
         )
         try:
-            transaction = await self._call(held.enter)
+            transaction = await self._call(context.enter)
         except BaseException as error:
-            if held.is_entered:  # it was cancelled in this moment
-                await bridge().call(partial(held.leave, error))
+            if context.is_entered:  # it was cancelled in this moment
+                await current_link().call(partial(context.leave, error))
             raise
         try:
             yield transaction
         except BaseException as error:
-            await bridge().call(partial(held.leave, error))
+            await current_link().call(partial(context.leave, error))
             raise
-        await bridge().call(partial(held.leave, None))
+        await current_link().call(partial(context.leave, None))
 
     @property
     def transaction_statistics(self) -> TransactionStatistics:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.aio.declaring import coroutine
-from rocketmq_py.aio.door import Door, shared_client
+from rocketmq_py.aio.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer import PulledChunk, Start
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class Reader(Door[consumer.Reader]):
+class Reader(Hosted[consumer.Reader]):
     """``rocketmq_py.Reader`` for asyncio: the same methods, arguments and errors, as coroutines.
 
     Args:
@@ -38,12 +38,12 @@ class Reader(Door[consumer.Reader]):
     """
 
     def __init__(self, client: str | Client | None = None, **options: Unpack[ClientOptions]) -> None:
-        shared, within = shared_client(client)
-        super().__init__(consumer.Reader(shared, **options), within)
+        shared, parent = shared_client(client)
+        super().__init__(consumer.Reader(shared, **options), parent)
 
     @property
     def _client(self) -> core.Client:
-        return self._behind.client
+        return self._target.client
 
     message: Final = coroutine(consumer.Reader.message)
     find_message: Final = coroutine(consumer.Reader.find_message)
@@ -69,8 +69,8 @@ class Reader(Door[consumer.Reader]):
         Arguments and errors are those of the trio Reader's ``open``.
         """
         self._check_open()
-        opened = self._call_sync(
-            partial(self._behind.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
+        opened = self._call_plain(
+            partial(self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql)
         )
         return Messages(opened, opened.some, self)
 
@@ -90,9 +90,9 @@ class Reader(Door[consumer.Reader]):
         Arguments and errors are those of the trio Reader's ``range``.
         """
         self._check_open()
-        found = self._call_sync(
+        found = self._call_plain(
             partial(
-                self._behind.range,
+                self._target.range,
                 queue, start_offset, end_offset, begin_ms=begin_ms, end_ms=end_ms, tags=tags, sql=sql,
             )
         )  # fmt: skip
@@ -115,9 +115,9 @@ class Reader(Door[consumer.Reader]):
         Arguments and errors are those of the trio Reader's ``pull``.
         """
         self._check_open()
-        opened = self._call_sync(
+        opened = self._call_plain(
             partial(
-                self._behind.pull,
+                self._target.pull,
                 spans, tags=tags, sql=sql, max_buffered_bytes=max_buffered_bytes, parallel=parallel,
                 in_order=in_order, patience=patience, group=group,
             )
@@ -131,7 +131,7 @@ class _Flattened(AsyncIterator[Item]):
     What has been fetched stays here when the one who waits for it is cancelled.
     """
 
-    def __init__(self, door: Door[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+    def __init__(self, door: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._door = door
         self._some = some
         self._items: deque[Item] = deque()
@@ -150,13 +150,13 @@ class _Flattened(AsyncIterator[Item]):
         self._has_ended = not items
 
 
-class _Stream(Door[Lifespan], AsyncIterator[Item]):
+class _Stream(Hosted[Lifespan], AsyncIterator[Item]):
     """What a trio object gives, item by item, inside of its ``async with``."""
 
     def __init__(
-        self, behind: Lifespan, some: Callable[[], Awaitable[Sequence[Item]]], reader: Reader
+        self, target: Lifespan, some: Callable[[], Awaitable[Sequence[Item]]], reader: Reader
     ) -> None:
-        super().__init__(behind, reader)
+        super().__init__(target, reader)
         self._items = _Flattened(self, some)
 
     async def __anext__(self) -> Item:

@@ -8,7 +8,7 @@ from typing import Unpack
 from rocketmq_py import shared_client
 from rocketmq_py.blocking.admin import Admin
 from rocketmq_py.blocking.consumer import LitePullConsumer, PopConsumer, PushConsumer
-from rocketmq_py.blocking.door import Door
+from rocketmq_py.blocking.hosted import Hosted
 from rocketmq_py.blocking.producer import BatchingProducer, Producer, TransactionProducer
 from rocketmq_py.blocking.reader import Reader
 from rocketmq_py.client.config import ClientOptions
@@ -17,7 +17,7 @@ from rocketmq_py.shared_client import FactoryMethods
 
 
 class Client(
-    Door[shared_client.Client],
+    Hosted[shared_client.Client],
     FactoryMethods[
         Producer,
         BatchingProducer,
@@ -56,8 +56,8 @@ class Client(
 
     @property
     def _client(self) -> shared_client.Client:
-        return self._behind
+        return self._target
 
     def add_rpc_hook(self, hook: RpcHook) -> Callable[[], None]:
         """Have a hook called in the trio thread around every request; returns what removes it."""
-        return self._call_sync(self._behind.add_rpc_hook, hook)
+        return self._call_plain(self._target.add_rpc_hook, hook)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Unpa
 from rocketmq_py import client as core
 from rocketmq_py import consumer
 from rocketmq_py.blocking.declaring import blocking
-from rocketmq_py.blocking.door import Door, shared_client
+from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.callables import is_async
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.client.user_calls import call_in_thread, is_async
+from rocketmq_py.client.user_calls import call_in_thread
 from rocketmq_py.consumer import (
     AssignmentListener,
     ConsumerHook,
@@ -31,12 +32,9 @@ from rocketmq_py.consumer import (
 from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler
-from rocketmq_py.crossing.call import ThreadCall
-from rocketmq_py.crossing.declaring import plain
-from rocketmq_py.crossing.door import Behind
-from rocketmq_py.crossing.kept import Kept
-from rocketmq_py.crossing.listener import CrossingListener
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.handoff.calls import ThreadCall
+from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered, plain
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -48,28 +46,28 @@ logger: Final = logging.getLogger("rocketmq_py.blocking")
 P = ParamSpec("P")
 
 
-class _Consumer(Door[Behind]):
+class _Consumer(Hosted[Target]):
     """What the consumers have in common."""
 
     @property
     def _client(self) -> core.Client:
-        behind: Any = self._behind
-        client: core.Client = behind.client
+        target: Any = self._target
+        client: core.Client = target.client
         return client
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Have a hook called around what is consumed, in the trio thread; returns what removes it."""
-        behind: Any = self._behind
-        remove: Callable[[], None] = self._call_sync(behind.add_hook, hook)
+        target: Any = self._target
+        remove: Callable[[], None] = self._call_plain(target.add_hook, hook)
         return remove
 
-    def _crossing(self, listener: AssignmentListener | None) -> AssignmentListener | None:
+    def _forwarding(self, listener: AssignmentListener | None) -> AssignmentListener | None:
         """Return what has a listener, whose methods are plain here, called in a thread of its own."""
         if listener is None:
             return None
         if is_async(listener.on_assigned) or is_async(listener.on_revoked):
             raise ConfigurationError("assignment_listener has plain methods here, no async ones")
-        return CrossingListener(listener, partial(call_in_thread, abandon_on_cancel=True))
+        return ForwardingListener(listener, partial(call_in_thread, abandon_on_cancel=True))
 
     @property
     def statistics(self) -> ConsumerStatistics:
@@ -113,17 +111,17 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        listener = self._crossing(assignment_listener)
-        behind = consumer.PushConsumer(
+        shared, parent = shared_client(client)
+        listener = self._forwarding(assignment_listener)
+        target = consumer.PushConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        super().__init__(behind, within)
+        super().__init__(target, parent)
 
     @property
     def config(self) -> PushConsumerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     subscribe: Final = plain(consumer.PushConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PushConsumer.unsubscribe)
@@ -148,13 +146,7 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
             raise ConfigurationError("handle is a plain function here, which takes a message")
         self._check_open()
         self._thread.check_may_wait()
-        run = partial(self._behind.run, handle)
-        call: ThreadCall[None] = ThreadCall(lambda _: run, self._thread.turns)
-        self._thread.begin(call)
-        try:
-            self._wait_for_end(call)
-        finally:
-            self._thread.forget(call)
+        self._run_until_stopped(ThreadCall(self._thread, partial(self._target.run, handle)))
 
     def start(self, handle: Handler) -> Future[None]:
         """Run it in a thread of its own until :meth:`stop` or :meth:`close`; the future has its end."""
@@ -173,24 +165,30 @@ class PushConsumer(_Consumer[consumer.PushConsumer]):
         threading.Thread(target=work, name="rocketmq-py consumer", daemon=True).start()
         return ended
 
-    def _wait_for_end(self, call: ThreadCall[None]) -> None:
+    def _run_until_stopped(self, run: ThreadCall[None]) -> None:
         try:
-            call.wait()
-        except BaseException:
-            self._thread.post(partial(self._stop_unless_ended, call))
+            self._thread.post(run)
+            run.wait()
+        except ClosedError:
+            raise
+        except BaseException:  # Ctrl-C
+            self._thread.post(partial(self._stop, run))
             try:
-                call.wait()
-            except BaseException:
-                self._thread.post(self._behind.leave_threads)
-                self._thread.post(call.end_soon)
-                call.wait()
+                run.wait()
+            except BaseException:  # a second one
+                self._thread.post(self._target.leave_threads)
+                self._thread.post(run.cancel)
+                run.wait()
                 raise
             raise
-        call.outcome()
+        run.outcome()
 
-    def _stop_unless_ended(self, call: ThreadCall[None]) -> None:
-        if not call.wait(0):  # else it would be the next run that ends
-            self._behind.stop()
+    def _stop(self, run: ThreadCall[None]) -> None:
+        """Stop a run, unless it has ended: stop() would then end the next one."""
+        if run.has_started and not run.has_ended:
+            self._target.stop()
+        elif not run.has_ended:
+            run.cancel()
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -206,7 +204,7 @@ def _seek(method: Callable[Concatenate[Any, P], Awaitable[None]]) -> Callable[Co
     @wraps(seek)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         seek(self, *args, **kwargs)
-        self._drop_kept(args[0] if args else kwargs["queue"])
+        self._drop_undelivered(args[0] if args else kwargs["queue"])
 
     return call
 
@@ -248,18 +246,18 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        listener = self._crossing(assignment_listener)
-        behind = consumer.LitePullConsumer(
+        shared, parent = shared_client(client)
+        listener = self._forwarding(assignment_listener)
+        target = consumer.LitePullConsumer(
             shared, *configs, group=group, assignment_listener=listener, rng=rng, **options
         )
-        self._kept: Kept[ReceivedMessage] = Kept()
-        super().__init__(behind, within)
+        self._undelivered: Undelivered[ReceivedMessage] = Undelivered()
+        super().__init__(target, parent)
 
     @property
     def config(self) -> LitePullConsumerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     subscribe: Final = plain(consumer.LitePullConsumer.subscribe)
     unsubscribe: Final = plain(consumer.LitePullConsumer.unsubscribe)
@@ -291,29 +289,30 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
         Arguments and errors are those of the trio LitePullConsumer's ``poll``. When interrupted, no message
         is lost: what has come is returned by the next one.
         """
-        if not self._kept:
+        if not self._undelivered:
             self._call(
-                self._kept.fetch, partial(self._behind.poll, max_messages=max_messages, timeout=timeout)
+                self._undelivered.fetch,
+                partial(self._target.poll, max_messages=max_messages, timeout=timeout),
             )
-        return self._kept.take(max_messages)
+        return self._undelivered.take(max_messages)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        if not self._kept:
-            self._call(self._kept.fetch_one, self._behind.__anext__)
-        (message,) = self._kept.take(1)
+        if not self._undelivered:
+            self._call(self._undelivered.fetch_one, self._target.__anext__)
+        (message,) = self._undelivered.take(1)
         return message
 
-    def _is_undone(self) -> bool:
-        return bool(self._kept)
+    def _has_undelivered(self) -> bool:
+        return bool(self._undelivered)
 
-    def _drop_kept(self, queue: object) -> None:
-        self._kept.drop(lambda message: message.queue == queue)
+    def _drop_undelivered(self, queue: object) -> None:
+        self._undelivered.drop(lambda message: message.queue == queue)
 
     def _check_open(self) -> None:
-        if not self._behind.is_leaving:  # its listener may commit until the end
+        if not self._target.is_leaving:  # its listener may commit until the end
             super()._check_open()
 
     @property
@@ -350,14 +349,14 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         rng: random.Random | None = None,
         **options: Unpack[PopConsumerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        self._kept: Kept[PoppedMessage] = Kept()
-        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), within)
+        shared, parent = shared_client(client)
+        self._undelivered: Undelivered[PoppedMessage] = Undelivered()
+        super().__init__(consumer.PopConsumer(shared, *configs, group=group, rng=rng, **options), parent)
 
     @property
     def config(self) -> PopConsumerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     subscribe: Final = plain(consumer.PopConsumer.subscribe)
     unsubscribe: Final = plain(consumer.PopConsumer.unsubscribe)
@@ -381,9 +380,9 @@ class PopConsumer(_Consumer[consumer.PopConsumer]):
         Arguments and errors are those of the trio PopConsumer's ``receive``. When interrupted, no message is
         lost: what has come is returned by the next one.
         """
-        if not self._kept:
+        if not self._undelivered:
             receive = partial(
-                self._behind.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
+                self._target.receive, topic, max_messages=max_messages, invisible=invisible, wait=wait
             )
-            self._call(self._kept.fetch, receive)
-        return self._kept.take(max_messages)
+            self._call(self._undelivered.fetch, receive)
+        return self._undelivered.take(max_messages)

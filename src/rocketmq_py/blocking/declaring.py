@@ -16,7 +16,7 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Co
 
     @written_for(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self._call(getattr(self._behind, name), *args, **kwargs)
+        result: R = self._call(getattr(self._target, name), *args, **kwargs)
         return result
 
     return call

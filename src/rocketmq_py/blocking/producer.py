@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import producer
-from rocketmq_py.blocking.awaited_send import AwaitedSend
 from rocketmq_py.blocking.declaring import blocking, written_for
-from rocketmq_py.blocking.door import Door, shared_client
-from rocketmq_py.blocking.hand_over import ThreadHandOver
+from rocketmq_py.blocking.futures import ThreadFuture
+from rocketmq_py.blocking.hosted import Hosted, shared_client
+from rocketmq_py.blocking.send_queue import ThreadSendCall, ThreadSendQueue
 from rocketmq_py.client.config import ClientConfig
-from rocketmq_py.crossing.door import Behind
-from rocketmq_py.crossing.held import Held
-from rocketmq_py.crossing.sends import Sends
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.handoff.context import TrioContext
+from rocketmq_py.handoff.hosted import Target
+from rocketmq_py.handoff.producers import HostedProducer
 from rocketmq_py.message import Message, ReceivedMessage, SendResult
 from rocketmq_py.producer import (
     PendingReply,
@@ -40,13 +40,25 @@ if TYPE_CHECKING:
     from rocketmq_py.blocking.client import Client
 
 
-class _Sends(Sends[Behind, ThreadHandOver], Door[Behind]):
-    """A door through which messages are handed over."""
+class _Producer(HostedProducer[Target, ThreadSendQueue], Hosted[Target]):
+    """A producer with a queue of pipelined sends."""
 
-    _new_hand_over = ThreadHandOver
+    _queue_class = ThreadSendQueue
+
+    def close(self) -> None:  # the docstring of Hosted.close is inherited
+        super().close()
+        self._send_queue.completer.flush()
+
+    def flush(self) -> None:
+        """Wait until every message that was passed to :meth:`send_soon` until now has its outcome.
+
+        Then it waits for their callbacks, for at most a second.
+        """
+        self._call(self._drain)
+        self._send_queue.completer.flush()
 
 
-class Producer(_Sends[producer.Producer]):
+class Producer(_Producer[producer.Producer]):
     """``rocketmq_py.Producer`` for threads: the same methods, arguments and errors, without ``await``.
 
     Any number of threads may send through one. A KeyboardInterrupt cancels the call that waits; a request
@@ -77,29 +89,28 @@ class Producer(_Sends[producer.Producer]):
         rng: random.Random | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), within)
+        shared, parent = shared_client(client)
+        super().__init__(producer.Producer(shared, *configs, group=group, rng=rng, **options), parent)
 
     def _limits(self) -> tuple[int, int]:
         return self.config.max_in_flight, self.config.max_in_flight_bytes
 
     @property
     def _client(self) -> core.Client:
-        return self._behind.client
+        return self._target.client
 
     @property
     def config(self) -> ProducerConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     @written_for(producer.Producer.send)
     def send(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
     ) -> SendResult:
-        """As the trio Producer's, whose docstring this gets."""
-        if self._has_closed:
-            self._check_open()
-        return self._thread.wait_for(AwaitedSend(self._thread, self._behind, message, queue, timeout))
+        """Has the docstring of the trio Producer's method."""
+        self._check_open()
+        return self._thread.wait_for(ThreadSendCall(self._thread, self._target, message, queue, timeout))
 
     def send_soon(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -113,7 +124,7 @@ class Producer(_Sends[producer.Producer]):
         Raises:
             ClosedError: the producer is closed, or was opened in the parent of this process.
         """
-        return self._hand_over.add(message, queue, timeout)
+        return self._send_queue.send(message, queue, timeout)
 
     send_oneway: Final = blocking(producer.Producer.send_oneway)
 
@@ -133,41 +144,37 @@ class Producer(_Sends[producer.Producer]):
         The reply, or the error, is in the future. The arguments and the errors are those of :meth:`request`;
         only InvalidMessageError, SendForbiddenError and ClosedError are raised at once.
         """
-        future: Future[ReceivedMessage] = Future()
-        future.set_running_or_notify_cancel()
-        done = partial(_settle_reply, future)
-        self._call(self._behind.request_soon, message, queue=queue, timeout=timeout, on_done=done)
+        future: ThreadFuture[ReceivedMessage] = ThreadFuture(self._thread, self._send_queue.completer)
+        future.start()
+        done = partial(_set_reply, future)
+        self._call(self._target.request_soon, message, queue=queue, timeout=timeout, on_done=done)
         return future
-
-    def flush(self) -> None:
-        """Wait until every message that was given to :meth:`send_soon` until now has its outcome."""
-        self._call(self._flush)
 
     queues: Final = blocking(producer.Producer.queues)
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around sends from now on; returns what removes it."""
-        return self._behind.add_hook(hook)
+        return self._target.add_hook(hook)
 
     @property
     def in_flight(self) -> int:
         """How many pipelined sends have neither succeeded nor failed yet."""
-        return len(self._hand_over)
+        return len(self._send_queue)
 
     @property
     def statistics(self) -> ProducerStatistics:
         """What it has done until now."""
-        return self._behind.statistics
+        return self._target.statistics
 
 
-def _settle_reply(future: Future[ReceivedMessage], pending: PendingReply) -> None:
+def _set_reply(future: ThreadFuture[ReceivedMessage], pending: PendingReply) -> None:
     if pending.error is not None:
-        future.set_exception(pending.error)
+        future.fail(pending.error)
     else:
-        future.set_result(pending.result())
+        future.finish(pending.result())
 
 
-class BatchingProducer(_Sends[producer.BatchingProducer]):
+class BatchingProducer(_Producer[producer.BatchingProducer]):
     """``rocketmq_py.BatchingProducer`` for threads: messages of all of them go together.
 
     The same methods, arguments and errors, without ``await``; closing, interruptions and callbacks are as
@@ -191,20 +198,20 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         rng: random.Random | None = None,
         **options: Unpack[BatchingOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), within)
+        shared, parent = shared_client(client)
+        super().__init__(producer.BatchingProducer(shared, *configs, group=group, rng=rng, **options), parent)
 
     def _limits(self) -> tuple[int, int]:
         return sys.maxsize, self.config.max_buffered_bytes
 
     @property
     def _client(self) -> core.Client:
-        return self._behind.producer.client
+        return self._target.producer.client
 
     @property
     def config(self) -> BatchingConfig:
         """Its settings."""
-        return self._behind.config
+        return self._target.config
 
     send: Final = blocking(producer.BatchingProducer.send)
     send_oneway: Final = blocking(producer.BatchingProducer.send_oneway)
@@ -215,7 +222,7 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
 
         As the blocking Producer's ``send_soon`` otherwise.
         """
-        return self._hand_over.add(message, queue)
+        return self._send_queue.send(message, queue)
 
     def send_all(
         self, messages: Iterable[Message], *, queues: Iterable[Destination | None] | None = None
@@ -225,30 +232,26 @@ class BatchingProducer(_Sends[producer.BatchingProducer]):
         All of them cross to the thread that serves calls at once: it is the fastest way to send many.
         """
         chosen = None if queues is None else list(queues)
-        return self._call(self._behind.send_all, list(messages), queues=chosen)
-
-    def flush(self) -> None:
-        """Send what is collected, and wait until every message accepted until now has its outcome."""
-        self._call(self._flush)
+        return self._call(self._target.send_all, list(messages), queues=chosen)
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around the sends of batches from now on; returns what removes it."""
-        return self._behind.producer.add_hook(hook)
+        return self._target.producer.add_hook(hook)
 
     @property
     def pending(self) -> int:
         """How many messages have been accepted and have no result yet."""
-        return self._behind.pending
+        return self._target.pending
 
     @property
     def buffered_bytes(self) -> int:
         """How many bytes they take, of ``max_buffered_bytes``."""
-        return self._behind.buffered_bytes
+        return self._target.buffered_bytes
 
     @property
     def statistics(self) -> ProducerStatistics:
         """What it has done until now."""
-        return self._behind.producer.statistics
+        return self._target.producer.statistics
 
 
 class TransactionProducer(Producer):
@@ -266,7 +269,7 @@ class TransactionProducer(Producer):
         ConfigurationError: an option is unknown, given twice, missing, or outside of what is allowed.
     """
 
-    _behind: producer.TransactionProducer
+    _target: producer.TransactionProducer
 
     def __init__(
         self,
@@ -277,14 +280,14 @@ class TransactionProducer(Producer):
         rng: random.Random | None = None,
         **options: Unpack[TransactionOptions],
     ) -> None:
-        shared, within = shared_client(client)
-        behind = producer.TransactionProducer(shared, *configs, group=group, check=check, rng=rng, **options)
-        _Sends.__init__(self, behind, within)
+        shared, parent = shared_client(client)
+        target = producer.TransactionProducer(shared, *configs, group=group, check=check, rng=rng, **options)
+        _Producer.__init__(self, target, parent)
 
     @property
     def transaction_config(self) -> TransactionConfig:
         """Its settings for transactions."""
-        return self._behind.transaction_config
+        return self._target.transaction_config
 
     send_in_transaction: Final = blocking(producer.TransactionProducer.send_in_transaction)
 
@@ -301,22 +304,22 @@ class TransactionProducer(Producer):
 
         The arguments and errors are those of the trio TransactionProducer's ``transaction``.
         """
-        held = Held(
+        context = TrioContext(
             self._thread,
-            self._behind.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
+            self._target.transaction(message, queue=queue, timeout=timeout, check_immunity=check_immunity),
         )
         try:
-            transaction = self._call(held.enter)
+            transaction = self._call(context.enter)
         except BaseException as error:
-            if held.is_entered:  # it was interrupted in this moment
-                self._thread.call(partial(held.leave, error))
+            if context.is_entered:  # it was interrupted in this moment
+                self._thread.call(partial(context.leave, error))
             raise
         try:
             yield transaction
         except BaseException as error:
-            self._thread.call(partial(held.leave, error))
+            self._thread.call(partial(context.leave, error))
             raise
-        self._thread.call(partial(held.leave, None))
+        self._thread.call(partial(context.leave, None))
 
     @property
     def transaction_statistics(self) -> TransactionStatistics:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from rocketmq_py import client as core
 from rocketmq_py import consumer
-from rocketmq_py.blocking.door import Door, shared_client
+from rocketmq_py.blocking.hosted import Hosted, shared_client
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class Reader(Door[consumer.Reader]):
+class Reader(Hosted[consumer.Reader]):
     """``rocketmq_py.Reader`` for threads: the same methods, arguments and errors, without ``await``.
 
     Any number of threads may use one at the same time. A KeyboardInterrupt cancels the call that waits.
@@ -51,12 +51,12 @@ class Reader(Door[consumer.Reader]):
     """
 
     def __init__(self, client: str | Client | None = None, **options: Unpack[ClientOptions]) -> None:
-        shared, within = shared_client(client)
-        super().__init__(consumer.Reader(shared, **options), within)
+        shared, parent = shared_client(client)
+        super().__init__(consumer.Reader(shared, **options), parent)
 
     @property
     def _client(self) -> core.Client:
-        return self._behind.client
+        return self._target.client
 
     def open(
         self,
@@ -71,8 +71,8 @@ class Reader(Door[consumer.Reader]):
 
         Opened at once; arguments and errors are those of the trio Reader's ``open``.
         """
-        reading = self._call_sync(
-            self._behind.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql
+        reading = self._call_plain(
+            self._target.open, topic, tags, start=start, stop_at_end=stop_at_end, sql=sql
         )
         return Messages(reading, self)
 
@@ -88,8 +88,8 @@ class Reader(Door[consumer.Reader]):
         sql: str | None = None,
     ) -> Iterator[ReceivedMessage]:
         """Return the messages of one queue between two places; see the trio Reader's ``range``."""
-        found = self._call_sync(
-            self._behind.range,
+        found = self._call_plain(
+            self._target.range,
             queue,
             start_offset,
             end_offset,
@@ -102,11 +102,11 @@ class Reader(Door[consumer.Reader]):
 
     def message(self, offset_message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
         """Return the message that a broker gave an id; see the trio Reader's ``message``."""
-        return self._call(self._behind.message, offset_message_id, topic=topic)
+        return self._call(self._target.message, offset_message_id, topic=topic)
 
     def find_message(self, topic: str, message_id: str) -> ReceivedMessage | None:
         """Return the message with the id that its sender gave it; see the trio Reader's ``find_message``."""
-        return self._call(self._behind.find_message, topic, message_id)
+        return self._call(self._target.find_message, topic, message_id)
 
     def find(
         self,
@@ -118,7 +118,7 @@ class Reader(Door[consumer.Reader]):
         end_ms: int = END_OF_TIME_MS,
     ) -> list[ReceivedMessage]:
         """Return the newest messages of a topic that have a key; see the trio Reader's ``find``."""
-        return self._call(self._behind.find, topic, key, max=max, begin_ms=begin_ms, end_ms=end_ms)
+        return self._call(self._target.find, topic, key, max=max, begin_ms=begin_ms, end_ms=end_ms)
 
     def pull(
         self,
@@ -137,8 +137,8 @@ class Reader(Door[consumer.Reader]):
         Pulling begins at once. It ends at the end of the iteration, or when what is returned is closed, by
         ``close()`` or ``with``. Arguments and errors are those of the trio Reader's ``pull``.
         """
-        pulling = self._call_sync(
-            self._behind.pull,
+        pulling = self._call_plain(
+            self._target.pull,
             spans,
             tags=tags,
             sql=sql,
@@ -152,35 +152,35 @@ class Reader(Door[consumer.Reader]):
 
     def topics(self) -> list[str]:
         """Return the topics of users; see the trio Reader's ``topics``."""
-        return self._call(self._behind.topics)
+        return self._call(self._target.topics)
 
     def offsets(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
         """Return each queue's first offset, and the one that its next message will get."""
-        return self._call(self._behind.offsets, topic)
+        return self._call(self._target.offsets, topic)
 
     def offsets_of(
         self, topics: Iterable[str], *, present: bool = False
     ) -> dict[str, dict[MessageQueue, tuple[int, int]]]:
         """Return what :meth:`offsets` does, of many topics at once; ``present``: see the trio Reader's."""
-        return self._call(self._behind.offsets_of, list(topics), present=present)
+        return self._call(self._target.offsets_of, list(topics), present=present)
 
     def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
         """Return each queue's first offset of a time; see the trio Reader's ``offsets_at``."""
-        return self._call(self._behind.offsets_at, list(topics), timestamp_ms)
+        return self._call(self._target.offsets_at, list(topics), timestamp_ms)
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
         """Return where a group goes on in each queue; see the trio Reader's ``committed``."""
-        return self._call(self._behind.committed, group, list(queues))
+        return self._call(self._target.committed, group, list(queues))
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Set where a group goes on in each queue; see the trio Reader's ``commit``."""
-        self._call(self._behind.commit, group, dict(offsets))
+        self._call(self._target.commit, group, dict(offsets))
 
 
 class _Stream(Iterator[Item]):
     """What a trio object gives, item by item: closed by ``close()``, ``with``, or when it is dropped."""
 
-    def __init__(self, door: Door[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+    def __init__(self, door: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._door = door
         self._items = _Flattened(door, some)
         weakref.finalize(self, door.close_soon).atexit = False
@@ -209,7 +209,7 @@ class Messages(_Stream[ReceivedMessage]):
     """
 
     def __init__(self, reading: MessageStream, reader: Reader) -> None:
-        super().__init__(Door(reading, reader), reading.some)
+        super().__init__(Hosted(reading, reader), reading.some)
 
 
 class Chunks(_Stream[PulledChunk]):
@@ -220,7 +220,7 @@ class Chunks(_Stream[PulledChunk]):
     """
 
     def __init__(self, pulling: RawPull, reader: Reader) -> None:
-        super().__init__(Door(pulling, reader), pulling.some)
+        super().__init__(Hosted(pulling, reader), pulling.some)
 
     def __next__(self) -> PulledChunk:
         try:
@@ -236,7 +236,7 @@ class _Flattened(Iterator[Item]):
     What has been fetched stays here when the one who waits for it is interrupted.
     """
 
-    def __init__(self, door: Door[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+    def __init__(self, door: Hosted[Lifespan], some: Callable[[], Awaitable[Sequence[Item]]]) -> None:
         self._door = door
         self._some = some
         self._items: deque[Item] = deque()

@@ -1,4 +1,4 @@
-"""From a request's code to the function that answers it."""
+"""Dispatch of requests to their handlers, by request code."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rocketmq_py.remoting import Connection
 logger: Final = logging.getLogger("rocketmq_py.broker")
 
 RequestHandler: TypeAlias = Callable[[Connection, Command], None]
-"""Answers a request with ``connection.respond()``, at once or later, or raises Refusal or ProtocolError."""
+"""Answers a request with ``connection.respond()``, now or later, or raises Refusal or ProtocolError."""
 
 _SHORT_NAMES = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
-"""Requests whose fields are called a, b, c."""
+"""Requests whose fields are named a, b, c and so on."""
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""What Java's servers append to some of their remarks."""
+"""Java's servers append this to some remarks."""
 UNSET_REMARK = "not set any response code"
-"""The remark of Java's answers that were made without one; some of them are successes."""
+"""The remark of Java's broker if an answer was created without a code. Some successes have it."""
 
 
-class Refusal(Exception):  # noqa: N818 - no error of the broker: a request is answered with it
-    """Ends the handling of a request: it is answered with this code and remark.
+class Refusal(Exception):  # noqa: N818 - it is an answer, not an error of the broker
+    """Raised by a handler to answer its request with an error.
 
     Args:
-        code: a ResponseCode.
-        remark: why, for people.
+        code: the response code.
+        remark: the reason, for humans.
         fields: the answer's ext fields.
     """
 
@@ -40,13 +40,12 @@ class Refusal(Exception):  # noqa: N818 - no error of the broker: a request is a
         self.fields = fields
 
 
-class Dispatch:
-    """The table of handlers of one server.
-
-    A feature is one more module with a mapping of codes to handlers, given to :meth:`add`.
+class Dispatcher:
+    """Calls the handler of each request of a server.
 
     Args:
-        check: raises Refusal for a request that is not to be handled; None lets all of them in.
+        check: called before each handler. It raises Refusal for a request that is not permitted. None
+            permits all requests.
     """
 
     def __init__(self, check: Callable[[Command], None] | None = None) -> None:
@@ -54,31 +53,31 @@ class Dispatch:
         self._handlers: dict[int, RequestHandler] = {}
 
     def add(self, handlers: Mapping[int, RequestHandler]) -> None:
-        """Let ``handlers`` answer the requests of their codes."""
+        """Add handlers by request code."""
         assert not self._handlers.keys() & handlers.keys(), "each code has one handler"
         self._handlers.update(handlers)
 
     def __call__(self, connection: Connection, request: Command) -> None:
-        """Have a request answered: what ``serve`` calls for each. Never raises."""
-        handle = self._handlers.get(request.code, _refuse) if self._check is None else self._checked
-        answer_with(handle, connection, request)
+        """Answer a request. The connection calls this for each request. Never raises."""
+        handler = self._handlers.get(request.code, _refuse) if self._check is None else self._handle_checked
+        answer_with(handler, connection, request)
 
-    def _checked(self, connection: Connection, request: Command) -> None:
+    def _handle_checked(self, connection: Connection, request: Command) -> None:
         assert self._check is not None
         self._check(request)
         self._handlers.get(request.code, _refuse)(connection, request)
 
 
 def answer_with(handler: RequestHandler, connection: Connection, request: Command) -> None:
-    """Have ``handler`` answer a request, and answer it with what went wrong if it does not. Never raises."""
+    """Call a handler. If it raises, answer the request with the error. Never raises."""
     try:
         handler(connection, request)
     except Refusal as refusal:
         connection.respond(request, refusal.code, refusal.fields, remark=refusal.remark)
     except (ProtocolError, InvalidMessageError) as error:
         connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
-    except Exception as error:  # one bad request must not end what serves all the others
-        logger.exception("%s: request %d failed", connection.address, request.code)
+    except Exception as error:  # a bad request must not end the task that serves the connection
+        logger.exception("request failed client=%s code=%d", connection.address, request.code)
         connection.respond(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
 
@@ -87,5 +86,5 @@ def _refuse(_: Connection, request: Command) -> None:
 
 
 def topic_of(code: int, fields: Mapping[str, str]) -> str | None:
-    """Return the topic that a request is about."""
+    """Return the topic in a request's fields, or None if it has none."""
     return fields.get("b" if code in _SHORT_NAMES else "topic")

@@ -1,129 +1,83 @@
-"""A replica: what clients read from while the master is away (Java: a broker of the role SLAVE)."""
+"""A replica: consumers read from it while the master is down (Java: a broker with the role SLAVE)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-import trio
+import attrs
 
-from rocketmq_py.broker.administration import Administration
-from rocketmq_py.broker.consumption import Consumption
-from rocketmq_py.broker.core import REGISTER_SECONDS, Broker
-from rocketmq_py.broker.dispatch import Dispatch, Refusal, RequestHandler
-from rocketmq_py.broker.filtering import SqlFilters
-from rocketmq_py.broker.groups import Clients, ConsumerGroups, ProducerGroups
-from rocketmq_py.broker.locks import QueueLocks
-from rocketmq_py.broker.name_server import NameServer
-from rocketmq_py.broker.offsets import OffsetRequests
-from rocketmq_py.broker.operating import Operating
-from rocketmq_py.broker.pulling import Pulling
-from rocketmq_py.broker.queries import Queries
+from rocketmq_py.broker.broker import COMMON_PROCESSORS, Broker
+from rocketmq_py.broker.client_requests import ClientProcessor
+from rocketmq_py.broker.dispatch import Dispatcher, Refusal, RequestHandler
+from rocketmq_py.broker.groups import ConsumerGroups, ProducerGroups
+from rocketmq_py.broker.message_filters import SqlFilterTable
+from rocketmq_py.broker.name_server import NameServer, register_periodically
+from rocketmq_py.broker.pull_requests import PullProcessor
+from rocketmq_py.broker.queue_locks import QueueLocks
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
-from rocketmq_py.remoting.address import split_address
 
 REPLICA_ID = 1
-"""Its broker id."""
+"""The broker id of a replica."""
 
 
 class Replica:
-    """Answers what reads, from what the master has.
+    """A replica of a broker. It shares the messages, topics, group settings and offsets of its master.
 
-    Replication takes no time: messages, topics, settings of groups and offsets are the master's own. As on
-    real replicas, nothing is sent to it, no topic or group is made by it, and nothing is popped from it; who
-    consumes may commit offsets, which here the master knows when it is back.
+    Replication therefore takes no time. As on real replicas, sends, pops and changes of topics and groups are
+    refused. Consumers may commit offsets. The master has these offsets when it is up again.
 
     Args:
-        master: the broker, once its ``open`` has been called.
+        master: the master, after its ``open``.
         address: the replica's own ``host:port``.
-        name_servers: returns those that are told of it.
-        now_ms: the time, epoch milliseconds.
+        name_servers: returns the name servers to register at.
 
     Attributes:
-        master: as given.
+        master: the master.
         dispatch: answers requests.
-        tasks: must be under way for held pulls and silent clients to be looked after.
+        tasks: functions that must be running for held pulls and silent clients to be handled.
     """
 
     def __init__(
-        self,
-        master: Broker,
-        address: str,
-        name_servers: Callable[[], Sequence[NameServer]],
-        now_ms: Callable[[], int],
+        self, master: Broker, address: str, name_servers: Callable[[], Sequence[NameServer]]
     ) -> None:
         self.master = master
         self._address = address
         self._name_servers = name_servers
-        config, store, topics, offsets = master.config, master.store, master.topics, master.offsets
-        subscription_groups = master.subscription_groups
-        consumers, producers, sql_filters = ConsumerGroups(), ProducerGroups(), SqlFilters()
-        self._clients = Clients(config, topics, subscription_groups, consumers, producers, sql_filters)
-        self._pulling = Pulling(
-            config,
-            store,
-            topics,
-            offsets,
-            consumers,
-            subscription_groups,
-            sql_filters,
-            broker_ip=split_address(address)[0],
+        state = attrs.evolve(
+            master.state,
+            address=address,
+            broker_id=REPLICA_ID,
+            locks=QueueLocks(),
+            consumers=ConsumerGroups(),
+            producers=ProducerGroups(),
+            sql_filters=SqlFilterTable(),
         )
-        handlers: dict[int, RequestHandler] = {}
-        for part in (
-            self._pulling,
-            self._clients,
-            OffsetRequests(offsets, store, topics, subscription_groups),
-            Queries(store),
-            Consumption(config, topics, store, offsets, consumers, address=address, now_ms=now_ms),
-            Administration(
-                config,
-                topics,
-                subscription_groups,
-                store,
-                offsets,
-                consumers,
-                producers,
-                QueueLocks(),
-                address=address,
-                now_ms=now_ms,
-            ),
-            Operating(
-                config,
-                topics,
-                subscription_groups,
-                offsets,
-                store,
-                address=address,
-                now_ms=now_ms,
-                broker_id=REPLICA_ID,
-            ),
-        ):
-            handlers.update(part.handlers())
-        handlers.update(_REFUSED)
-        self.dispatch: Dispatch = Dispatch(master.check)
+        self._clients = ClientProcessor(state)
+        self._pulls = PullProcessor(state)
+        handlers = {**self._clients.handlers(), **self._pulls.handlers()}
+        for processor in COMMON_PROCESSORS:
+            handlers.update(processor(state).handlers())
+        handlers.update(_REFUSING_HANDLERS)
+        self.dispatch: Dispatcher = Dispatcher(master.check)
         self.dispatch.add(handlers)
         self.tasks: list[Callable[[], Awaitable[None]]] = [
-            self._pulling.held.run,
-            self._clients.drop_silent,
-            self._register_at_times,
+            self._pulls.held_pulls.run,
+            self._clients.close_silent_clients,
+            partial(register_periodically, self.register),
         ]
 
     def register(self) -> None:
-        """Tell the name servers that it is there."""
+        """Register the replica at the name servers."""
         for name_server in self._name_servers():
             name_server.register(self.master.config, self._address, [], REPLICA_ID)
 
-    def forget(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
-        self._clients.forget(connection)
-        self._pulling.held.drop(connection)
-
-    async def _register_at_times(self) -> None:
-        while True:
-            await trio.sleep(REGISTER_SECONDS)
-            self.register()
+    def drop_connection(self, connection: Connection) -> None:
+        """Drop the members and pulls of a closed connection."""
+        self._clients.drop_connection(connection)
+        self._pulls.held_pulls.drop_connection(connection)
 
 
 def _refuse_message(connection: Connection, request: Command) -> None:
@@ -141,7 +95,7 @@ def _refuse_change(connection: Connection, request: Command) -> None:
     )
 
 
-_REFUSED: dict[int, RequestHandler] = {
+_REFUSING_HANDLERS: dict[int, RequestHandler] = {
     **dict.fromkeys(
         (
             RequestCode.SEND_MESSAGE,

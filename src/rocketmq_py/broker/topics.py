@@ -1,4 +1,4 @@
-"""The broker's topics, and which of them it makes by itself (Java: ``TopicConfigManager``)."""
+"""The broker's topics and their automatic creation (Java: ``TopicConfigManager``)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 SCHEDULE_TOPIC_QUEUES = 18
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-GIVEN_UP_HALF_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+MAX_CHECKS_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""The topic of half messages that are discarded after too many checks."""
 _NOT_SENDABLE = frozenset(
     {
         SCHEDULE_TOPIC,
         HALF_TOPIC,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        GIVEN_UP_HALF_TOPIC,
+        MAX_CHECKS_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }
@@ -44,10 +45,10 @@ _LEGAL_NAME = "^[%|a-zA-Z0-9_-]+$"
 _is_legal = re.compile(_LEGAL_NAME, re.ASCII).fullmatch
 
 
-def checked_topics(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
-    """Return topics that are to be made, with the number of their queues: four where none is said.
+def check_topics(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
+    """Return the number of queues of topics to create: four each unless a mapping gives it.
 
-    Raises ConfigurationError for names that brokers refuse, and numbers below 1 or above MAX_QUEUES.
+    Raises ConfigurationError for an invalid name, and for a number below 1 or above MAX_QUEUES.
     """
     if isinstance(topics, str):
         raise ConfigurationError(f"topics is a text; expected several names, such as [{topics!r}]")
@@ -60,17 +61,17 @@ def checked_topics(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
 
 @attrs.frozen
 class TopicConfig:
-    """One topic's settings. Java: ``TopicConfig``.
+    """The settings of a topic. Java: ``TopicConfig``.
 
     Attributes:
-        topic_name: its name.
-        read_queue_nums: queues that consumers may read.
-        write_queue_nums: queues that producers may write.
-        perm: bits: 4 readable, 2 writable, 1 inherited by the topics that are made after it.
+        topic_name: the name.
+        read_queue_nums: the number of queues that consumers may read.
+        write_queue_nums: the number of queues that producers may write to.
+        perm: permission bits: 4 readable, 2 writable, 1 inherited by topics created from this one.
         topic_filter_type: SINGLE_TAG or MULTI_TAG.
-        topic_sys_flag: unit flags; carried and not looked at.
-        order: whether its queues keep their places when a broker is lost; carried.
-        attributes: of 5.x, such as ``message.type``; carried.
+        topic_sys_flag: unit flags; stored and not evaluated.
+        order: whether the topic keeps its queues when a broker is lost; stored and not evaluated.
+        attributes: attributes of 5.x, such as ``message.type``; stored and not evaluated.
     """
 
     topic_name: str
@@ -94,7 +95,7 @@ class TopicConfig:
 
     @property
     def body(self) -> bodies.TopicConfig:
-        """What tools are told of it."""
+        """The settings as answers contain them."""
         return bodies.TopicConfig(
             topic_name=self.topic_name,
             read_queue_nums=self.read_queue_nums,
@@ -107,7 +108,7 @@ class TopicConfig:
         )
 
     def __str__(self) -> str:
-        """Return the text that Java's broker puts into its remarks."""
+        """Return the text of the topic in the remarks of Java's broker."""
         attributes = ", ".join([f"{name}={value}" for name, value in self.attributes.items()])
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums},"
@@ -123,14 +124,15 @@ def _perm_text(perm: int) -> str:
 
 
 class TopicTable:
-    """The topics that the broker knows.
+    """The topics of the broker.
 
     Args:
         config: the broker's settings.
-        on_change: called with every topic that is new or changed, for the name server to know.
+        on_change: called with each topic that is added or changed, to register it at the name servers.
 
     Attributes:
-        changes: how often a topic was added, changed or forgotten.
+        changes: how many times a topic was added, changed or deleted.
+        get: returns a topic's settings by name, or None if the topic does not exist.
     """
 
     def __init__(self, config: BrokerConfig, on_change: Callable[[TopicConfig], None]) -> None:
@@ -138,22 +140,22 @@ class TopicTable:
         self._on_change = on_change
         self.changes: int = 0
         self._topics: dict[str, TopicConfig] = {}
+        # Fast path: the dict's own method saves a call for each send and pull.
         self.get: Final = self._topics.get
-        """Returns a topic's settings, None for one that is not known."""
-        self._own_names: set[str] = set()
-        for topic in self._first_topics():
-            self._own_names.add(topic.topic_name)
+        self._system_topics: set[str] = set()
+        for topic in self._initial_topics():
+            self._system_topics.add(topic.topic_name)
             self.put(topic)
 
-    def _first_topics(self) -> list[TopicConfig]:
+    def _initial_topics(self) -> list[TopicConfig]:
         config = self._config
-        everything = PERM_INHERIT | PERM_READ | PERM_WRITE
+        all_perms = PERM_INHERIT | PERM_READ | PERM_WRITE
         queues = config.default_topic_queue_nums
         topics = [
             TopicConfig("SELF_TEST_TOPIC", 1, 1),
             TopicConfig("BenchmarkTest", 1024, 1024),
-            TopicConfig(config.cluster_name, perm=everything),
-            TopicConfig(config.broker_name, 1, 1, everything),
+            TopicConfig(config.cluster_name, perm=all_perms),
+            TopicConfig(config.broker_name, 1, 1, all_perms),
             TopicConfig("OFFSET_MOVED_EVENT", 1, 1),
             TopicConfig(SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUES, SCHEDULE_TOPIC_QUEUES),
             TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1),
@@ -166,49 +168,49 @@ class TopicTable:
         if config.timer_wheel_enable:
             topics.append(TopicConfig(TIMER_TOPIC, 1, 1))
         if config.auto_create_topic_enable:
-            topics.append(TopicConfig(DEFAULT_TOPIC, queues, queues, everything))
+            topics.append(TopicConfig(DEFAULT_TOPIC, queues, queues, all_perms))
         return topics
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._topics.values())
 
     def is_system_topic(self, topic: str) -> bool:
-        """Tell whether RocketMQ keeps ``topic`` for itself, on this broker."""
-        return topic in self._own_names or names.is_system_topic(topic)
+        """Return whether ``topic`` is one of RocketMQ's own topics on this broker."""
+        return topic in self._system_topics or names.is_system_topic(topic)
 
     def put(self, topic: TopicConfig) -> None:
-        """Add a topic, or change it."""
+        """Add or change a topic."""
         self._topics[topic.topic_name] = topic
         self.changes += 1
         self._on_change(topic)
 
-    def announce(self) -> None:
-        """Tell the name server of all topics: what they allow may have changed."""
+    def register_all(self) -> None:
+        """Register all topics at the name servers again, after a change of the broker's permissions."""
         for topic in self._topics.values():
             self._on_change(topic)
 
     def delete(self, topic: str) -> None:
-        """Forget a topic; nothing happens if it is not known."""
+        """Delete a topic if it exists."""
         if self._topics.pop(topic, None) is not None:
             self.changes += 1
 
     def create_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
-        """Return a new topic after the default one, or None if that is not known or not inherited.
+        """Create a topic from the default topic. Returns None if that is missing or not inherited.
 
-        Java: ``createTopicInSendMessageMethod``. It gets ``queue_nums`` queues, or those of the default
-        topic if they are fewer.
+        Java: ``createTopicInSendMessageMethod``. The topic gets ``queue_nums`` queues, but not more than the
+        default topic has.
         """
         default = self.get(default_topic)
-        is_switched_off = default_topic == DEFAULT_TOPIC and not self._config.auto_create_topic_enable
-        if default is None or not default.perm & PERM_INHERIT or is_switched_off:
+        is_disabled = default_topic == DEFAULT_TOPIC and not self._config.auto_create_topic_enable
+        if default is None or not default.perm & PERM_INHERIT or is_disabled:
             return None
         queues = max(0, min(queue_nums, default.write_queue_nums))
         created = TopicConfig(topic, queues, queues, default.perm & ~PERM_INHERIT)
         self.put(created)
         return created
 
-    def create_for_send_back(self, topic: str, queue_nums: int) -> TopicConfig:
-        """Return the retry or dead-letter topic, made if it is new.
+    def get_or_create(self, topic: str, queue_nums: int) -> TopicConfig:
+        """Return a topic. Creates it with ``queue_nums`` queues if it does not exist.
 
         Java: ``createTopicInSendMessageBackMethod``.
         """
@@ -219,11 +221,11 @@ class TopicTable:
         return found
 
 
-def topic_fault(topic: str) -> str | None:
-    """Return what is wrong with a topic's name, in Java's words (``TopicValidator``), else None."""
-    fault = _name_fault("topic", topic)
-    if fault:
-        return fault
+def topic_name_error(topic: str) -> str | None:
+    """Return why a topic name is invalid, in the words of Java's ``TopicValidator``; None if it is valid."""
+    error = _name_error("topic", topic)
+    if error:
+        return error
     if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         if len(topic) > MAX_RETRY_TOPIC_LENGTH:
             return (
@@ -235,15 +237,15 @@ def topic_fault(topic: str) -> str | None:
     return None
 
 
-def group_fault(group: str) -> str | None:
-    """Return what is wrong with a group's name, in Java's words, else None."""
-    fault = _name_fault("group", group)
-    if fault is None and len(group) > names.MAX_GROUP_LENGTH:
+def group_name_error(group: str) -> str | None:
+    """Return why a group name is invalid, in Java's words; None if it is valid."""
+    error = _name_error("group", group)
+    if error is None and len(group) > names.MAX_GROUP_LENGTH:
         return f"The specified group: {group}, is longer than group max length: {names.MAX_GROUP_LENGTH}"
-    return fault
+    return error
 
 
-def _name_fault(kind: str, name: str) -> str | None:
+def _name_error(kind: str, name: str) -> str | None:
     if not name.strip():
         return f"The specified {kind} is blank."
     if not _is_legal(name):
@@ -252,5 +254,5 @@ def _name_fault(kind: str, name: str) -> str | None:
 
 
 def is_sendable(topic: str) -> bool:
-    """Tell whether clients may send to ``topic``."""
+    """Return whether clients may send to a topic."""
     return topic not in _NOT_SENDABLE

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.access import Access, read_secret, takes_access
+from rocketmq_py.cli.console import is_terminal, print_out
 from rocketmq_py.cli.options import checked, not_empty
 from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form
 from rocketmq_py.cli.topic import yes_option
@@ -206,7 +207,7 @@ def _type(user: User) -> str:
 def create(access: Access, form: Form, name: str, password: str | None, is_super: bool) -> None:
     """Create a user on all brokers."""
     if password is None:
-        if sys.stdin is None or not sys.stdin.isatty():
+        if not is_terminal(sys.stdin):
             raise click.UsageError("a user needs --password, as nobody can be asked for it here")
         password = click.prompt("Secret key", hide_input=True, confirmation_prompt=True, err=True)
     secret = str(password)
@@ -267,6 +268,6 @@ def _change(
         if form in (Form.JSON, Form.JSONL):
             show(form, {"user": user, "brokers": list(brokers)}, [])
         else:
-            click.echo(f"user {user}: {what} on {', '.join(brokers)}")
+            print_out(f"user {user}: {what} on {', '.join(brokers)}")
 
     administer(access, work)

@@ -12,7 +12,8 @@ import trio
 
 from rocketmq_py.admin import Admin
 from rocketmq_py.cli.access import Access
-from rocketmq_py.cli.running import complain, end_for_signal, run
+from rocketmq_py.cli.console import CLEAR_SCREEN, complain, is_terminal
+from rocketmq_py.cli.running import end_for_signal, run
 from rocketmq_py.cli.sheet import BEFORE, WATCH
 from rocketmq_py.errors import RocketMQError, SomeBrokersFailedError
 
@@ -32,8 +33,9 @@ def administer(access: Access, work: Work) -> None:
     seconds: float | None = context.meta.get(WATCH)
 
     def before_each() -> None:
-        if sys.stdout is not None and sys.stdout.isatty():
-            context.meta[BEFORE] = f"\x1b[H\x1b[2Jevery {seconds:g} s: {time.strftime('%H:%M:%S')}\n\n"
+        if is_terminal(sys.stdout):
+            heading = f"every {seconds:g} s: {time.strftime('%H:%M:%S')}\n\n"
+            context.meta[BEFORE] = [CLEAR_SCREEN, heading]
 
     async def open_and_work() -> None:
         async with Admin(access.name_servers, **access.client_options()) as admin:
@@ -94,7 +96,7 @@ def ask_first(what: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise click.UsageError(f"{what}: this needs --yes, as nobody can be asked here")
     if not click.confirm(f"{what}?", err=True):
         complain("nothing was done")

@@ -16,9 +16,9 @@ import trio
 
 import rocketmq_py  # producers are loaded where messages are sent
 from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.console import is_terminal, keep_line
 from rocketmq_py.cli.latencies import Latencies
 from rocketmq_py.cli.pace import Pace
-from rocketmq_py.cli.progress import keep_line
 from rocketmq_py.cli.tally import SEND_TIMEOUT, Tally
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message, ReceivedMessage
@@ -230,7 +230,7 @@ def _lasting(seconds: float | None) -> trio.CancelScope:
 async def _told(measured: Measured) -> AsyncIterator[None]:
     """Keep a line on stderr that says how it goes, if that is a terminal."""
     async with trio.open_nursery() as nursery:
-        if sys.stderr is not None and sys.stderr.isatty():
+        if is_terminal(sys.stderr):
             nursery.start_soon(keep_line, sys.stderr, measured.line)
         yield
         nursery.cancel_scope.cancel()

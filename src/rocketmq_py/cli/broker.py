@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.options import checked, not_empty, parse_property
 from rocketmq_py.cli.server import serve, server, server_options
 from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
@@ -28,10 +29,9 @@ def broker(**options: Any) -> None:
     A broker is named by its name, which means its master, or by its address.
     """
     if click.get_current_context().invoked_subcommand is None:
-        click.echo(
-            "rocketmq-py: the embedded broker is started with `rocketmq-py server` now; "
-            "`rocketmq-py broker` alone will end with the next version",
-            err=True,
+        complain(
+            "`rocketmq-py broker` alone is deprecated and will be removed; start the embedded broker with "
+            "`rocketmq-py server`"
         )
         serve(**options)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import trio
 
 from rocketmq_py.broker import EmbeddedBroker
-from rocketmq_py.cli.output import write_stdout
+from rocketmq_py.cli.console import print_line, print_out
 from rocketmq_py.cli.running import CommandError, show_warnings
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import ConfigurationError
@@ -38,15 +38,14 @@ async def run_broker(
         host,
         namesrv_port,
         port,
-        broker_ip1=advertise,
+        broker_ip1=advertise or "",
         topics=topics,
         access_keys=access_keys,
         tls=None if cert is None else _tls(cert, private_key),
         on_request=_log if log_requests else None,
     ) as broker:
-        ready = f"ready: name server {broker.name_server_address}, broker {broker.broker_address}\n"
         try:
-            write_stdout(ready.encode())
+            print_out(f"ready: name server {broker.name_server_address}, broker {broker.broker_address}")
         except OSError as error:
             reason = error.strerror or error
             raise CommandError(f"cannot write where the broker listens: {reason}") from error
@@ -72,4 +71,4 @@ def _log(code: int, topic: str | None, client: str) -> None:
         name = str(code)
     now_ms = time.time_ns() // 1_000_000
     at = f"{time.strftime('%H:%M:%S', time.localtime(now_ms / 1000))}.{now_ms % 1000:03}"
-    sys.stderr.write(f"{at} {name}{f' {topic}' if topic else ''} from {client}\n")
+    print_line(sys.stderr, f"{at} {name}{f' {topic}' if topic else ''} from {client}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.console import complain, print_out
 from rocketmq_py.cli.consumer_group import group_argument
 from rocketmq_py.cli.options import checked, complete_topics
 from rocketmq_py.names import check_topic
@@ -86,23 +87,23 @@ def lag(
             states.append(State.UNKNOWN)
             reason = " ".join(str(error).split())
             if form == "json":
-                click.echo(json.dumps({"state": "UNKNOWN", "group": group, "reason": reason}))
+                print_out(json.dumps({"state": "UNKNOWN", "group": group, "reason": reason}))
             elif form == "prometheus":
-                click.echo(f"rocketmq-py: {reason}", err=True)
+                complain(reason)
             else:
-                click.echo(f"UNKNOWN - {group}: {reason}")
+                print_out(f"UNKNOWN - {group}: {reason}")
             return
         lags = {one.topic: one.lag for one in described.topics if topic in (None, one.topic)}
         state, words = _judged(described, sum(lags.values()), warn, critical, topic)
         states.append(state)
         if form == "json":
             value = {"state": state.name, "group": group, "lag": sum(lags.values()), "topics": lags}
-            click.echo(json.dumps({**value, "members": len(described.members)}))
+            print_out(json.dumps({**value, "members": len(described.members)}))
         elif form == "prometheus":
-            click.echo(_metrics(group, lags, len(described.members)), nl=False)
+            print_out(metrics(group, lags, len(described.members)), end="")
         else:
             limits = ";".join("" if limit is None else str(limit) for limit in (warn, critical))
-            click.echo(f"{state.name} - {group}: {words} | lag={sum(lags.values())};{limits};0")
+            print_out(f"{state.name} - {group}: {words} | lag={sum(lags.values())};{limits};0")
 
     end_for_signal(run(work))
     sys.exit(states[0])
@@ -128,14 +129,21 @@ def _judged(
     return state, words
 
 
-def _metrics(group: str, lags: dict[str, int], members: int) -> str:
-    """Return the text of Prometheus' exposition format; names of topics and groups need no escapes."""
+def metrics(group: str, lags: dict[str, int], members: int) -> str:
+    """Return the lag of each topic and the number of members in the exposition format of Prometheus."""
+
+    def quoted(name: str) -> str:
+        return '"' + name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
+
     lines = [
         "# HELP rocketmq_group_lag Messages that a consumer group has still to consume.",
         "# TYPE rocketmq_group_lag gauge",
-        *[f'rocketmq_group_lag{{group="{group}",topic="{topic}"}} {lag}' for topic, lag in lags.items()],
+        *[
+            f"rocketmq_group_lag{{group={quoted(group)},topic={quoted(topic)}}} {lag}"
+            for topic, lag in lags.items()
+        ],
         "# HELP rocketmq_group_members Members of a consumer group that are online.",
         "# TYPE rocketmq_group_members gauge",
-        f'rocketmq_group_members{{group="{group}"}} {members}',
+        f"rocketmq_group_members{{group={quoted(group)}}} {members}",
     ]
     return "".join(f"{line}\n" for line in lines)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.options import checked, not_empty
 from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
 from rocketmq_py.names import check_group
@@ -63,7 +64,7 @@ def describe(access: Access, form: Form, client_id: str, stack: bool) -> None:
         show(form, _described(described), _sheets(described))
         if stack and form in (Form.TABLE, Form.WIDE):
             for one in described.members:
-                click.echo(f"\n{one.group}:\n{(one.stack or '-').rstrip()}")
+                print_out(f"\n{one.group}:\n{(one.stack or '-').rstrip()}")
         return described.failures
 
     administer(access, work)

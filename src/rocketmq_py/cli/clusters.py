@@ -1,8 +1,7 @@
-"""The clusters that have a name: ``config.toml`` in the folder where this system keeps settings."""
+"""The named clusters, as read from ``config.toml``. :mod:`~rocketmq_py.cli.cluster_file` writes the file."""
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import tomllib
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
+
+from rocketmq_py.cli.console import complain
 
 TEXTS = (
     "name_servers",
@@ -28,7 +28,7 @@ SECRETS = ("secret_key", "security_token")
 
 
 class ClustersError(Exception):
-    """The file cannot be used; the text says why."""
+    """The file cannot be read or written. The text says why."""
 
 
 def file_of_clusters() -> Path:
@@ -40,14 +40,25 @@ def file_of_clusters() -> Path:
     return user_config_path("rocketmq-py") / "config.toml"
 
 
+def read_file(path: Path) -> str:
+    """Return the text of the file, empty if it does not exist. Raises ClustersError if it is unreadable."""
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ClustersError(f"cannot read {path}: {reason}") from None
+
+
 @attrs.frozen
 class Clusters:
-    """What the file says.
+    """The content of the file.
 
     Attributes:
         path: the file.
-        current: the cluster that is meant when none is named.
-        by_name: the settings of each.
+        current: the default cluster.
+        by_name: the settings of each cluster.
     """
 
     path: Path
@@ -56,21 +67,21 @@ class Clusters:
 
     @classmethod
     def load(cls) -> Clusters:
-        """Return what the file says; nothing if there is none.
+        """Read the file. Without a file there are no clusters.
 
-        A file that others may read and that holds a secret is warned of, on stderr.
+        Prints a warning if other users may read a file with a secret.
 
         Raises:
-            ClustersError: it cannot be read, or says what it should not.
+            ClustersError: the file cannot be read, or its content is invalid.
         """
         path = file_of_clusters()
-        try:
-            text = path.read_text()
-        except FileNotFoundError:
-            return cls(path)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            raise ClustersError(f"cannot read {path}: {reason}") from None
+        loaded = cls.parse(path, read_file(path))
+        loaded._warn_of_readers()
+        return loaded
+
+    @classmethod
+    def parse(cls, path: Path, text: str) -> Clusters:
+        """Return the clusters in the text of a file. Raises ClustersError if the text is invalid."""
         try:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -81,32 +92,14 @@ class Clusters:
             raise ClustersError(f'{path} must hold current = "NAME" and tables [clusters.NAME]')
         for name, settings in clusters.items():
             _check(path, name, settings)
-        loaded = cls(path, current, clusters)
-        loaded._warn_of_readers()
-        return loaded
+        return cls(path, current, clusters)
 
     def settings_of(self, name: str) -> dict[str, Any]:
-        """Return the settings of a cluster. Raises ClustersError if there is none of that name."""
+        """Return the settings of a cluster. Raises ClustersError if no cluster has this name."""
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none"
             raise ClustersError(f"{self.path} has no cluster {name!r}; it has {known}")
         return dict(self.by_name[name])
-
-    def save(self) -> None:
-        """Write the file, for its owner only. Raises ClustersError if it cannot be written."""
-        lines = [] if self.current is None else [f"current = {json.dumps(self.current)}", ""]
-        for name, settings in sorted(self.by_name.items()):
-            lines.append(f"[clusters.{json.dumps(name)}]")
-            lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-            lines.append("")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            new = self.path.with_name(f"{self.path.name}.new")
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write("\n".join(lines))
-            new.replace(self.path)
-        except OSError as error:
-            raise ClustersError(f"cannot write {self.path}: {error.strerror or error}") from None
 
     def _warn_of_readers(self) -> None:
         holds_secret = any(
@@ -115,9 +108,7 @@ class Clusters:
             for name in SECRETS
         )
         if holds_secret and os.name == "posix" and self.path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            click.echo(
-                f"rocketmq-py: {self.path} holds a secret, and others may read it: chmod 600", err=True
-            )
+            complain(f"{self.path} holds a secret, and others may read it: chmod 600")
 
 
 def _check(path: Path, name: str, settings: object) -> None:

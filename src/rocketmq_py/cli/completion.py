@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from rocketmq_py.cli.console import print_out
+
 PROGRAM = "rocketmq-py"
 _VARIABLE = "_ROCKETMQ_PY_COMPLETE"
 
@@ -25,4 +27,4 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     root = click.get_current_context().find_root().command
-    click.echo(kind(root, {}, PROGRAM, _VARIABLE).source())
+    print_out(kind(root, {}, PROGRAM, _VARIABLE).source())

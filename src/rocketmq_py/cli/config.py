@@ -1,13 +1,15 @@
-"""``rocketmq-py config``: the clusters that have a name."""
+"""``rocketmq-py config``: the named clusters."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import attrs
 import click
 
 from rocketmq_py.cli.clusters import FLAGS, SECRETS, TEXTS, Clusters, ClustersError
+from rocketmq_py.cli.console import print_out
+from rocketmq_py.cli.group import TEXT
 from rocketmq_py.cli.options import checked, parse_property
 
 HIDDEN = "(not shown)"
@@ -15,89 +17,88 @@ HIDDEN = "(not shown)"
 
 @click.group
 def config() -> None:
-    """Name clusters, and how they are reached: ``-C NAME`` uses one, and so does ``config use NAME``.
+    """Name clusters and their settings. ``-C NAME`` or ``config use NAME`` selects one.
 
-    They are kept in a file that only you may read: ROCKETMQ_CONFIG, or config.toml in the folder where
-    this system keeps settings. `config list` says where that is.
+    The file of clusters is readable by you alone. ROCKETMQ_CONFIG is its path, by default config.toml in
+    this system's folder for settings. `config list` prints the path.
     """
 
 
-def _load() -> Clusters:
+@contextmanager
+def _errors_end_the_command() -> Iterator[None]:
     try:
-        return Clusters.load()
-    except ClustersError as error:
-        raise click.ClickException(str(error)) from None
-
-
-def _save(clusters: Clusters) -> None:
-    try:
-        clusters.save()
+        yield
     except ClustersError as error:
         raise click.ClickException(str(error)) from None
 
 
 @config.command("list")
 def list_clusters() -> None:
-    """Print the names of all clusters; a star marks the one that is used."""
-    clusters = _load()
-    click.echo(f"# {clusters.path}")
+    """Print the names of all clusters. A star marks the default."""
+    with _errors_end_the_command():
+        clusters = Clusters.load()
+    print_out(f"# {clusters.path}")
     for name, settings in sorted(clusters.by_name.items()):
         mark = "*" if name == clusters.current else " "
-        click.echo(f"{mark} {name}  {settings.get('name_servers', '')}".rstrip())
+        print_out(f"{mark} {name}  {settings.get('name_servers', '')}".rstrip())
 
 
 @config.command()
 @click.argument("name", required=False)
 def show(name: str | None) -> None:
-    """Print the settings of a cluster, without its secrets; of the one that is used if none is named."""
-    clusters = _load()
-    name = name or clusters.current
-    if name is None:
-        raise click.UsageError("no cluster is used: name one, or set one with `rocketmq-py config use NAME`")
-    try:
+    """Print the settings of a cluster, by default of the one in use, without its secrets."""
+    with _errors_end_the_command():
+        clusters = Clusters.load()
+        name = name or clusters.current
+        if name is None:
+            raise click.UsageError(
+                "no cluster is used: name one, or set one with `rocketmq-py config use NAME`"
+            )
         settings = clusters.settings_of(name)
-    except ClustersError as error:
-        raise click.ClickException(str(error)) from None
     for key, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else value
         shown = HIDDEN if key in SECRETS and not text.startswith("@") else text
-        click.echo(f"{key} = {shown}")
+        print_out(f"{key} = {shown}")
 
 
 @config.command("set")
 @click.argument("name")
 @click.argument("settings", nargs=-1, required=True, callback=checked(parse_property))
 def set_settings(name: str, settings: tuple[tuple[str, str], ...]) -> None:
-    """Set NAME=VALUE of a cluster, which is made if it is not there; an empty VALUE takes one away.
+    """Set NAME=VALUE of a cluster, which is created if it does not exist. An empty VALUE removes a setting.
 
     \b
     The names: name_servers access_key secret_key security_token tls ca cert key
                insecure namespace
-    secret_key and security_token may be @FILE, and secret_key=- is asked for.
+    secret_key and security_token may be @FILE, and - prompts for them.
     """  # fmt: skip
-    clusters = _load()
-    changed: dict[str, Any] = dict(clusters.by_name.get(name, {}))
     for key, text in settings:
         if key not in (*TEXTS, *FLAGS):
             raise click.UsageError(f"there is no setting {key!r}; there are {', '.join((*TEXTS, *FLAGS))}")
         if key in FLAGS and text not in ("true", "false", ""):
             raise click.UsageError(f"{key} is true or false, not {text!r}")
-        if not text:
-            changed.pop(key, None)
-        elif key in SECRETS and text == "-":
-            changed[key] = click.prompt(key, hide_input=True, err=True)
-        else:
-            changed[key] = text == "true" if key in FLAGS else text
-    _save(attrs.evolve(clusters, by_name={**clusters.by_name, name: changed}))
+    # Prompts come before the file is locked: other commands would wait for the answer.
+    changed = {key: _parse_value(key, text) for key, text in settings}
+    from rocketmq_py.cli.cluster_file import set_cluster
+
+    with _errors_end_the_command():
+        set_cluster(name, changed)
+
+
+def _parse_value(key: str, text: str) -> str | bool | None:
+    """Return the value of a setting, None if it is removed. Prompts for a secret."""
+    if not text:
+        return None
+    if key in SECRETS and text == "-":
+        return str(click.prompt(key, hide_input=True, err=True, type=TEXT))
+    return text == "true" if key in FLAGS else text
 
 
 @config.command()
 @click.argument("name")
 def use(name: str) -> None:
-    """Use a cluster wherever none is named."""
-    clusters = _load()
-    try:
-        clusters.settings_of(name)
-    except ClustersError as error:
-        raise click.ClickException(str(error)) from None
-    _save(attrs.evolve(clusters, current=name))
+    """Make a cluster the default."""
+    from rocketmq_py.cli.cluster_file import use_cluster
+
+    with _errors_end_the_command():
+        use_cluster(name)

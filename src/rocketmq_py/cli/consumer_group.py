@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.group_sheets import group_sheets, group_value
 from rocketmq_py.cli.options import checked, complete_groups, complete_topics
 from rocketmq_py.cli.reset_place import Place, parse_place, read_offsets
@@ -258,7 +259,7 @@ def _show_done(form: Form, group: str, what: str, brokers: tuple[str, ...]) -> N
     if form in (Form.JSON, Form.JSONL):
         show(form, {"group": group, "brokers": list(brokers)}, [])
     else:
-        click.echo(f"group {group}: {what} on {', '.join(brokers)}")
+        print_out(f"group {group}: {what} on {', '.join(brokers)}")
 
 
 async def _move(form: Form, change: Awaitable[tuple[OffsetMove, ...]]) -> Mapping[str, RocketMQError]:

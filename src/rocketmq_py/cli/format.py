@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from rocketmq_py.cli.console import Control
 
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage
 
-Render = Callable[["ReceivedMessage"], bytes]
+Render = Callable[["ReceivedMessage"], Sequence[bytes]]
+"""Returns the parts that are printed for a message, as :func:`console.write_parts` takes them."""
 
 BODY_A_LINE = r"%s\n"
 """The format that is used when none is given."""
@@ -53,34 +56,46 @@ def _keys(message: ReceivedMessage) -> str:
 
 
 def compile_format(text: str) -> Render:
-    """Return what renders a message as ``text`` says. Raises ValueError naming what it does not know."""
-    # A template for bytes' % operator, filled in one go for each message.
-    template = bytearray()
-    fields: list[Callable[[ReceivedMessage], object]] = []
+    """Return a function that renders a message in the format ``text``. Raises ValueError for unknown letters.
+
+    The text between the letters becomes Control parts: an escape sequence that the user wrote works on a
+    terminal, while control characters of the message appear escaped.
+    """
+    literal = bytearray()
+    tokens: list[Control | Callable[[ReceivedMessage], object]] = []
+
+    def end_literal() -> None:
+        if literal:
+            tokens.append(Control(literal))
+            literal.clear()
+
     for token in _TOKEN.finditer(text):
         letter, escape = token["letter"], token["escape"]
         if letter is not None and letter in _LETTERS:
-            template += b"%b"
-            fields.append(_LETTERS[letter])
+            end_literal()
+            tokens.append(_LETTERS[letter])
         elif letter == "%":
-            template += b"%%"
+            literal += b"%"
         elif letter is not None:
             known = " ".join(f"%{known}" for known in [*_LETTERS, "%"])
             raise ValueError(f"the format knows no {token[0]}; it knows {known}")
         elif token["hex"]:
-            template += bytes.fromhex(token["hex"]).replace(b"%", b"%%")
+            literal += bytes.fromhex(token["hex"])
         elif escape is not None:
             if escape not in _ESCAPES:
                 raise ValueError(rf"the format knows no {token[0]}; it knows \n \t \r \0 \xNN \\")
-            template += _ESCAPES[escape]
+            literal += _ESCAPES[escape]
         else:
-            template += os.fsencode(token[0])
+            literal += os.fsencode(token[0])
+    end_literal()
+    return lambda message: [
+        token if isinstance(token, Control) else _encoded(token(message)) for token in tokens
+    ]
 
-    frozen = bytes(template)
-    if len(fields) == 1:
-        (field,) = fields
-        return lambda message: frozen % _encoded(field(message))
-    return lambda message: frozen % tuple([_encoded(field(message)) for field in fields])
+
+def as_it_is(render: Render) -> Render:
+    """Return a function that renders as ``render`` does, for terminals that show control characters."""
+    return lambda message: [Control(b"".join(render(message)))]
 
 
 def _encoded(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""How the commands are called: whatever is wrong with a command line is told in one line."""
+"""The groups of commands: each error of a command line is one line, and commands are imported late."""
 
 from __future__ import annotations
 
@@ -11,9 +11,30 @@ from typing import Any
 
 import click
 
+from rocketmq_py.cli.console import complain, guard_terminals
+
 _SHOWS_HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What click from 8.2 on raises for a command line with nothing on it; before, it showed the help itself."""
 _CANNOT_WRITE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
+
+
+class Utf8Text(click.types.StringParamType):
+    """Text that can be encoded. Python keeps bytes that are not UTF-8 as surrogates, which cannot.
+
+    The error does not quote the value, which may be a secret.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text. Raises click.BadParameter if it is not UTF-8."""
+        text = super().convert(value, param, ctx)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail("it is not UTF-8", param, ctx)
+        return str(text)
+
+
+TEXT = Utf8Text()
 
 
 class OneLineErrors(click.Group):
@@ -24,13 +45,14 @@ class OneLineErrors(click.Group):
         run: Any = super().main
         if not options.get("standalone_mode", True):
             return run(*args, **options)
+        guard_terminals()
         try:
             code = run(*args, **{**options, "standalone_mode": False})
         except click.ClickException as error:
             if isinstance(error, _SHOWS_HELP):
                 error.show()
             else:
-                _complain(error.format_message())
+                complain(" ".join(error.format_message().split()))
             sys.exit(error.exit_code)
         except OSError as error:
             if error.errno not in _CANNOT_WRITE:
@@ -38,7 +60,7 @@ class OneLineErrors(click.Group):
             # What is left in the buffer must not fail once more when the interpreter ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if not isinstance(error, BrokenPipeError):
-                _complain(f"cannot write the output: {error.strerror}")
+                complain(f"cannot write the output: {error.strerror}")
             sys.exit(1)
         sys.exit(code)
 
@@ -70,6 +92,7 @@ class LazyGroup(OneLineErrors):
         name, _ = self._places[cmd_name]
         module = importlib.import_module(f"{self._package}.{name}")
         command: click.Command = getattr(module, cmd_name if hasattr(module, cmd_name) else name)
+        _require_utf_8(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -78,5 +101,14 @@ class LazyGroup(OneLineErrors):
             formatter.write_dl([(name, about) for name, (_, about) in sorted(self._places.items())])
 
 
-def _complain(text: str) -> None:
-    click.echo(f"rocketmq-py: {' '.join(text.split())}", err=True)
+def _require_utf_8(command: click.Command) -> None:
+    """Make the text parameters of a command, and of its subcommands, refuse values that are not UTF-8.
+
+    Parameters that accept any bytes, such as the body of a message, have the type click.UNPROCESSED.
+    """
+    for parameter in command.params:
+        if parameter.type is click.STRING:
+            parameter.type = TEXT
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            _require_utf_8(subcommand)

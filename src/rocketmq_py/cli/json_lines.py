@@ -10,9 +10,9 @@ import msgspec
 from rocketmq_py.message import ReceivedMessage
 
 
-def json_line(message: ReceivedMessage) -> bytes:
-    """Return a message as one line of JSON, with the fields of :func:`message_value`."""
-    return msgspec.json.encode(message_value(message)) + b"\n"
+def json_line(message: ReceivedMessage) -> list[bytes]:
+    """Render a message as one line of JSON, with the fields of :func:`message_value`."""
+    return [msgspec.json.encode(message_value(message)), b"\n"]
 
 
 def message_value(message: ReceivedMessage) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Pattern:
         delay: seconds after which they are delivered.
         deliver_at_ms: when they are delivered, epoch milliseconds; 0 for at once.
         sharding_key: what their queue is chosen by.
-        priority: which of them is first, for brokers from 5.5 on; None for no priority.
+        priority: which of them is first, for brokers from 5.4.0 on; None for no priority.
     """
 
     topic: str

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.console import Control, write_parts
 from rocketmq_py.cli.consumer_group import group_argument
 from rocketmq_py.cli.message_sheets import (
     event_value,
@@ -89,7 +91,7 @@ def get(
         else:
             found = await _found_at(admin, str(topic), str(broker), int(queue or 0), int(offset or 0))
         if raw:
-            click.echo(found.body, nl=False)
+            write_parts(sys.stdout, [Control(found.body)])
         else:
             show(form, full_value(found), [message_sheet(found)])
 

@@ -60,7 +60,7 @@ def message_sheet(message: ReceivedMessage) -> Sheet:
     ]
     if message.corruption is not None:
         rows.append(("corruption", message.corruption))
-    return Sheet([Column("FIELD"), Column("VALUE")], rows)
+    return Sheet([Column("FIELD"), Column("VALUE", lines=True)], rows)
 
 
 def messages_sheet(messages: Sequence[ReceivedMessage]) -> Sheet:

@@ -139,17 +139,26 @@ PATIENCE = 2.0
 
 
 def complete_topics(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """Return the topics that begin so; none if the cluster does not answer."""
-    topics = [name for name in _topics_on_wire(context) if name.startswith(begun)]
-    return [name for name in topics if not is_internal_topic(name)]
+    """Return the topics that begin with ``begun``, or none if the cluster does not answer."""
+    topics = [name for name in _topics_on_wire(context) if not is_internal_topic(name)]
+    return _completions(topics, begun, check_topic)
 
 
 def complete_groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """Return the groups that have had members and begin so; none if the cluster does not answer."""
-    retried = [
-        name.removeprefix(RETRY_PREFIX) for name in _topics_on_wire(context) if name.startswith(RETRY_PREFIX)
-    ]
-    return [name for name in retried if name.startswith(begun)]
+    """Return the groups that have a retry topic and begin with ``begun``, or none if there is no answer."""
+    topics = [name for name in _topics_on_wire(context) if name.startswith(RETRY_PREFIX)]
+    return _completions([name.removeprefix(RETRY_PREFIX) for name in topics], begun, check_group)
+
+
+def _completions(names: list[str], begun: str, check: Callable[[str], object]) -> list[str]:
+    """Return the names that begin with ``begun`` and are allowed: a shell would run what others contain."""
+    allowed = []
+    for name in names:
+        if name.startswith(begun):
+            with suppress(ValueError):
+                check(name)
+                allowed.append(name)
+    return allowed
 
 
 def _topics_on_wire(context: click.Context) -> list[str]:
@@ -186,6 +195,10 @@ topic_option: Final = click.option(
 group_option: Final = click.option(
     "-G", "group", metavar="GROUP", callback=checked(check_group), shell_complete=complete_groups,
     help="Join this consumer group: its members share the messages, and offsets are committed.",
+)  # fmt: skip
+raw_option: Final = click.option(
+    "--raw", is_flag=True,
+    help="On a terminal, print control characters of messages as they are instead of escaped.",
 )  # fmt: skip
 since_option: Final = click.option(
     "--since", "begin_ms", metavar="TIME", callback=checked(parse_moment),

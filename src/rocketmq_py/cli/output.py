@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import select
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -26,10 +25,10 @@ class Output:
     Writes happen in a thread: a pager that nobody scrolls must not stop the heartbeats.
 
     Args:
-        write: writes all of the bytes, waiting as long as that takes; BrokenPipeError ends it.
+        write: writes all parts, waiting as long as that takes; BrokenPipeError ends it.
     """
 
-    def __init__(self, write: Callable[[bytes], object]) -> None:
+    def __init__(self, write: Callable[[Sequence[bytes]], object]) -> None:
         self._write = write
         self._waiting: list[bytes] = []
         self._size = 0
@@ -46,10 +45,10 @@ class Output:
         while True:
             if not self._waiting:
                 await self._something.park()
-            data, self._waiting, self._size = b"".join(self._waiting), [], 0
+            parts, self._waiting, self._size = self._waiting, [], 0
             begun = self._begun
             try:
-                await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(self._write, parts, abandon_on_cancel=True)
             except BrokenPipeError:
                 raise OutputClosedError from None
             except OSError as error:
@@ -57,18 +56,18 @@ class Output:
             self._written = begun
             self._progress.unpark_all()
 
-    async def print(self, data: bytes) -> None:
-        """Have ``data`` written soon; waits only while too much is waiting already."""
-        self._waiting.append(data)
-        self._size += len(data)
-        self._begun += 1
+    async def print(self, parts: Sequence[bytes]) -> None:
+        """Have ``parts`` written soon; waits only while too much is waiting already."""
+        self._waiting += parts
+        self._size += sum(map(len, parts))
+        self._begun += len(parts)
         self._something.unpark()
         while self._size > MOST_BUFFERED:
             await self._progress.park()
 
-    async def print_now(self, data: bytes) -> None:
-        """Return when ``data`` has been written."""
-        await self.print(data)
+    async def print_now(self, parts: Sequence[bytes]) -> None:
+        """Return when ``parts`` have been written."""
+        await self.print(parts)
         await self.flush()
 
     async def flush(self) -> None:
@@ -76,6 +75,11 @@ class Output:
         wanted = self._begun
         while self._written < wanted:
             await self._progress.park()
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all that was printed has been written."""
+        return self._written == self._begun
 
     async def end(self) -> None:
         """Raise OutputClosedError, as nobody reads it any more; what was written before that counts.
@@ -86,19 +90,6 @@ class Output:
         while self._written + len(self._waiting) < self._begun:
             await self._progress.park()
         raise OutputClosedError
-
-
-def write_stdout(data: bytes) -> None:
-    """Write all of ``data`` to standard output."""
-    if sys.stdout is None:
-        raise OSError("standard output is closed")
-    fd = sys.stdout.fileno()
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:  # whoever shares the terminal or pipe has made it non-blocking
-            select.select([], [fd], [])
 
 
 async def stdout_closed() -> bool:

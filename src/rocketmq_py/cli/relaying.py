@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-import click
-
 from rocketmq_py.cli.access import Access
-from rocketmq_py.cli.running import complain, show_warnings
+from rocketmq_py.cli.console import complain, print_out
+from rocketmq_py.cli.running import show_warnings
 from rocketmq_py.errors import TopicNotFoundError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.relay.entries import Waiting
@@ -27,11 +26,11 @@ async def run_relay(access: Access, topic: str, store: str, group: str | None, m
         options["group"] = group
     client = Client(access.name_servers, **access.client_options())
     async with client, Relay(client, topic=topic, store=store, **options) as relay:
-        complain(f"relaying {topic}, with what waits in {store}")
+        complain(f"relaying topic {topic} with the store {store}")
         try:
             await client.routes.get(topic)
         except TopicNotFoundError as error:
-            complain(f"{error}; once it does, it is found within {client.config.route_refresh_interval:g} s")
+            complain(f"{error}; waiting until it is created")
         show_warnings()
         await relay.run()
 
@@ -44,16 +43,16 @@ def status_of(folder: str) -> None:
             of_queue = store.queue(queue)
             count = sum(1 for _ in of_queue.waiting())
             due_ms = of_queue.earliest_ms()
-            click.echo(f"{_name(queue)}  {count} waiting{_next_due(due_ms)}")
+            print_out(f"{_name(queue)}  {count} waiting{_next_due(due_ms)}")
             total, earliest = total + count, min(earliest, due_ms)
-        click.echo(f"{total} waiting{_next_due(earliest)}")
+        print_out(f"{total} waiting{_next_due(earliest)}")
 
 
 def list_waiting(folder: str, count: int | None) -> None:
     """Print the messages that wait, ``count`` at the most. Raises ConfigurationError as :func:`status_of`."""
     with Store(folder, read_only=True) as store:
         for queue, message in itertools.islice(_waiting(store), count):
-            click.echo(
+            print_out(
                 json.dumps(
                     {
                         "id": message.message_id,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import attrs
-import click
 import trio
 
 from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.console import complain, write_parts
 from rocketmq_py.cli.format import Render
-from rocketmq_py.cli.running import CommandError, complain, show_warnings
+from rocketmq_py.cli.running import CommandError, show_warnings, wait_for_topic
 from rocketmq_py.errors import BrokerError, InvalidMessageError
 from rocketmq_py.message import Message, ReceivedMessage
 from rocketmq_py.producer import Producer
@@ -20,7 +22,7 @@ async def ask(access: Access, message: Message, timeout: float, render: Render) 
     """Send a request and print its reply. Raises ReplyTimeoutError, and what a send raises."""
     async with Producer(access.name_servers, **access.client_options()) as producer:
         reply = await producer.request(message, timeout=timeout)
-    click.echo(render(reply), nl=False)
+    write_parts(sys.stdout, render(reply))
 
 
 @attrs.define
@@ -34,6 +36,7 @@ class Replier:
         body: the reply to each; None if ``command`` makes them.
         command: a command of the shell that gets a request's body and prints the reply.
         count: how many replies to send; None for no end.
+        wait: whether to wait for the topic if it does not exist yet.
     """
 
     _access: Access
@@ -42,6 +45,7 @@ class Replier:
     _body: bytes | None
     _command: str | None
     _count: int | None
+    _wait: bool = False
     _taken: int = 0
     _sent: int = 0
 
@@ -55,8 +59,8 @@ class Replier:
             Client(self._access.name_servers, **self._access.client_options()) as client,
             client.producer(_GROUP) as producer,
         ):
-            # A consumer waits for what is not there; a user wants to be told of a slip of the pen.
-            await client.routes.get(self._topic)
+            # A consumer would wait for a missing topic silently, which hides a mistyped name.
+            await wait_for_topic(client, self._topic, wait=self._wait)
             show_warnings()
 
             async def handle(request: ReceivedMessage) -> None:

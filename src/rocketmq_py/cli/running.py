@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
-from rocketmq_py.errors import RocketMQError, leaves_of
+from rocketmq_py.cli.console import complain
+from rocketmq_py.errors import RocketMQError, TopicNotFoundError, leaves_of
+
+if TYPE_CHECKING:
+    from rocketmq_py.client import Client
 
 
 class CommandError(Exception):
@@ -51,19 +54,20 @@ def end_for_signal(caught: signal.Signals | None) -> None:
         sys.exit(128 + caught)
 
 
-def complain(text: str) -> None:
-    """Print a line to stderr."""
-    print_line(sys.stderr, f"rocketmq-py: {text}")
+async def wait_for_topic(client: Client, topic: str, *, wait: bool) -> bool:
+    """Return once a topic exists, and whether it had to be waited for.
 
-
-def print_line(stream: TextIO | None, text: str) -> None:
-    """Print ``text`` as one line, whatever newlines a broker put into it; a closed stream is no error."""
-    if stream is None:
-        return
-    # In one write, so that it is not mixed with the lines of other programs.
-    with contextlib.suppress(OSError):
-        stream.write(" ".join(text.splitlines()) + "\n")
-        stream.flush()
+    Raises CommandError if it does not exist and ``wait`` is not set.
+    """
+    try:
+        await client.routes.get(topic)
+    except TopicNotFoundError as error:
+        if not wait:
+            raise CommandError(f"{error}; --wait waits until it is created") from None
+        complain(f"{error}; waiting until it is created")
+        await client.routes.wait_for(topic)
+        return True
+    return False
 
 
 def show_warnings() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command
 @topic_option
-@click.argument("body", required=False)
+@click.argument("body", required=False, type=click.UNPROCESSED)
 @click.option(
     "-f",
     "file",
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     "--priority",
     metavar="N",
     type=click.IntRange(0, 2**31 - 1),
-    help="Pop consumers of a topic of type PRIORITY get the highest first: it is their queue (5.5).",
+    help="Pop consumers of a topic of type PRIORITY get the highest first: it is their queue (5.4.0).",
 )
 @click.option(
     "--half",
@@ -175,8 +175,9 @@ def send(
         raise click.UsageError("--half goes with none of --oneway, --delay, --deliver-at and --priority")
 
     from rocketmq_py.cli.bodies import Repeated, lines_of_stdin
+    from rocketmq_py.cli.console import complain, is_terminal
     from rocketmq_py.cli.making import Pattern, from_json, templates
-    from rocketmq_py.cli.running import complain, end_for_signal, run
+    from rocketmq_py.cli.running import end_for_signal, run
     from rocketmq_py.cli.sending import send_all
     from rocketmq_py.cli.tally import Tally
     from rocketmq_py.errors import InvalidMessageError
@@ -209,8 +210,8 @@ def send(
     bodies = lines_of_stdin(count) if one is None else Repeated(one, count or 1)
     tally = Tally(verbose=verbose)
     # Not while somebody types the messages into the same terminal, nor between the lines of -v.
-    typing = one is None and sys.stdin is not None and sys.stdin.isatty()
-    show = not verbose and not typing and sys.stderr is not None and sys.stderr.isatty()
+    typing = one is None and is_terminal(sys.stdin)
+    show = not verbose and not typing and is_terminal(sys.stderr)
     caught = run(
         lambda: send_all(
             access,

@@ -10,8 +10,8 @@ import trio
 
 from rocketmq_py.cli.access import Access
 from rocketmq_py.cli.bodies import Bodies
+from rocketmq_py.cli.console import keep_line, progress_line
 from rocketmq_py.cli.pace import Pace
-from rocketmq_py.cli.progress import show_progress
 from rocketmq_py.cli.running import CommandError
 from rocketmq_py.cli.tally import SEND_TIMEOUT, Tally
 from rocketmq_py.errors import Delivery, InvalidMessageError, MessageRefusedError, RocketMQError
@@ -59,7 +59,11 @@ async def send_all(
     try:
         async with trio.open_nursery() as nursery:
             if show:
-                nursery.start_soon(show_progress, sys.stderr, lambda: tally.sent, lambda: bodies.fraction)
+                nursery.start_soon(
+                    keep_line,
+                    sys.stderr,
+                    lambda seconds: progress_line(tally.sent, seconds, bodies.fraction),
+                )
             options: dict[str, Any] = {"send_timeout": SEND_TIMEOUT, **access.client_options()}
             producer = (
                 Producer(access.name_servers, delay_relay=delay_relay, **options)

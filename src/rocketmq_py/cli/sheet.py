@@ -15,13 +15,15 @@ from typing import Any, TypeVar
 import attrs
 import click
 
+from rocketmq_py.cli.console import BOLD, NORMAL, escape, escape_line, is_terminal, write_parts
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 WATCH = "rocketmq_py.watch"
 """In the meta of click's context: after how many seconds a command does it all again."""
 BEFORE = "rocketmq_py.before"
-"""There too: what is written before the next table, once."""
+"""There too: the parts that are printed before the next table, once."""
 _GAP = "  "
 _ENDLESS = 10_000
 _DUMB = {"dumb", "unknown"}
@@ -67,11 +69,13 @@ class Column:
         title: what stands above it.
         right: whether it holds numbers.
         wide: whether it is left out of a plain table.
+        lines: whether its cells may be of several lines, also on a terminal.
     """
 
     title: str
     right: bool = False
     wide: bool = False
+    lines: bool = False
 
 
 @attrs.frozen
@@ -91,18 +95,22 @@ class Sheet:
 
 def show(form: Form, value: Any, sheets: Sequence[Sheet]) -> None:
     """Print ``value`` as JSON, or the tables that show the same."""
+    parts: list[str | bytes]
     if form is Form.JSON:
-        text = _json(value, indent=2) + "\n"
+        parts = [_json(value, indent=2), "\n"]
     elif form is Form.JSONL:
         lines = value if isinstance(value, list) else [value]
-        text = "".join(_json(line, indent=0) + "\n" for line in lines)
+        parts = [_json(line, indent=0) + "\n" for line in lines]
     else:
         wide = form is Form.WIDE
         shown = [sheet for sheet in sheets if wide or not all(column.wide for column in sheet.columns)]
-        text = "\n".join(_table(sheet, wide=wide) for sheet in shown)
+        parts = []
+        for number, sheet in enumerate(shown):
+            parts += ["\n"] if number else []
+            parts += _parts(sheet, wide=wide)
     context = click.get_current_context(silent=True)
-    before = context.meta.pop(BEFORE, "") if context is not None else ""
-    click.echo(f"{before}{text}", nl=False)
+    before = context.meta.pop(BEFORE, []) if context is not None else []
+    write_parts(sys.stdout, [*before, *parts])
 
 
 def _json(value: Any, *, indent: int) -> str:
@@ -112,52 +120,62 @@ def _json(value: Any, *, indent: int) -> str:
     return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
 
-def _table(sheet: Sheet, *, wide: bool) -> str:
+def _parts(sheet: Sheet, *, wide: bool) -> list[str | bytes]:
+    """Return a table as it is printed: on a terminal escaped, with a bold head and folded to the width."""
     chosen = [index for index, column in enumerate(sheet.columns) if wide or not column.wide]
     columns = [sheet.columns[index] for index in chosen]
     rows = [[_cell(row[index]) for index in chosen] for row in sheet.rows]
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    # Who reads a pipe wants a line for each row, however long it is.
-    width = shutil.get_terminal_size().columns if is_terminal else _ENDLESS
+    title = sheet.title
+    on_terminal = is_terminal(sys.stdout)
+    if on_terminal:
+        # Escaped before the widths are known. Only a column of texts may have cells of several lines.
+        title = title and escape_line(title)
+        rows = [
+            [
+                escape(cell) if column.lines else escape_line(cell)
+                for column, cell in zip(columns, row, strict=True)
+            ]
+            for row in rows
+        ]
+    # A pipe gets one line a row, however long it is.
+    width = shutil.get_terminal_size().columns if on_terminal else _ENDLESS
+    head, body = lay_out(title, columns, rows, width)
+    bold = on_terminal and os.environ.get("TERM") not in _DUMB
+    parts: list[str | bytes] = []
+    for line in head:
+        parts += [BOLD, line, NORMAL, "\n"] if bold else [line, "\n"]
+    return [*parts, *[f"{line}\n" for line in body]]
+
+
+def lay_out(
+    title: str | None, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a table's head and of its body, at most ``width`` columns wide."""
     titles = [column.title for column in columns]
-    text = "".join(itertools.chain(titles, *rows, [sheet.title or ""]))
+    text = "".join(itertools.chain(titles, *rows, [title or ""]))
     if text.isascii() and text.isprintable():
         widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
-        if max(sum(widths) + len(_GAP) * len(widths), len(sheet.title or "")) <= width:
-            return plain_table(
-                sheet.title, columns, rows, widths, bold=is_terminal and os.environ.get("TERM") not in _DUMB
-            )
-    return folded_table(sheet.title, columns, rows, width, is_terminal=is_terminal)
+        if max(sum(widths) + len(_GAP) * len(widths), len(title or "")) <= width:
+            return plain_table(title, columns, rows, widths)
+    return folded_table(title, columns, rows, width)
 
 
 def plain_table(
-    title: str | None,
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[str]],
-    widths: Sequence[int],
-    *,
-    bold: bool,
-) -> str:
-    """Return a table that fits, whose characters are all of one width: rich takes milliseconds for a row."""
+    title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], widths: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """Return a table of ASCII characters that fits. Without rich, which takes milliseconds for a row."""
     form = _GAP.join(
         f"{{:{'>' if column.right else '<'}{width}}}" for column, width in zip(columns, widths, strict=True)
     ).format
-    head = [title] if title is not None else []
+    head = [] if title is None else [title]
     head.append(form(*[column.title for column in columns]).rstrip())
-    if bold:
-        head = [f"\x1b[1m{line}\x1b[0m" for line in head]
-    return "".join(f"{line}\n" for line in (*head, *[form(*row).rstrip() for row in rows]))
+    return head, [form(*row).rstrip() for row in rows]
 
 
 def folded_table(
-    title: str | None,
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[str]],
-    width: int,
-    *,
-    is_terminal: bool,
-) -> str:
-    """Return a table whose cells may be of any characters, and are folded to fit the width."""
+    title: str | None, columns: Sequence[Column], rows: Iterable[Sequence[str]], width: int
+) -> tuple[list[str], list[str]]:
+    """Return a table whose cells may hold any characters, and are folded to fit the width."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -169,17 +187,14 @@ def folded_table(
         )
     for row in rows:
         table.add_row(*map(Text, row))
-    lines = io.StringIO()
-    console = Console(
-        file=lines,
-        force_terminal=is_terminal,
-        no_color=bool(os.environ.get("NO_COLOR")),
-        width=width,
-    )
-    if title is not None:
-        console.print(Text(title, style="bold"))
-    console.print(table)
-    return "".join(line.rstrip() + "\n" for line in lines.getvalue().splitlines())
+    console = Console(file=io.StringIO(), width=width)
+    head = [] if title is None else [line.plain for line in Text(title).wrap(console, width)]
+    body: list[str] = []
+    for segments in console.render_lines(table, pad=False):
+        line = "".join(segment.text for segment in segments).rstrip()
+        is_head = any(segment.style is not None and segment.style.bold for segment in segments)
+        (head if is_head else body).append(line)
+    return head, body
 
 
 def _cell(value: object) -> str:

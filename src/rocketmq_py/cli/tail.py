@@ -11,7 +11,7 @@ import click
 
 from rocketmq_py.cli.access import Access, takes_access
 from rocketmq_py.cli.file_names import compile_name
-from rocketmq_py.cli.format import BODY_A_LINE, Render, compile_format
+from rocketmq_py.cli.format import BODY_A_LINE, Render, as_it_is, compile_format
 from rocketmq_py.cli.options import (
     check_topic_or_pattern,
     checked,
@@ -19,6 +19,7 @@ from rocketmq_py.cli.options import (
     complete_topics,
     group_option,
     not_empty,
+    raw_option,
     since_option,
     until_option,
 )
@@ -27,8 +28,8 @@ from rocketmq_py.cli.start import Offset, Position, parse_offset
 if TYPE_CHECKING:
     from rocketmq_py.message import ReceivedMessage
 
-COMMANDS_AT_ONCE = 8
-"""Of a group."""
+MAX_COMMANDS = 8
+"""Commands of -x that run concurrently in a group."""
 
 
 @click.command
@@ -49,6 +50,10 @@ COMMANDS_AT_ONCE = 8
 )
 @since_option
 @until_option
+@click.option(
+    "--wait", is_flag=True,
+    help="Wait for topics that do not exist yet, and print them from their first message on.",
+)  # fmt: skip
 @click.option("-e", "stop_at_end", is_flag=True, help="Stop at the end of the topic.")
 @click.option("-c", "count", metavar="COUNT", type=click.IntRange(min=1), help="Stop after COUNT messages.")
 @click.option(
@@ -67,6 +72,7 @@ COMMANDS_AT_ONCE = 8
 @click.option(
     "--grep",
     "pattern",
+    type=click.UNPROCESSED,
     metavar="PATTERN",
     callback=checked(compile_pattern),
     help="Only what has PATTERN, a regular expression of Python's, somewhere in its body.",
@@ -74,17 +80,19 @@ COMMANDS_AT_ONCE = 8
 @click.option(
     "-f",
     "render",
+    type=click.UNPROCESSED,
     metavar="FORMAT",
     callback=checked(compile_format),
     help=r"How to print a message; the default is '%s\n', see below.",
 )
 @click.option("-J", "as_json", is_flag=True, help="Print messages as lines of JSON.")
+@raw_option
 @click.option(
-    "--to", "file_name", metavar="FILE", callback=checked(compile_name),
+    "--to", "file_name", metavar="FILE", type=click.UNPROCESSED, callback=checked(compile_name),
     help="Add messages to FILE, whose name may hold {topic}, {broker}, {queue}, {tag} and {key}.",
 )  # fmt: skip
 @click.option(
-    "-x", "command", metavar="COMMAND", callback=checked(not_empty),
+    "-x", "command", metavar="COMMAND", type=click.UNPROCESSED, callback=checked(not_empty),
     help="Run COMMAND for each message, which it reads from its stdin.",
 )  # fmt: skip
 @click.option(
@@ -99,6 +107,7 @@ def tail(
     offset: Offset | None,
     begin_ms: int | None,
     end_ms: int | None,
+    wait: bool,
     stop_at_end: bool,
     count: int | None,
     tags: str | None,
@@ -106,6 +115,7 @@ def tail(
     pattern: re.Pattern[bytes] | None,
     render: Render | None,
     as_json: bool,
+    raw: bool,
     file_name: Callable[[ReceivedMessage], str] | None,
     command: str | None,
     lag_every: float | None,
@@ -125,6 +135,9 @@ def tail(
     -x runs a command of the shell for each message, of a topic one after the other; its environment has
     ROCKETMQ_MESSAGE_TOPIC, _ID, _TAG and _KEYS. If it fails that is the end, with exit code 1;
     with -G the message has failed, and comes again, and some commands run at the same time.
+
+    In file names of --to, characters of messages that are unsafe there are written as %XX. In the
+    variables of -x, NUL is. Text that is too long is shortened and ends with a hash of the whole.
 
     \b
     FORMAT is text with these letters, as in kcat:
@@ -174,25 +187,29 @@ def tail(
 
     from rocketmq_py.cli.outlets import Printed, to_command, to_files
     from rocketmq_py.cli.running import end_for_signal, run
-    from rocketmq_py.cli.tailing import Tail
+    from rocketmq_py.cli.tailing import MAX_CONCURRENT, Tail
 
     if as_json:
         from rocketmq_py.cli.json_lines import json_line
 
         render = json_line
+    shown = render or compile_format(BODY_A_LINE)
+    if raw:
+        shown = as_it_is(shown)
     outlet = to_files(file_name) if file_name else to_command(command) if command else Printed
     job = Tail(
         access,
         topics,
         tags or "*",
         offset,
-        render or compile_format(BODY_A_LINE),
+        shown,
         count,
         sql=sql,
         pattern=pattern,
         end_ms=end_ms,
         outlet=outlet,
-        at_once=COMMANDS_AT_ONCE if command else None,
+        concurrency=MAX_COMMANDS if command else MAX_CONCURRENT,
         lag_every=lag_every,
+        wait=wait,
     )
     end_for_signal(run(lambda: job.as_member(group) if group else job.as_reader(stop_at_end=stop_at_end)))

@@ -1,27 +1,30 @@
-"""Reads topics and prints their messages."""
+"""Read topics and print their messages: the work of ``rocketmq-py tail``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 import attrs
 import trio
 
 from rocketmq_py.cli.access import Access
+from rocketmq_py.cli.console import complain
 from rocketmq_py.cli.format import Render
 from rocketmq_py.cli.outlets import OpenOutlet, Outlet, Printed
 from rocketmq_py.cli.output import OutputClosedError
-from rocketmq_py.cli.running import CommandError, complain, show_warnings
+from rocketmq_py.cli.running import CommandError, show_warnings, wait_for_topic
 from rocketmq_py.cli.start import Offset, Position
 from rocketmq_py.client import Client
-from rocketmq_py.consumer import ConsumeFrom, Reader
-from rocketmq_py.errors import RocketMQError
+from rocketmq_py.client.routes import MISSING_PAUSE
+from rocketmq_py.consumer import ConsumeFrom, Reader, Start
+from rocketmq_py.errors import RocketMQError, TopicNotFoundError
 from rocketmq_py.message import ReceivedMessage
 
-MOST_AT_ONCE = 256
-"""Messages of a group that may wait to be printed: they are written in one go."""
+MAX_CONCURRENT = 256
+"""Messages of a group that are printed concurrently. They are written together."""
 
 _CONSUME_FROM = {
     Position.BEGINNING: ConsumeFrom.FIRST,
@@ -32,21 +35,22 @@ _CONSUME_FROM = {
 
 @attrs.frozen
 class Tail:
-    """What is to be read and how it is printed.
+    """The topics to read, and how their messages are printed.
 
     Args:
-        access: where the cluster is, and how it lets one in.
+        access: the cluster and the credentials.
         topics: the topics, or patterns of their names.
         tags: ``*``, or ``A || B``.
-        offset: where to start; for a group, where a new one begins.
-        render: returns the bytes to print for a message.
-        count: how many messages to print; None for no end.
-        sql: a SQL92 filter on properties, in place of tags.
-        pattern: what a body must have in it to be printed.
-        end_ms: a time that has passed, epoch milliseconds: nothing that was stored later is printed.
-        outlet: where to.
-        at_once: of a group's messages, how many are handled side by side; None for many.
-        lag_every: after how many seconds the group's lag is told, again and again; None for never.
+        offset: where to start. For a group, where a new group starts.
+        render: returns the parts to print for a message.
+        count: how many messages to print. None for no limit.
+        sql: a SQL92 filter on properties, instead of tags.
+        pattern: only messages whose body matches it are printed.
+        end_ms: a time in the past, epoch milliseconds. Messages that were stored later are not printed.
+        outlet: opens the destination of the messages.
+        concurrency: messages of a group that are handled at the same time.
+        lag_every: seconds between two reports of the group's lag. None for no reports.
+        wait: whether to wait for topics that do not exist yet.
     """
 
     access: Access
@@ -59,29 +63,19 @@ class Tail:
     pattern: re.Pattern[bytes] | None = None
     end_ms: int | None = None
     outlet: OpenOutlet = Printed
-    at_once: int | None = None
+    concurrency: int = MAX_CONCURRENT
     lag_every: float | None = None
+    wait: bool = False
 
     async def as_reader(self, *, stop_at_end: bool) -> None:
-        """Print without joining a group. Raises RocketMQError when the topic cannot be read."""
+        """Print messages without joining a group. Raises RocketMQError if a topic cannot be read."""
+        quota = _Quota(self.count)
+        started: set[str] = set()
 
-        taken = printed = 0
-        enough = trio.CancelScope()
-
-        async def take(outlet: Outlet, message: ReceivedMessage) -> None:
-            nonlocal taken, printed
-            if taken == self.count:
-                await trio.sleep_forever()  # one too many, of another topic
-            taken += 1
-            await outlet.put(message, self._rendered(message))
-            printed += 1
-            if printed == self.count:
-                enough.cancel()
-
-        async def read(outlet: Outlet, reader: Reader, topic: str) -> None:
+        async def read(outlet: Outlet, reader: Reader, topic: str, start: Start) -> None:
             async with reader.open(
                 topic,
-                start=self.offset.start(),
+                start=start,
                 stop_at_end=stop_at_end or self.end_ms is not None,
                 tags=self.tags,
                 sql=self.sql,
@@ -94,106 +88,170 @@ class Tail:
                         if not left:
                             break
                     elif self._is_wanted(message):
-                        await take(outlet, message)
+                        await quota.take()
+                        await outlet.put(message, self._rendered(message))
+                        quota.printed()
+
+        async def read_matching(outlet: Outlet, reader: Reader, nursery: trio.Nursery, name: str) -> None:
+            topics, is_new = await self._find(reader, name)
+            start = self.offset.start()
+            if is_new and self.offset.position in (Position.END, Position.LAST):
+                start = Start.BEGINNING  # all its messages are newer than this command
+            for topic in topics:
+                if topic not in started:
+                    started.add(topic)
+                    nursery.start_soon(read, outlet, reader, topic, start)
 
         async def read_all(outlet: Outlet) -> None:
             async with Reader(self.access.name_servers, **self.access.client_options()) as reader:
-                topics = await self._chosen(reader)
-                with enough:
+                with quota.exhausted:
                     async with trio.open_nursery() as nursery:
-                        for topic in topics:
-                            nursery.start_soon(read, outlet, reader, topic)
+                        for name in self.topics:
+                            nursery.start_soon(read_matching, outlet, reader, nursery, name)
 
-        await _hand_to(self.outlet, read_all)
+        await _print_with(self.outlet, read_all)
 
     async def as_member(self, group: str) -> None:
-        """Print as a member of ``group``: a message counts as consumed when it has been printed.
+        """Print messages as a member of ``group``. A message counts as consumed once it is printed.
 
-        Raises RocketMQError when the topic does not exist or nobody can be asked about it.
+        Raises RocketMQError if a topic does not exist, unless ``wait`` is set, or cannot be read.
         """
+        from rocketmq_py.consumer import PushConsumer  # not loaded for a tail without a group
 
-        from rocketmq_py.consumer import PushConsumer  # most read without a group
+        quota = _Quota(self.count)
 
         async def consume(outlet: Outlet) -> None:
-            taken = printed = 0
-            enough = trio.CancelScope()
-
             async def handle(message: ReceivedMessage) -> None:
-                nonlocal taken, printed
-                if not self._is_wanted(message):
-                    return
-                if taken == self.count:
-                    await trio.sleep_forever()  # one too many: cancelled, so that the group gets it again
-                taken += 1
-                await outlet.put_now(message, self._rendered(message))
-                printed += 1
-                if printed == self.count:
-                    enough.cancel()
+                if self._is_wanted(message):
+                    await quota.take()
+                    await outlet.put_now(message, self._rendered(message))
+                    quota.printed()
 
-            async with Client(self.access.name_servers, **self.access.client_options()) as client:
-                async with Reader(client) as reader:
-                    topics = await self._chosen(reader)
-                    for topic in topics:
-                        # A consumer waits for what is not there; a user wants to be told of slips of the pen.
-                        await client.routes.get(topic)
-                        await self._say_where_a_new_group_starts(reader, group, topic)
+            async with (
+                Client(self.access.name_servers, **self.access.client_options()) as client,
+                Reader(client) as reader,
+                trio.open_nursery() as nursery,
+            ):
+                topics = await self._topics_of_member(reader, group, nursery)
                 show_warnings()
-                most = self.at_once or MOST_AT_ONCE
                 async with PushConsumer(
                     client,
                     group=group,
-                    concurrency=min(self.count or most, most),
+                    concurrency=min(self.count or self.concurrency, self.concurrency),
                     consume_from=_CONSUME_FROM[self.offset.position],
                     consume_timestamp_ms=self.offset.number,
                 ) as consumer:
                     for topic in topics:
                         consumer.subscribe(topic, self.tags, sql=self.sql)
-                    with enough:
-                        async with trio.open_nursery() as nursery:
-                            if self.lag_every is not None:
-                                nursery.start_soon(tell_lag, client, group, self.lag_every)
-                            await consumer.run(handle)
+                    if self.lag_every is not None:
+                        nursery.start_soon(report_lag, client, group, self.lag_every)
+                    with quota.exhausted:
+                        await consumer.run(handle)
+                nursery.cancel_scope.cancel()
 
-        await _hand_to(self.outlet, consume)
+        await _print_with(self.outlet, consume)
 
-    async def _chosen(self, reader: Reader) -> list[str]:
-        """Return the names of the topics that are meant. Raises CommandError if a pattern fits none."""
-        if not any(_is_pattern(topic) for topic in self.topics):
-            return list(dict.fromkeys(self.topics))
-        known = await reader.topics()
-        chosen: dict[str, None] = {}
-        for topic in self.topics:
-            found = [name for name in known if fnmatchcase(name, topic)] if _is_pattern(topic) else [topic]
-            if not found:
-                raise CommandError(f"no topic is like {topic!r}")
-            chosen.update(dict.fromkeys(found))
-        return list(chosen)
+    async def _topics_of_member(self, reader: Reader, group: str, nursery: trio.Nursery) -> list[str]:
+        """Return the topics to subscribe. Those that do not exist yet are looked for in ``nursery``."""
+        topics: dict[str, None] = {}
+        for name in dict.fromkeys(self.topics):
+            if self.wait and not _is_pattern(name) and not await _exists(reader, name):
+                topics[name] = None
+                nursery.start_soon(self._find, reader, name)
+                continue
+            found, is_new = await self._find(reader, name)
+            for topic in found:
+                topics[topic] = None
+                if not is_new:
+                    await self._warn_of_start_at_end(reader, group, topic)
+        return list(topics)
 
-    async def _say_where_a_new_group_starts(self, reader: Reader, group: str, topic: str) -> None:
+    async def _find(self, reader: Reader, name: str) -> tuple[list[str], bool]:
+        """Return the topics that ``name`` stands for, and whether they were created while it waited.
+
+        Raises CommandError if there are none and ``wait`` is not set.
+        """
+        if not _is_pattern(name):
+            return [name], await wait_for_topic(reader.client, name, wait=self.wait)
+        if topics := await _matching(reader, name):
+            return topics, False
+        if not self.wait:
+            raise CommandError(f"no topic matches {name!r}; --wait waits until it is created")
+        complain(f"no topic matches {name!r}; waiting until it is created")
+        while True:
+            await trio.sleep(MISSING_PAUSE)
+            with suppress(RocketMQError):
+                if topics := await _matching(reader, name):
+                    return topics, True
+
+    async def _warn_of_start_at_end(self, reader: Reader, group: str, topic: str) -> None:
         if self.offset.position is not Position.END:
             return
         committed = await reader.committed(group, await reader.offsets(topic))
         if all(offset is None for offset in committed.values()):
             complain(
-                f"group {group!r} is new to topic {topic!r}: it starts at the end; -o beginning has it "
-                "start with the first message"
+                f"group {group!r} is new to topic {topic!r} and starts at its end; use -o beginning to start "
+                "at the first message"
             )
 
     def _is_wanted(self, message: ReceivedMessage) -> bool:
         return self.pattern is None or self.pattern.search(message.body) is not None
 
-    def _rendered(self, message: ReceivedMessage) -> bytes:
+    def _rendered(self, message: ReceivedMessage) -> Sequence[bytes]:
         if message.corruption is not None:
-            complain(f"message {message.message_id} is printed as it is stored: {message.corruption}")
+            complain(f"message {message.message_id} is printed as stored: {message.corruption}")
         return self.render(message)
 
 
-def _is_pattern(topic: str) -> bool:
-    return "*" in topic or "?" in topic
+class _Quota:
+    """The number of messages that may still be printed.
+
+    Attributes:
+        exhausted: cancelled once all of them are printed.
+    """
+
+    def __init__(self, count: int | None) -> None:
+        self.exhausted: trio.CancelScope = trio.CancelScope()
+        self._left_to_take = count
+        self._left_to_print = count
+
+    async def take(self) -> None:
+        """Return if another message may be printed. Otherwise wait to be cancelled.
+
+        A group's message whose handler is cancelled here is delivered again.
+        """
+        if self._left_to_take is None:
+            return
+        if not self._left_to_take:
+            await trio.sleep_forever()
+        self._left_to_take -= 1
+
+    def printed(self) -> None:
+        """Count a printed message."""
+        if self._left_to_print is not None:
+            self._left_to_print -= 1
+            if not self._left_to_print:
+                self.exhausted.cancel()
 
 
-async def tell_lag(client: Client, group: str, seconds: float) -> None:
-    """Say again and again on stderr how far a group is behind."""
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name
+
+
+async def _exists(reader: Reader, topic: str) -> bool:
+    try:
+        await reader.client.routes.get(topic)
+    except TopicNotFoundError:
+        return False
+    return True
+
+
+async def _matching(reader: Reader, pattern: str) -> list[str]:
+    return [topic for topic in await reader.topics() if fnmatchcase(topic, pattern)]
+
+
+async def report_lag(client: Client, group: str, seconds: float) -> None:
+    """Print a group's lag to standard error every ``seconds`` until cancelled."""
     from rocketmq_py.admin import Admin
 
     async with Admin(client) as admin:
@@ -207,8 +265,8 @@ async def tell_lag(client: Client, group: str, seconds: float) -> None:
                 complain(f"group {group!r}: lag {described.lag:,}, {len(described.members)} members")
 
 
-async def _hand_to(open_outlet: OpenOutlet, work: Callable[[Outlet], Awaitable[None]]) -> None:
-    """Run ``work`` with an outlet, until it ends or nobody reads what is put there any more."""
+async def _print_with(open_outlet: OpenOutlet, work: Callable[[Outlet], Awaitable[None]]) -> None:
+    """Run ``work`` with an outlet until it returns, or until the reader of the output goes away."""
     try:
         async with trio.open_nursery() as nursery:
             outlet = open_outlet(nursery)
@@ -216,4 +274,4 @@ async def _hand_to(open_outlet: OpenOutlet, work: Callable[[Outlet], Awaitable[N
             await outlet.flush()
             nursery.cancel_scope.cancel()
     except* OutputClosedError:
-        pass  # the end, and a good one
+        pass  # a regular end

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
-from rocketmq_py.cli.running import print_line
+from rocketmq_py.cli.console import print_line
 from rocketmq_py.errors import BrokerError, Delivery, RocketMQError
 from rocketmq_py.message import SendResult, SendStatus
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.console import is_terminal
 from rocketmq_py.cli.sheet import WATCH, Column, Form, Sheet, at, show, takes_form
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def top(access: Access, form: Form, interval: float, once: bool, rows: int | Non
 
 
 def _rows_that_fit() -> int | None:
-    if sys.stdout is None or not sys.stdout.isatty():
+    if not is_terminal(sys.stdout):
         return None
     return max((shutil.get_terminal_size().lines - _LINES_AROUND) // 2, 1)
 

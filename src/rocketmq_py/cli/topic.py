@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketmq_py.cli.access import Access, takes_access
+from rocketmq_py.cli.console import print_out
 from rocketmq_py.cli.options import checked, complete_topics, not_empty, parse_property
 from rocketmq_py.cli.sheet import Column, Form, Sheet, at, show, takes_form, takes_watch
 from rocketmq_py.names import MAX_QUEUES, check_topic
@@ -312,4 +313,4 @@ def _show_done(form: Form, topic: str, what: str, brokers: tuple[str, ...]) -> N
     if form in (Form.JSON, Form.JSONL):
         show(form, {"topic": topic, "brokers": list(brokers)}, [])
     else:
-        click.echo(f"topic {topic}: {what} on {', '.join(brokers)}")
+        print_out(f"topic {topic}: {what} on {', '.join(brokers)}")

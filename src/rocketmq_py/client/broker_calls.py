@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
+from rocketmq_py.address import vip_address
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import RequestCode, ResponseCode
@@ -17,7 +18,6 @@ from rocketmq_py.protocol.bodies import ConsumerList, LockedQueues, QueueLock
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.headers.base import Request
 from rocketmq_py.remoting import ConnectionPool
-from rocketmq_py.remoting.address import vip_address
 from rocketmq_py.remoting.pending_requests import PendingRequest
 
 

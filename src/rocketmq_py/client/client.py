@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeAlias, Unpack
 
+from rocketmq_py.arguments import check_instance, optional
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.config import ClientConfig, ClientOptions, name_servers, split_options
 from rocketmq_py.client.discovery import Discovery
@@ -73,6 +75,7 @@ class Client(Lifespan):
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__()
+        check_callable(now_ms, "now_ms", awaited=False)
         given: object = address
         if given is not None and not isinstance(given, str):
             kind = type(given)
@@ -83,7 +86,7 @@ class Client(Lifespan):
         self.config: ClientConfig = ClientConfig(**split_options(options, ClientConfig, configs=configs)[0])
         self.namespace: Namespace = Namespace(self.config.namespace)
         self._addresses = addresses = name_servers(address, self.config)
-        self.rng: Final = rng or random.Random()
+        self.rng: Final = optional(check_instance, rng, "rng", kind=random.Random) or random.Random()
         self.host: str = outgoing_address(
             addresses.server if isinstance(addresses, Discovery) else addresses[0]
         )

@@ -5,77 +5,50 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any, TypedDict
 
 import attrs
 
+from rocketmq_py.address import parse_addresses
+from rocketmq_py.arguments import check_choice, check_text, flag, instance_of, optional, positive
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_topic
 from rocketmq_py.protocol.command import Serialization
-from rocketmq_py.remoting.address import parse_addresses
 from rocketmq_py.remoting.tls import TLS
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 
 
-def positive(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is no number above zero (an attrs validator); whole where the field is an ``int``."""
-    number = _number(attribute, value)
-    if not number > 0:
-        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be above 0")
-
-
-def not_negative(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is no number of 0 or more (an attrs validator); whole where the field is an ``int``."""
-    number = _number(attribute, value)
-    if not number >= 0:
-        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be 0 or more")
-
-
-def check_timeout(timeout: Any, name: str = "timeout") -> None:
-    """Refuse what is no time-out: call it first in every method that takes one from the user.
-
-    ``check_timeout(timeout)`` where the parameter is called so, else ``check_timeout(wait, "wait")``. None
-    passes: the setting counts then. So do 0, which gives only what needs no waiting, and ``math.inf``,
-    which waits without end; who puts a time-out on the wire has to find a number for that.
-
-    Raises ConfigurationError, which names the parameter and what it may be.
-    """
-    if timeout is None:
+def trace_topic(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept True, False and the name of a topic for traces (an attrs validator)."""
+    if isinstance(value, bool):
         return
-    if not _is_number(timeout):
-        raise ConfigurationError(f"{name} is {timeout!r}; it must be a number of seconds")
-    if not timeout >= 0:
-        raise ConfigurationError(f"{name} is {timeout!r}; it must be 0 or more, in seconds")
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be True, False or a topic")
+    check_topic(value, attribute.name)
+    if value in NOT_SENDABLE_TOPICS:
+        raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that clients may not send to")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _serialization(value: Serialization | str) -> Serialization:
+    return check_choice(value, "serialization", Serialization)
 
 
-def _number(attribute: attrs.Attribute[Any], value: Any) -> float:
-    # Annotations are texts here; `int | None` is one of the whole numbers, too.
-    is_whole = "int" in str(attribute.type)
-    if not _is_number(value) or (is_whole and not isinstance(value, Integral)):
-        kind = "a whole number" if is_whole else "a number"
-        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be {kind}")
-    number: float = value
-    return number
+def _namespace(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    check_namespace(check_text(value, attribute.name))
 
 
-def _namespace(_: object, __: attrs.Attribute[Any], value: str) -> None:
-    check_namespace(value)
-
-
-def _instance_name(_: object, __: attrs.Attribute[Any], value: str | None) -> None:
-    if value is not None and not value.isprintable():
+def _instance_name(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    name = optional(check_text, value, attribute.name)
+    if name is not None and not name.isprintable():
         raise ConfigurationError(f"instance_name {value!r} may hold no control characters")
 
 
-def _unit_name(_: object, __: attrs.Attribute[Any], value: str) -> None:
+def _unit_name(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    value = check_text(value, attribute.name)
     if not value.isprintable() or " " in value:
         raise ConfigurationError(f"unit_name {value!r} may hold neither blanks nor control characters")
 
@@ -101,7 +74,7 @@ class ClientConfig:
         tls: encryption, or None for plain text.
         vip_channel: send, and ask brokers for all but messages, over the port two below a broker's own,
             which pulls cannot keep busy (vipChannelEnabled).
-        serialization: how the headers of requests are written.
+        serialization: how the headers of requests are written: a Serialization or its name, such as "JSON".
         connect_timeout: seconds for one dial (connectTimeoutMillis).
         request_timeout: seconds for a request other than a send or a pull (mqClientApiTimeout).
         name_server_refresh_interval: seconds between two looks at the URL that names the name servers.
@@ -113,12 +86,12 @@ class ClientConfig:
 
     instance_name: str | None = attrs.field(default=None, validator=_instance_name)
     unit_name: str = attrs.field(default="", validator=_unit_name)
-    unit_mode: bool = False
+    unit_mode: bool = attrs.field(default=False, validator=flag)
     namespace: str = attrs.field(default="", validator=_namespace)
     credentials: Credentials | None = attrs.field(default=None, validator=_credentials)
-    tls: TLS | None = None
-    vip_channel: bool = False
-    serialization: Serialization = Serialization.JSON
+    tls: TLS | None = attrs.field(default=None, validator=attrs.validators.optional(instance_of(TLS)))
+    vip_channel: bool = attrs.field(default=False, validator=flag)
+    serialization: Serialization = attrs.field(default=Serialization.JSON, converter=_serialization)
     connect_timeout: float = attrs.field(default=3.0, validator=positive)
     request_timeout: float = attrs.field(default=3.0, validator=positive)
     name_server_refresh_interval: float = attrs.field(default=120.0, validator=positive)
@@ -153,7 +126,7 @@ class ClientOptions(TypedDict, total=False):
     credentials: Credentials | None
     tls: TLS | None
     vip_channel: bool
-    serialization: Serialization
+    serialization: Serialization | str
     connect_timeout: float
     request_timeout: float
     name_server_refresh_interval: float

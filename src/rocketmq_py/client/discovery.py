@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_py.address import format_address, parse_addresses
 from rocketmq_py.errors import ConfigurationError, NameServerError
-from rocketmq_py.remoting.address import format_address, parse_addresses
 from rocketmq_py.remoting.tls import TLS
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class Discovery:
     def __init__(
         self, url: str, *, unit_name: str = "", tls: TLS | None = None, timeout: float = 3.0
     ) -> None:
-        parts = _checked(url)
+        self.server: str
+        parts, self.server = _checked(url)
         self._timeout = timeout
         # Sockets know no infinite time-out, nor one of centuries.
         self._socket_timeout = timeout if timeout < TIMEOUT_MAX else None
         self._context = tls.context() if tls is not None else None
-        self.server: str = format_address((parts.hostname, parts.port or _PORTS[parts.scheme]))
         if unit_name:
             query = f"{parts.query}&nofix=1" if parts.query else "nofix=1"
             parts = parts._replace(path=f"{parts.path}-{urllib.parse.quote(unit_name, safe='')}", query=query)
@@ -142,15 +142,17 @@ def _redirected(url: str, target: str) -> str:
     return new
 
 
-def _checked(url: str) -> urllib.parse.SplitResult:
+def _checked(url: str) -> tuple[urllib.parse.SplitResult, str]:
+    """Return the parts of a URL, and the address of its server."""
     if "@" in url.partition("://")[2].partition("/")[0]:
         # Not shown: it may hold a password.
         raise ConfigurationError("the URL of the name servers must name neither a user nor a password")
     try:
         parts = urllib.parse.urlsplit(url)
         has_server = bool(parts.hostname) and parts.port != 0
+        server = format_address((parts.hostname, parts.port or _PORTS.get(parts.scheme)))
     except ValueError as error:
         raise ConfigurationError(f"{url!r} is no URL that could name the name servers: {error}") from None
     if parts.scheme not in _PORTS or not has_server:
         raise ConfigurationError(f"{url!r} is neither host:port nor a URL of http or https with a host")
-    return parts
+    return parts, server

@@ -13,12 +13,14 @@ import msgspec
 import trio
 
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.client.routes import Routes
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_py.protocol import headers
 from rocketmq_py.protocol.bodies import MASTER_ID, ConsumerData, Heartbeat, ProducerData
 from rocketmq_py.remoting import Connection, ConnectionPool
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
@@ -34,16 +36,6 @@ class _Heartbeat:
 
     answered: trio.Event = attrs.field(factory=trio.Event)
     error: RocketMQError | None = None
-
-
-@contextmanager
-def _failures_logged() -> Iterator[None]:
-    try:
-        yield
-    except BrokerError as error:
-        logger.warning("heartbeat refused: %s", error)
-    except RocketMQError as error:
-        logger.info("no heartbeat: %s", error)
 
 
 class Heartbeats:
@@ -82,6 +74,7 @@ class Heartbeats:
         self._unit_mode = unit_mode
         self._interval = interval
         self._timeout = timeout
+        self._retry_logs = RetryLogs(logger, "heartbeat", "broker")
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._wanted = trio.Event()
@@ -191,7 +184,7 @@ class Heartbeats:
         addresses = dict.fromkeys(self._addresses())
         # Further connections that brokers know this client by, over the VIP channel, fall silent otherwise.
         addresses |= {connection.address: None for connection in self._heard if not connection.is_closed}
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(self._send_to, address)
 
@@ -202,7 +195,7 @@ class Heartbeats:
         ``ChannelEventListener`` of ``MQClientInstance``, since 5.0.
         """
         if connection.address in self._heard_at and (self._producers or self._consumers):
-            with _failures_logged():
+            with self._failures_logged(connection.address):
                 await self._send_on(connection, self._timeout)
 
     async def run(self) -> None:
@@ -224,9 +217,19 @@ class Heartbeats:
 
     async def _send_to(self, address: str) -> None:
         deadline = trio.current_time() + self._timeout
-        with _failures_logged():
+        with self._failures_logged(address):
             connection = await self._connections.get_before(address, deadline)
             await self._send_on(connection, max(deadline - trio.current_time(), 0.0))
+
+    @contextmanager
+    def _failures_logged(self, address: str) -> Iterator[None]:
+        try:
+            yield
+        except RocketMQError as error:
+            groups = ",".join(sorted({*self._producers, *self._consumers}))
+            self._retry_logs.failed(address, error, groups=groups, retry_in=self._interval)
+        else:
+            self._retry_logs.succeeded(address)
 
     def _body(self) -> bytes:
         return Heartbeat(
@@ -254,7 +257,7 @@ class Heartbeats:
         self, header: headers.UnregisterClientRequest, ended: trio.Event
     ) -> None:
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 # Brokers know members by their connections, and notice by themselves which of those have
                 # gone.
                 for connection in list(self._under_way):

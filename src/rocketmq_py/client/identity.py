@@ -6,8 +6,9 @@ import itertools
 import os
 import random
 import socket
+from contextlib import suppress
 
-from rocketmq_py.remoting.address import split_address
+from rocketmq_py.address import split_address
 
 _counter = itertools.count()
 
@@ -15,28 +16,21 @@ _counter = itertools.count()
 def outgoing_address(towards: str) -> str:
     """Return this machine's IP address as a peer at ``towards`` (host:port) would see it.
 
-    Nothing is sent. Where the host has a name that only a resolver knows, it is this machine's own
-    first address, else 127.0.0.1.
+    Nothing is sent. If the host is a name, or has no route, return the address of the default route: that
+    of IPv4, else that of IPv6, else 127.0.0.1.
     """
     host, port = split_address(towards)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            numeric = socket.getaddrinfo(host, port, family, flags=socket.AI_NUMERICHOST)
+    # Addresses for documentation (RFC 5737, RFC 3849): the kernel only looks up the route.
+    for destination in (host, "192.0.2.1", "2001:db8::1"):
+        family = socket.AF_INET6 if ":" in destination else socket.AF_INET
+        with (
+            suppress(OSError),  # a name, no route, or a machine without IPv6
+            socket.socket(family, socket.SOCK_DGRAM) as probe,
+        ):
+            numeric = socket.getaddrinfo(destination, port, family, flags=socket.AI_NUMERICHOST)
             probe.connect(numeric[0][4])
-        except OSError:
-            return _first_address()
-        return str(probe.getsockname()[0])
-
-
-def _first_address() -> str:
-    # A documentation address (RFC 5737): the kernel only looks up the way there.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
+            return str(probe.getsockname()[0])
+    return "127.0.0.1"
 
 
 def new_client_id(address: str, instance_name: str | None, rng: random.Random, unit_name: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 import trio
 
-from rocketmq_py.errors import ClosedError, OutsideTrioError, RocketMQError
-from rocketmq_py.remoting.running import check_inside_trio
+from rocketmq_py.errors import ClosedError, OutsideTrioError
+from rocketmq_py.remoting.running import check_inside_trio, open_nursery
 
 
 class OnlyAsyncWith:
@@ -52,7 +51,7 @@ class Lifespan(OnlyAsyncWith):
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
         check_inside_trio(type(self).__name__)
-        manager = trio.open_nursery()
+        manager = open_nursery()
         nursery = await manager.__aenter__()
         try:
             await self.start(nursery)
@@ -144,25 +143,17 @@ class Lifespan(OnlyAsyncWith):
         )
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        failure: RocketMQError | None = None
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 self._nursery = nursery
                 self._thread = threading.get_ident()
-                try:
-                    await self._open()
-                except RocketMQError as error:
-                    failure = error
-                    nursery.cancel_scope.cancel()
-                else:
-                    task_status.started()
-                await trio.sleep(math.inf)
+                await self._open()
+                task_status.started()
+                await trio.sleep_forever()
         finally:
             self._thread = None
             self._ended.set()
             self._abandon()
-        if failure is not None:
-            raise failure
 
     async def _open(self) -> None:
         """Start what runs in the background; raise if that cannot be."""

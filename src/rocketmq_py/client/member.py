@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from rocketmq_py.arguments import check_instance, optional
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
 from rocketmq_py.errors import ClosedError, ConfigurationError
@@ -24,6 +25,7 @@ class Member(Lifespan):
         self, client: str | Client | None, rng: random.Random | None, options: dict[str, Any]
     ) -> None:
         super().__init__()
+        optional(check_instance, rng, "rng", kind=random.Random)
         if isinstance(client, Client):
             if options:
                 names = ", ".join(options)

@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_py.client.discovery import Discovery
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerError, NameServerError, RocketMQError, TopicNotFoundError
 from rocketmq_py.formatting import one_line
@@ -54,6 +55,9 @@ class NameServers:
         self._refresh_interval = refresh_interval
         self._rng = rng
         self._discovery = addresses if isinstance(addresses, Discovery) else None
+        url = None if self._discovery is None else self._discovery.url
+        self._discovery_log = RetryLog(logger, "name server discovery", url=url)
+        self._request_logs = RetryLogs(logger, "name server request", "name_server")
         self._discovering = trio.Lock()
         self._undiscoverable: Mapping[str, str] = {}
         self._undiscoverable_until = -math.inf
@@ -77,7 +81,9 @@ class NameServers:
                     self._take_over(await self._discovery.fetch())
             except NameServerError as error:
                 # Those that were named before go on being used.
-                logger.warning("name servers not looked up again: %s", error)
+                self._discovery_log.failed(error, retry_in=self._refresh_interval)
+            else:
+                self._discovery_log.succeeded()
 
     async def all_addresses(self) -> Sequence[str]:
         """Return all addresses, for what each must be told. Raises NameServerError as a request does."""
@@ -99,12 +105,13 @@ class NameServers:
                 reasons[address] = str(error)
             else:
                 if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    self._request_logs.succeeded(address)
                     return answer
                 reasons[address] = (
                     f"{address} is no name server, but a broker perhaps: {one_line(answer.remark)}"
                 )
             if len(self._addresses) > 1:
-                logger.warning("name server %s: %s; trying the next", address, reasons[address])
+                self._request_logs.failed(address, reasons[address])
                 self._pass_over(address)
         raise NameServerError(reasons)
 

@@ -11,15 +11,19 @@ import attrs
 import trio
 
 from rocketmq_py.client.name_servers import NameServers
-from rocketmq_py.errors import NoQueueError, RocketMQError, TopicNotFoundError
+from rocketmq_py.client.retry_log import RetryLog, RetryLogs
+from rocketmq_py.errors import NameServerError, NoQueueError, RocketMQError, TopicNotFoundError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import DEFAULT_TOPIC
+from rocketmq_py.names import DEFAULT_TOPIC, RETRY_PREFIX
 from rocketmq_py.protocol.bodies import MASTER_ID, READABLE, WRITABLE, TopicRoute
 
 logger: Final = logging.getLogger("rocketmq_py.client")
 
 INVALIDATED_PAUSE = 0.05
 """Seconds between an error that invalidates a route and the question: many sends fail at the same time."""
+
+MISSING_PAUSE = 1.0
+"""Seconds between two questions for a topic that does not exist and is waited for."""
 
 
 @attrs.frozen
@@ -49,7 +53,7 @@ class Route:
     @classmethod
     def of(cls, topic: str, wire: TopicRoute) -> Route:
         """Return the route that a name server's answer describes."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
         queues = sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
@@ -74,7 +78,7 @@ class Route:
     @classmethod
     def of_default(cls, topic: str, wire: TopicRoute, most_queues: int) -> Route:
         """Return the route of a topic that a broker will create at its first message, from TBW102's."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in wire.broker_datas}
+        brokers = {broker.broker_name: broker.broker_addrs for broker in wire.broker_datas}
         write_queues = [
             MessageQueue(topic, queue.broker_name, queue_id)
             for queue in sorted(wire.queue_datas, key=lambda queue: queue.broker_name)
@@ -111,7 +115,8 @@ class Routes:
         self._on_change = on_change
         self._routes: dict[str, Route] = {}
         self._outdated: set[str] = set()
-        self._warned: set[str] = set()  # topics whose route could not be refreshed, since the last round
+        self._name_server_log = RetryLog(logger, "route refresh")
+        self._topic_logs = RetryLogs(logger, "route refresh", "topic")
         # Of topics that are asked for at the moment: anybody may ask for any number that do not exist.
         self._asking: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._brokers: dict[str, Mapping[int, str]] = {}
@@ -138,6 +143,17 @@ class Routes:
                 if route is None or (route.is_default and not for_sending):
                     route = await self.refresh(topic, for_sending=for_sending)
         return route
+
+    async def wait_for(self, topic: str, *, interval: float = MISSING_PAUSE) -> Route:
+        """Return a topic's route, asking every ``interval`` seconds until the topic exists.
+
+        Name servers that do not answer, or refuse to, are asked again as well.
+        """
+        while True:
+            try:
+                return await self.get(topic)
+            except RocketMQError:
+                await trio.sleep(interval)
 
     async def refresh(self, topic: str, *, for_sending: bool = False) -> Route:
         """Ask a name server for a topic's route now. Raises as :meth:`get`."""
@@ -209,7 +225,6 @@ class Routes:
             if trio.current_time() >= next_round:
                 next_round = trio.current_time() + self._refresh_interval
                 self._forget_brokers_without_route()
-                self._warned.clear()
                 outdated = set(self._routes)
             for topic in sorted(outdated):
                 await self._refresh_in_background(topic)
@@ -218,15 +233,23 @@ class Routes:
         try:
             async with self._asking.setdefault(topic, trio.Lock()):
                 await self.refresh(topic, for_sending=self._routes[topic].is_default)
+        except NameServerError as error:
+            # The old route remains in use: a name server that is down must not stop the traffic.
+            topics = ",".join(sorted(filter(_is_users, self._routes)))
+            self._name_server_log.failed(error, topics=topics, name_servers=self._name_servers.addresses)
         except RocketMQError as error:
-            # The old route goes on being used: a name server that is down must not stop the traffic.
-            # One line a round is enough: while a broker is away, each send that fails asks again.
-            level = logging.DEBUG if topic in self._warned else logging.WARNING
-            self._warned.add(topic)
-            logger.log(level, "route of %s not refreshed: %s", topic, error)
+            self._name_server_log.succeeded()
+            self._topic_logs.failed(topic, error)
+        else:
+            self._name_server_log.succeeded()
+            self._topic_logs.succeeded(topic)
 
     def _forget_brokers_without_route(self) -> None:
         named = {name for route in self._routes.values() for name in route.brokers}
         for name in self._brokers.keys() - named:
             del self._brokers[name]
             self.changes += 1
+
+
+def _is_users(topic: str) -> bool:
+    return not topic.startswith(RETRY_PREFIX)

@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import Message
 from rocketmq_py.names import TRACE_TOPIC
@@ -48,6 +49,7 @@ class TraceDispatcher:
     def __init__(self, client: Client, group: str, topic: str = TRACE_TOPIC) -> None:
         self._client = client
         self._group = f"{_GROUP_PREFIX}-{group}"[:120]
+        self._retry_log = RetryLog(logger, "trace send", group=group, topic=topic)
         self._records: deque[TraceRecord] = deque()
         self._turn = itertools.count(client.rng.randrange(1024))
         self._enough = trio.Event()
@@ -79,8 +81,12 @@ class TraceDispatcher:
                 await self._send(self._next_message(taken))
             except Exception as error:  # the task's end would be that of what is traced
                 self.dropped += len(taken)
-                unforeseen = None if isinstance(error, RocketMQError) else error
-                logger.warning("%d trace records lost: %s", len(taken), error, exc_info=unforeseen)
+                if isinstance(error, RocketMQError):
+                    self._retry_log.failed(error, lost=len(taken))
+                else:
+                    logger.exception("trace send failed: topic=%s lost=%d", self.topic, len(taken))
+            else:
+                self._retry_log.succeeded()
 
     def _next_message(self, taken: list[TraceRecord]) -> Message:
         """Return a message with the next records, which are put into ``taken``."""

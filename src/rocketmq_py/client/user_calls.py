@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import trio
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether calls of a function, or of an object like one, run as tasks."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def raise_without_failures(

@@ -10,7 +10,18 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.arguments import (
+    check_choice,
+    check_integer,
+    check_number,
+    flag,
+    not_negative,
+    path,
+    positive,
+    whole,
+)
+from rocketmq_py.callables import check_callable
+from rocketmq_py.client.config import ClientOptions, trace_topic
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
@@ -59,17 +70,26 @@ class ConsumeFrom(enum.Enum):
     """With the first message stored at ``consume_timestamp_ms`` or later (CONSUME_FROM_TIMESTAMP)."""
 
 
-def _batch_size(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    if not 1 <= value <= MAX_BATCH_SIZE:
-        raise ConfigurationError(f"{attribute.name} is {value!r}; 1 to {MAX_BATCH_SIZE} are allowed")
+def _batch_size(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    check_integer(value, attribute.name, lowest=1, highest=MAX_BATCH_SIZE)
+
+
+def consume_from(value: ConsumeFrom | str) -> ConsumeFrom:
+    """Return the ConsumeFrom that ``value`` is or names (an attrs converter)."""
+    return check_choice(value, "consume_from", ConsumeFrom)
 
 
 def _within(low: int, high: int) -> Callable[[object, attrs.Attribute[Any], float], None]:
     def check(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
-        if not low <= value <= high:
+        if not low <= check_number(value, attribute.name) <= high:
             raise ConfigurationError(f"{attribute.name} is {value!r}; {low} to {high} are allowed")
 
     return check
+
+
+def allocates(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a function that chooses a member's queues (an attrs validator)."""
+    check_callable(value, attribute.name, "group", "client_id", "queues", "client_ids", awaited=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -81,8 +101,9 @@ class PushConsumerConfig:
         broadcasting: each member gets every message, and keeps its offsets in a file of its own. What fails
             is logged and dropped (MessageModel.BROADCASTING).
         local_offsets: when broadcasting, the folder for that file, which is
-            ``local_offsets/address@instance_name/group/offsets.json``. Members on one machine need an
-            ``instance_name`` each, which stays the same when they are started anew. None for
+            ``local_offsets/address@instance_name/group/offsets.json``. Characters that Windows refuses in
+            names are escaped, such as the colons of IPv6. Members on one machine need an ``instance_name``
+            each, which stays the same when they are restarted. None for
             ``~/.rocketmq_offsets`` (rocketmq.client.localOffsetStoreDir).
         concurrency: how many handlers may run at the same time (consumeThreadMax).
         batch_size: if set, the handler takes a list, of so many messages of one queue at the most; if None,
@@ -106,7 +127,7 @@ class PushConsumerConfig:
         pull_threshold_size_for_topic: the same for the bytes of their bodies (pullThresholdSizeForTopic).
         consume_concurrently_max_span: out of order: as pull_threshold_for_queue, for the distance between
             the offsets of the first and the last of them (consumeConcurrentlyMaxSpan).
-        consume_from: where a new group begins (consumeFromWhere).
+        consume_from: where a new group begins: a ConsumeFrom, or its name as ``"first"`` (consumeFromWhere).
         consume_timestamp_ms: for ConsumeFrom.TIMESTAMP, epoch milliseconds; None is half an hour before
             the consumer was made (consumeTimestamp).
         max_reconsume_times: deliveries after the first one, before a message that fails each time goes
@@ -141,12 +162,14 @@ class PushConsumerConfig:
     """
 
     group: str = attrs.field(converter=check_group)
-    broadcasting: bool = False
-    local_offsets: str | PathLike[str] | None = None
+    broadcasting: bool = attrs.field(default=False, validator=flag)
+    local_offsets: str | PathLike[str] | None = attrs.field(
+        default=None, validator=attrs.validators.optional(path)
+    )
     concurrency: int = attrs.field(default=20, validator=positive)
     batch_size: int | None = attrs.field(default=None, validator=attrs.validators.optional(_batch_size))
-    orderly: bool = False
-    auto_commit: bool = True
+    orderly: bool = attrs.field(default=False, validator=flag)
+    auto_commit: bool = attrs.field(default=True, validator=flag)
     suspend_current_queue: float = attrs.field(default=1.0, validator=not_negative)
     consume_timeout: float = attrs.field(default=900.0, validator=positive)
     pull_batch_size: int = attrs.field(default=32, validator=_batch_size)
@@ -159,14 +182,12 @@ class PushConsumerConfig:
         default=None, validator=attrs.validators.optional(positive)
     )
     consume_concurrently_max_span: int = attrs.field(default=2000, validator=positive)
-    consume_from: ConsumeFrom = attrs.field(
-        default=ConsumeFrom.LAST, validator=attrs.validators.instance_of(ConsumeFrom)
-    )
-    consume_timestamp_ms: int | None = None
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, converter=consume_from)
+    consume_timestamp_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(whole))
     max_reconsume_times: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(not_negative)
     )
-    allocate: AllocateStrategy = allocate_averagely
+    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=allocates)
     rebalance_interval: float = attrs.field(default=20.0, validator=positive)
     lock_interval: float = attrs.field(default=LOCK_INTERVAL, validator=positive)
     lock_max_live_time: float = attrs.field(default=LOCK_LIFE, validator=positive)
@@ -177,7 +198,7 @@ class PushConsumerConfig:
     pop_batch_nums: int = attrs.field(default=32, validator=_within(1, 32))
     pop_threshold_for_queue: int = attrs.field(default=96, validator=positive)
     pull_max_idle_time: float = attrs.field(default=120.0, validator=positive)
-    trace: bool | str = False
+    trace: bool | str = attrs.field(default=False, validator=trace_topic)
     close_timeout: float = attrs.field(default=5.0, validator=positive)
 
     def __attrs_post_init__(self) -> None:
@@ -228,7 +249,7 @@ class PushConsumerOptions(ClientOptions, total=False):
     pull_threshold_for_topic: int | None
     pull_threshold_size_for_topic: int | None
     consume_concurrently_max_span: int
-    consume_from: ConsumeFrom
+    consume_from: ConsumeFrom | str
     consume_timestamp_ms: int | None
     max_reconsume_times: int | None
     allocate: AllocateStrategy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import struct
 from collections.abc import Mapping
 from functools import cached_property
@@ -10,6 +9,7 @@ from functools import cached_property
 import attrs
 
 from rocketmq_py import properties as names
+from rocketmq_py.address import unpack_address
 from rocketmq_py.properties import FrozenProperties
 from rocketmq_py.queues import MessageQueue
 
@@ -125,18 +125,12 @@ class ReceivedMessage:
     @property
     def born_host(self) -> str:
         """The sender's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return _readable_address(self.born_address)
+        return unpack_address(self.born_address)
 
     @property
     def store_host(self) -> str:
         """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        return _readable_address(self.store_address)
-
-
-def _readable_address(packed: bytes) -> str:
-    host = ipaddress.ip_address(packed[:-4])
-    port = int.from_bytes(packed[-4:], "big", signed=True)
-    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
+        return unpack_address(self.store_address)
 
 
 HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")

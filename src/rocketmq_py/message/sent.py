@@ -118,7 +118,7 @@ class Message:
             It is the queue that RocketMQ's proxy chooses (there: the message group). The key is sent as the
             property ``__SHARDINGKEY``. A send with a ``queue`` ignores the key. ``SelectByHash("order-7")``
             chooses like Java's ``SelectMessageQueueByHash``.
-        priority: the priority, or None. Brokers from 5.5 on store the message in the queue with this number,
+        priority: the priority, or None. Brokers from 5.4.0 on store the message in the queue of this number,
             or in the last one. Pop consumers of a topic of type PRIORITY receive the highest priority first.
             Older brokers ignore it. A message with a priority has no sharding key and no delay, and cannot be
             in a batch. Java: ``Message.setPriority``.

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 
 from rocketmq_py.message import Message, MessageQueue
-from rocketmq_py.producer.begun import BegunBatch
+from rocketmq_py.producer.first_attempt import BatchAttempt
 from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
 
@@ -21,10 +21,10 @@ class ProducerBatch:
         timeout: seconds for sending it, the least of its messages'; None for the setting.
         deadline: when they go even if they are few.
         is_under_way: whether they have gone.
-        begun: their first try, while it is under way without a task.
+        attempt: the first attempt, while that is under way without a task.
     """
 
-    __slots__ = ("begun", "deadline", "is_under_way", "messages", "pending", "queue", "size", "timeout")
+    __slots__ = ("attempt", "deadline", "is_under_way", "messages", "pending", "queue", "size", "timeout")
 
     def __init__(self, queue: MessageQueue | None, deadline: float) -> None:
         self.messages: list[Message] = []
@@ -34,7 +34,7 @@ class ProducerBatch:
         self.timeout: float | None = None
         self.deadline: float = deadline
         self.is_under_way: bool = False
-        self.begun: BegunBatch | None = None
+        self.attempt: BatchAttempt | None = None
 
 
 class Accumulator:

@@ -11,8 +11,10 @@ from typing import Unpack
 import trio
 from trio.lowlevel import checkpoint_if_cancelled
 
+from rocketmq_py.arguments import check_timeout, wrong_type
+from rocketmq_py.callables import check_callback, known_callbacks
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
+from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.lifespan import Lifespan, start_soon
 from rocketmq_py.errors import (
     BatchError,
@@ -30,8 +32,8 @@ from rocketmq_py.producer.accumulator import Accumulator, ProducerBatch
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.batch import must_go_alone
 from rocketmq_py.producer.batching_config import BatchingConfig, BatchingOptions
-from rocketmq_py.producer.begun import BegunBatch
 from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.first_attempt import BatchAttempt
 from rocketmq_py.producer.hooks import ProducerHook
 from rocketmq_py.producer.pending import BatchedSend, FailureLog, PendingSend
 from rocketmq_py.producer.producer import Producer
@@ -157,7 +159,9 @@ class BatchingProducer(Lifespan):
             on_done: called with the PendingSend when the result, or the error after the last try, is there.
 
         Raises:
-            InvalidMessageError, ClosedError: at once. All else is the PendingSend's.
+            ConfigurationError: ``timeout`` is no number of seconds, or ``on_done`` or a selector does not
+                accept its arguments. At once, as InvalidMessageError and ClosedError. The PendingSend has all
+                other errors.
 
         When cancelled, the message is not sent.
         """
@@ -165,6 +169,8 @@ class BatchingProducer(Lifespan):
             check_message(message)
         if timeout is not None:
             check_timeout(timeout)
+        if on_done is not None and (type(on_done), getattr(on_done, "__code__", None)) not in known_callbacks:
+            check_callback(on_done, "on_done")
         size, alone = _OVERHEAD + len(message.body), False
         if not message.is_bare or size > self._small or message.topic[0] == "%":
             size, alone = self._measure(message)
@@ -173,7 +179,7 @@ class BatchingProducer(Lifespan):
         if queue is not None:
             try:
                 queue = await self._choose(queue, message)
-            except (ClosedError, InvalidMessageError):
+            except (ClosedError, ConfigurationError, InvalidMessageError):
                 raise
             except RocketMQError as error:
                 pending = PendingSend(on_done)
@@ -209,6 +215,10 @@ class BatchingProducer(Lifespan):
         When cancelled, what was accepted until then is sent all the same.
         """
         self._check_open()
+        if isinstance(messages, Message | str) or not isinstance(messages, Iterable):
+            raise wrong_type("messages", "a list of Message", messages)
+        if queues is not None and not isinstance(queues, Iterable):
+            raise wrong_type("queues", "a list of MessageQueue", queues)
         messages = list(messages)
         destinations = [None] * len(messages) if queues is None else list(queues)
         if len(destinations) != len(messages):
@@ -278,8 +288,8 @@ class BatchingProducer(Lifespan):
             if batch.is_under_way:
                 error = ClosedError("the producer was closed before the broker answered")
                 error.delivery = Delivery.UNKNOWN
-            if batch.begun is not None:
-                batch.begun.give_up()
+            if batch.attempt is not None:
+                batch.attempt.give_up()
             self._finish(batch, [error] * len(batch.messages))
         self._failures.report()
 
@@ -332,29 +342,29 @@ class BatchingProducer(Lifespan):
 
     def _start(self, batch: ProducerBatch) -> None:
         """Send a batch: without a task where only the answer has to be waited for, as nearly always."""
-        begun = None
+        attempt = None
         if len(batch.messages) > 1:
             try:
-                begun = self.producer.begin_batch(
-                    batch.messages, partial(self._tried, batch), batch.queue, batch.timeout
+                attempt = self.producer._begin_batch(
+                    batch.messages, partial(self._answered, batch), batch.queue, batch.timeout
                 )
             except RocketMQError:
-                begun = None  # it comes again where it becomes the outcome
-        if begun is not None and begun.is_under_way:
-            batch.begun = begun
+                attempt = None  # raised again, and handled, in the task
+        if attempt is not None and attempt.is_under_way:
+            batch.attempt = attempt
         else:
-            start_soon(self._nursery, self._deliver, batch, begun)
+            start_soon(self._nursery, self._deliver, batch, attempt)
 
-    def _tried(self, batch: ProducerBatch, stored: Stored | SendResult | None) -> None:
-        begun, batch.begun = batch.begun, None
-        assert begun is not None
+    def _answered(self, batch: ProducerBatch, stored: Stored | SendResult | None) -> None:
+        attempt, batch.attempt = batch.attempt, None
+        assert attempt is not None
         if stored is None:
-            start_soon(self._nursery, self._deliver, batch, begun)
+            start_soon(self._nursery, self._deliver, batch, attempt)
         else:
-            self._arrived(batch, begun.results(stored))
+            self._arrived(batch, attempt.results(stored))
 
-    async def _deliver(self, batch: ProducerBatch, begun: BegunBatch | None) -> None:
-        self._arrived(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, begun))
+    async def _deliver(self, batch: ProducerBatch, attempt: BatchAttempt | None) -> None:
+        self._arrived(batch, await self._outcomes(batch.messages, batch.queue, batch.timeout, attempt))
 
     def _arrived(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         self._accumulator.arrived(batch, trio.current_time())
@@ -367,12 +377,12 @@ class BatchingProducer(Lifespan):
         messages: Sequence[Message],
         queue: MessageQueue | None,
         timeout: float | None,
-        begun: BegunBatch | None = None,
+        attempt: BatchAttempt | None = None,
     ) -> Sequence[SendResult | RocketMQError]:
-        """Send messages together, and return the outcome of each. ``begun`` is what was begun of it."""
+        """Send messages together, and return the outcome of each. ``attempt`` has been made already."""
         try:
-            if begun is not None:
-                return begun.results(await begun.rest())
+            if attempt is not None:
+                return attempt.results(await attempt.rest())
             if len(messages) == 1:
                 return [await self.producer.send(messages[0], queue=queue, timeout=timeout)]
             return await self.producer.send_batch(messages, queue=queue, timeout=timeout)

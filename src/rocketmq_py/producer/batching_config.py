@@ -6,17 +6,14 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import not_negative, positive
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.arguments import check_integer, not_negative, positive
 from rocketmq_py.producer.batch import MAX_BATCHED_MESSAGES
 from rocketmq_py.producer.config import ProducerOptions
 
 
-def _countable(_: object, attribute: attrs.Attribute[Any], value: int) -> None:
-    if not 0 < value <= MAX_BATCHED_MESSAGES:
-        raise ConfigurationError(
-            f"{attribute.name} is {value!r}; it must be 1 to {MAX_BATCHED_MESSAGES}, as far as brokers count"
-        )
+def _countable(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a number of messages that brokers can count."""
+    check_integer(value, attribute.name, lowest=1, highest=MAX_BATCHED_MESSAGES)
 
 
 @attrs.frozen(kw_only=True)

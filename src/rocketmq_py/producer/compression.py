@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import attrs
 
-from rocketmq_py.client.config import positive
+from rocketmq_py.arguments import check_choice, positive, whole
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.compression import DEFAULT_LEVELS, LEVELS, CompressionType, codec
 from rocketmq_py.protocol.stored_message import COMPRESSED_FLAG, COMPRESSION_TYPE_SHIFT
+
+
+def _kind(value: CompressionType | str) -> CompressionType:
+    return check_choice(value, "kind", CompressionType)
 
 
 @attrs.frozen
@@ -16,7 +20,8 @@ class Compression:
 
     Args:
         over: bytes from which on a body is compressed (compressMsgBodyOverHowmuch).
-        kind: how (compressType). ZLIB is read by every client; see CompressionType for the others.
+        kind: a CompressionType, or its name such as ``"ZSTD"`` (compressType). Every client reads ZLIB; see
+            CompressionType for the others.
         level: how hard to try (compressLevel): ZLIB 1 to 9, ZSTD 1 to 22, LZ4 0 to 16. None is the usual
             one of the kind: 5, 3 and 0.
 
@@ -25,8 +30,8 @@ class Compression:
     """
 
     over: int = attrs.field(default=4096, validator=positive)
-    kind: CompressionType = CompressionType.ZLIB
-    level: int | None = None
+    kind: CompressionType = attrs.field(default=CompressionType.ZLIB, converter=_kind)
+    level: int | None = attrs.field(default=None, validator=attrs.validators.optional(whole))
 
     def __attrs_post_init__(self) -> None:
         levels = LEVELS[self.kind]

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.arguments import flag, instance_of, not_negative, positive
+from rocketmq_py.client.config import ClientOptions, trace_topic
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.names import NOT_SENDABLE_TOPICS, check_group, check_topic
+from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.producer.compression import Compression
 from rocketmq_py.producer.latency_faults import LatencyFaultPolicy, latency_fault_policy
 
@@ -20,15 +21,6 @@ RequestForm = Literal["V1", "V2"]
 def _request_form(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
     if value not in ("V1", "V2"):
         raise ConfigurationError(f"{attribute.name} is {value!r}; 'V1' and 'V2' are allowed")
-
-
-def _trace(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, bool):
-        if not isinstance(value, str):
-            raise ConfigurationError(f"{attribute.name} is {value!r}; it must be True, False or a topic")
-        check_topic(value)
-        if value in NOT_SENDABLE_TOPICS:
-            raise ConfigurationError(f"{attribute.name} is {value!r}, a topic that nobody may send to")
 
 
 def _delay_relay(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -78,12 +70,14 @@ class ProducerConfig:
     retries: int = attrs.field(default=2, validator=not_negative)
     retries_pipelined: int = attrs.field(default=2, validator=not_negative)
     try_timeout: float | None = attrs.field(default=None, validator=_positive_or_none)
-    retry_another_broker_when_not_store_ok: bool = False
+    retry_another_broker_when_not_store_ok: bool = attrs.field(default=False, validator=flag)
     latency_faults: LatencyFaultPolicy | str | bool | None = attrs.field(
         default=None, converter=latency_fault_policy
     )
-    compression: Compression | None = attrs.field(factory=Compression)
-    trace: bool | str = attrs.field(default=False, validator=_trace)
+    compression: Compression | None = attrs.field(
+        factory=Compression, validator=attrs.validators.optional(instance_of(Compression))
+    )
+    trace: bool | str = attrs.field(default=False, validator=trace_topic)
     delay_relay: str | None = attrs.field(default=None, validator=_delay_relay)
     request_form: RequestForm = attrs.field(default="V2", validator=_request_form)
     max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=positive)

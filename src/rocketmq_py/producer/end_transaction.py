@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import ClosedError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.producer.config import ProducerConfig
 from rocketmq_py.producer.hooks import EndTransactionContext, Hooks
@@ -43,6 +44,7 @@ class TransactionEnder:
         self._client = client
         self._config = config
         self._hooks = hooks
+        self._retry_logs = RetryLogs(logger, "transaction outcome report", "broker", group=config.group)
         self.told: Counter[TransactionState] = Counter()
         self.failed: int = 0
 
@@ -59,11 +61,13 @@ class TransactionEnder:
         except RocketMQError as failure:
             error = context.error = failure
             self.failed += 1
-            logger.warning(
-                "transaction %s of topic %s: %s not told (%s) to do: %s; it will ask",
-                half.message_id, half.message.topic, half.broker_name, state.value, failure,
+            # The broker will check back.
+            self._retry_logs.failed(
+                half.broker_name, failure,
+                topic=half.message.topic, transaction=half.message_id, outcome=state.value,
             )  # fmt: skip
         else:
+            self._retry_logs.succeeded(half.broker_name)
             self.told[state] += 1
         await self._hooks.after_end_transaction(context)
         return error

@@ -12,6 +12,7 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.producer.latency_faults import LatencyFaults
 from rocketmq_py.protocol.headers import GetMaxOffsetRequest
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
@@ -57,7 +58,7 @@ class FaultDetector:
     async def run_round(self) -> None:
         """Probe every broker that cannot be reached once, and wait for all of the answers."""
         places = trio.Semaphore(self._most_probes)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for broker_name in self._faults.unreachable():
                 await places.acquire()
                 nursery.start_soon(self._probe_one, broker_name, places)

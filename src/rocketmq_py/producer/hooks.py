@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import SendForbiddenError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rocketmq_py.producer.send_request import SendRequest
@@ -150,7 +151,11 @@ class Hooks:
         self.all: list[ProducerHook] = []
 
     def add(self, hook: ProducerHook) -> Callable[[], None]:
-        """Add a hook; returns what removes it."""
+        """Add a hook. Returns a function that removes it.
+
+        Raises ConfigurationError if it lacks a method of ProducerHook, or one does not accept its context.
+        """
+        check_methods(hook, "hook", ProducerHook)
         self.all.append(hook)
         return lambda: self.all.remove(hook)
 

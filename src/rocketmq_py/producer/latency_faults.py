@@ -12,14 +12,24 @@ from typing import Any, Final
 
 import attrs
 
-from rocketmq_py.client.config import positive
+from rocketmq_py.arguments import check_number, flag, positive, wrong_type
 from rocketmq_py.errors import ConfigurationError
 
 logger: Final = logging.getLogger("rocketmq_py.producer")
 
 
-def _seconds(values: Iterable[float]) -> tuple[float, ...]:
-    return tuple(values)
+def _latencies(values: Iterable[float]) -> tuple[float, ...]:
+    return _seconds(values, "latencies")
+
+
+def _unavailable(values: Iterable[float]) -> tuple[float, ...]:
+    return _seconds(values, "unavailable")
+
+
+def _seconds(values: object, name: str) -> tuple[float, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise wrong_type(name, "a list of seconds", values)
+    return tuple([check_number(value, f"{name}[{place}]") for place, value in enumerate(values)])
 
 
 def _rising_latencies(_: object, attribute: attrs.Attribute[Any], value: tuple[float, ...]) -> None:
@@ -63,11 +73,11 @@ class LatencyFaultPolicy:
         ConfigurationError: a field is not what is allowed.
     """
 
-    latencies: tuple[float, ...] = attrs.field(converter=_seconds, validator=_rising_latencies)
-    unavailable: tuple[float, ...] = attrs.field(converter=_seconds, validator=_no_falling_times)
+    latencies: tuple[float, ...] = attrs.field(converter=_latencies, validator=_rising_latencies)
+    unavailable: tuple[float, ...] = attrs.field(converter=_unavailable, validator=_no_falling_times)
     error_latency: float = attrs.field(validator=positive)
-    detect: bool = False
-    latest_decides: bool = True
+    detect: bool = attrs.field(default=False, validator=flag)
+    latest_decides: bool = attrs.field(default=True, validator=flag)
 
     def unavailable_for(self, latency: float) -> float:
         """Return the seconds to pass a broker over that took ``latency`` seconds to answer."""

@@ -8,8 +8,8 @@ from rocketmq_py.client.client import Client
 from rocketmq_py.errors import BatchError, RocketMQError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer.batch import BatchResults, split_batch
-from rocketmq_py.producer.begun import BegunBatch, OnDone
 from rocketmq_py.producer.config import ProducerConfig
+from rocketmq_py.producer.first_attempt import BatchAttempt, OnAnswer
 from rocketmq_py.producer.hooks import SendContext
 from rocketmq_py.producer.request_builder import RequestBuilder
 from rocketmq_py.producer.selectors import selector_of_list
@@ -63,11 +63,11 @@ class Lists:
     def begin(
         self,
         messages: Sequence[Message],
-        on_done: OnDone,
+        on_answer: OnAnswer,
         queue: Destination | None,
         timeout: float | None,
-    ) -> BegunBatch | None:
-        """Begin :meth:`send` without a task; None where it takes several requests. Raises as that does."""
+    ) -> BatchAttempt | None:
+        """Start :meth:`send` without a task. Returns None for several requests. Raises as that does."""
         first, *others = split_batch(
             messages, max_size=self._config.max_message_size, new_unique_ids=self._client.unique_ids.take
         )
@@ -76,4 +76,4 @@ class Lists:
         if queue is None:
             queue = selector_of_list(messages)
         request = self._builder.build_batch(first, queue, timeout, self._config.retries)
-        return BegunBatch(self._sender, request, on_done, first.unique_ids)
+        return BatchAttempt(self._sender, request, on_answer, first.unique_ids)

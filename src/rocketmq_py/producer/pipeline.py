@@ -11,7 +11,7 @@ from rocketmq_py.client.lifespan import start_soon
 from rocketmq_py.errors import ClosedError, Delivery, RocketMQError
 from rocketmq_py.producer.admission import Admission
 from rocketmq_py.producer.hooks import Hooks, SendContext
-from rocketmq_py.producer.pending import FailureLog, Outstanding
+from rocketmq_py.producer.pending import FailureLog
 from rocketmq_py.producer.send_request import Outcome, SendRequest, send_result
 from rocketmq_py.producer.sender import Sender
 
@@ -32,7 +32,7 @@ class Pipeline:
     def __init__(self, sender: Sender, hooks: Hooks, admission: Admission) -> None:
         self._sender = sender
         self._hooks = hooks
-        self._under_way: dict[Outstanding, SendRequest] = {}
+        self._under_way: dict[SendRequest, None] = {}  # in order
         self._flushing = 0
         self._ended = trio.lowlevel.ParkingLot()  # where those wait who flush
         self._nursery: trio.Nursery | None = None
@@ -57,7 +57,7 @@ class Pipeline:
     def abandon(self) -> None:
         """End: what is under way fails, and no hook is called any more."""
         self._nursery = None
-        for pending, request in list(self._under_way.items()):
+        for request in list(self._under_way):
             may_have_arrived = request.may_have_arrived
             error: RocketMQError = ClosedError(
                 "the producer was closed before the broker answered"
@@ -65,35 +65,34 @@ class Pipeline:
                 else "the producer was closed before the message could be sent"
             )
             error.delivery = Delivery.UNKNOWN if may_have_arrived else Delivery.NOT_SENT
-            self.leave(pending)
+            self.leave(request)
             self._sender.counters.failed += 1
-            pending.resolve(error, self.failures)
+            request.pending.resolve(error, self.failures)
         self.failures.report()
 
     async def flush(self) -> None:
         """Wait until all that is under way now has its outcome."""
         self._flushing += 1
         try:
-            for pending in list(self._under_way):
-                while pending in self._under_way:
+            for request in list(self._under_way):
+                while request in self._under_way:
                     await self._ended.park()
         finally:
             self._flushing -= 1
 
-    def submit(self, request: SendRequest, now: float | None = None) -> Coroutine[Any, Any, None] | None:
+    def submit(self, request: SendRequest) -> Coroutine[Any, Any, None] | None:
         """Send a request; its ``pending`` gets the outcome, or what else is set as ``on_done``.
 
-        What is returned has to be awaited, where there is something to wait for. ``now`` is trio's time,
-        where it is known. Raises as :meth:`Sender.submit`, here or when awaited. When cancelled while it
-        waits, it is not sent.
+        Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`Sender.submit`.
+        When cancelled while it waits, the request is not sent.
         """
         if request.may_be_compressed or self._closed or not self.admission.enter_nowait(len(request.body)):
             return self.submit_in_turn(request)
-        self._under_way[request.pending] = request
+        self._under_way[request] = None
         try:
-            waiting = self._sender.submit(request, now)
+            waiting = self._sender.submit(request)
         except BaseException:
-            self.leave(request.pending)
+            self.leave(request)
             raise
         return waiting if waiting is None else self._submitted(request, waiting)
 
@@ -105,7 +104,7 @@ class Pipeline:
                 await self._sender.compress(request)
             waiting = self._sender.submit(request)
         except BaseException:
-            self.leave(request.pending)
+            self.leave(request)
             raise
         if waiting is not None:
             await self._submitted(request, waiting)
@@ -114,7 +113,7 @@ class Pipeline:
         try:
             await waiting
         except BaseException:
-            self.leave(request.pending)
+            self.leave(request)
             raise
 
     async def enter(self, request: SendRequest) -> None:
@@ -123,25 +122,25 @@ class Pipeline:
         await self.admission.enter(size)
         if self._closed:
             raise self._closed_meanwhile(size)
-        self._under_way[request.pending] = request
+        self._under_way[request] = None
 
     def _closed_meanwhile(self, size: int) -> ClosedError:
         self.admission.leave(size)
         return ClosedError("the producer was closed while the send waited for a place in flight")
 
-    def leave(self, pending: Outstanding) -> None:
-        """Give its place back. Repeatable."""
-        request = self._under_way.pop(pending, None)
-        if request is not None:
+    def leave(self, request: SendRequest) -> None:
+        """Release its space. Repeatable."""
+        if request in self._under_way:
+            del self._under_way[request]
             self.admission.leave(len(request.messages[0].body))
             if self._flushing:
                 self._ended.unpark_all()
 
     def finish(self, request: SendRequest, outcome: Outcome) -> None:
         """Set the outcome of what is under way, count it, and give its place back."""
-        pending = request.pending
-        if self._under_way.pop(pending, None) is None:
+        if request not in self._under_way:
             return  # abandoned when the producer was closed
+        del self._under_way[request]
         # As leave() does: two calls less for each message.
         admission = self.admission
         admission.count -= 1
@@ -153,10 +152,10 @@ class Pipeline:
         counters = self._sender.counters
         if isinstance(outcome, RocketMQError):
             counters.failed += 1
-            pending.resolve(outcome, self.failures)
+            request.pending.resolve(outcome, self.failures)
         else:
             counters.sent += 1
-            pending.settle(outcome)
+            request.pending.settle(outcome)
 
     def after_hooks(
         self, context: SendContext, finish: Callable[[SendRequest, Outcome], None] | None = None

@@ -10,15 +10,19 @@ from typing import Any, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_instance, check_text, check_timeout
+from rocketmq_py.callables import check_callback, known_callbacks
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import ClientConfig, check_timeout, split_options
+from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
-from rocketmq_py.errors import InvalidMessageError
+from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message, MessageQueue, ReceivedMessage, SendResult
+from rocketmq_py.names import check_topic
 from rocketmq_py.producer.admission import Admission
-from rocketmq_py.producer.begun import Begun, BegunBatch, OnDone
+from rocketmq_py.producer.batch import EncodedBatch, check_list
 from rocketmq_py.producer.config import ProducerConfig, ProducerOptions
 from rocketmq_py.producer.delay_relay import delay_relay
+from rocketmq_py.producer.first_attempt import BatchAttempt, FirstAttempt, OnAnswer
 from rocketmq_py.producer.hooks import Hooks, ProducerHook, SendContext, SendMode
 from rocketmq_py.producer.lists import Lists
 from rocketmq_py.producer.pending import Outstanding, PendingReply, PendingSend
@@ -115,36 +119,6 @@ class Producer(Member):
             context.results = (result := await self._sender.deliver(request),)
         return result
 
-    def begin(
-        self, begun: Begun, message: Message, queue: Destination | None = None, timeout: float | None = None
-    ) -> bool:
-        """Begin :meth:`send` without a task; False where that cannot be, as there are hooks. See Begun."""
-        if self._thread != get_ident():
-            self._check_open()
-        if self._hooks.all or self._delay_relay is not None:
-            return False
-        # It was made before where its first try could not begin outside.
-        request = getattr(begun, "request", None)
-        if request is None:
-            request = self._builder.build(message, queue, timeout, self.config.retries)
-        begun.begin_first_try(self._sender, request)
-        return True
-
-    def begin_outside(
-        self, begun: Begun, message: Message, queue: Destination | None, timeout: float | None
-    ) -> bool:
-        """As :meth:`begin`, in another thread than trio's, while that waits; in a block of WritingTogether.
-
-        False, and nothing has been begun, where trio has anything to do before the request is written, and
-        where functions of the user's are called: those expect trio's thread. Then :meth:`begin` is due, which
-        goes on with the request, as its queue may have been chosen.
-        """
-        if self._thread is None or self._hooks.all or self._delay_relay is not None or callable(queue):
-            return False
-        request = self._builder.build(message, queue, timeout, self.config.retries)
-        begun.begin_first_try(self._sender, request, outside=True)
-        return begun.is_under_way
-
     async def send_soon(
         self,
         message: Message,
@@ -161,13 +135,16 @@ class Producer(Member):
         ``timeout`` runs from when it has its place.
 
         Raises:
-            InvalidMessageError, SendForbiddenError, ClosedError: at once. All else is the PendingSend's. With
+            ConfigurationError: ``on_done`` or a selector does not accept its arguments. At once, as
+                InvalidMessageError, SendForbiddenError and ClosedError. All else is the PendingSend's. With
             ``delay_relay``, and an exact time, also what asking the brokers for their versions raises.
 
         When cancelled while it waits, the message is not sent.
         """
         if self._thread != get_ident():
             self._check_open()
+        if on_done is not None and (type(on_done), getattr(on_done, "__code__", None)) not in known_callbacks:
+            check_callback(on_done, "on_done")
         if self._delay_relay is not None:
             message = await self._delay_relay.take(message, queue)
         pending, retries = PendingSend(on_done), self.config.retries_pipelined
@@ -184,27 +161,6 @@ class Producer(Member):
             request.on_done = self._pipeline.after_hooks(context, self._pipeline.finish)
             await self._pipeline.submit_in_turn(request)
         return pending
-
-    def begin_soon(
-        self,
-        now_ms: int,
-        now: float,
-        pending: Outstanding,
-        message: Message,
-        queue: Destination | None,
-        timeout: float | None,
-    ) -> Coroutine[Any, Any, object] | None:
-        """Begin :meth:`send_soon` in one plain call; ``pending`` gets the outcome.
-
-        Messages that come together may have the time in common: epoch
-        milliseconds, and trio's. Await what is returned, where that is not None; it raises as send_soon.
-        """
-        if self._hooks.all or self._delay_relay is not None:
-            on_done = partial(_pass_on, pending)
-            return self.send_soon(message, queue=queue, timeout=timeout, on_done=on_done)
-        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined, now_ms=now_ms)
-        request.pending, request.on_done = pending, self._pipeline.on_done
-        return self._pipeline.submit(request, now)
 
     async def flush(self) -> None:
         """Wait until all that was pipelined until now, requests too, has its outcome.
@@ -257,8 +213,7 @@ class Producer(Member):
         When cancelled, nothing is left waiting; parts that were written may still be stored.
         """
         self._check_open()
-        if isinstance(messages, Message):
-            raise InvalidMessageError("messages is a list of Messages, not one Message; send sends that")
+        check_list(messages)
         if not self._hooks.all:
             return await self._lists.send(messages, queue, timeout)
         async with self._hooks.around(self._context(SendMode.AWAITED, messages)) as context:
@@ -268,16 +223,34 @@ class Producer(Member):
             context.results = results
         return results
 
-    def begin_batch(
-        self,
-        messages: Sequence[Message],
-        on_done: OnDone,
-        queue: Destination | None = None,
-        timeout: float | None = None,
-    ) -> BegunBatch | None:
-        """Begin :meth:`send_batch` without a task; None with hooks, or for several requests. See Begun."""
+    async def send_encoded(
+        self, batch: EncodedBatch, *, queue: Destination | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send a batch that is already encoded, and wait until a broker has stored it.
+
+        Every attempt sends the same bytes. Hooks are not called, because there are no Message objects.
+
+        Args:
+            batch: the encoded messages.
+            queue: the queue, or a selector, which gets a placeholder message. None lets the producer choose.
+            timeout: seconds for all attempts together, instead of ``send_timeout``.
+
+        Raises:
+            ConfigurationError: ``batch`` is not an EncodedBatch.
+            MessageTooLargeError: the body exceeds ``max_message_size``.
+            RocketMQError: as :meth:`send`.
+
+        If cancelled, no attempt is left running. A broker may still store a request that was written.
+        """
         self._check_open()
-        return None if self._hooks.all else self._lists.begin(messages, on_done, queue, timeout)
+        check_instance(batch, "batch", EncodedBatch)
+        if len(batch.body) > self.config.max_message_size:
+            raise MessageTooLargeError(
+                f"the encoded batch has {len(batch.body)} bytes; max_message_size is "
+                f"{self.config.max_message_size}"
+            )
+        request = self._builder.build_batch(batch, queue, timeout, self.config.retries)
+        return await self._sender.deliver(request)
 
     async def request(
         self,
@@ -323,6 +296,8 @@ class Producer(Member):
         When cancelled while it waits, the request is not sent.
         """
         self._check_open()
+        if on_done is not None:
+            check_callback(on_done, "on_done")
         pending = self._requests.new_pending()
         if on_done is not None:
             pending.add_done_callback(on_done)
@@ -352,7 +327,7 @@ class Producer(Member):
         When cancelled, nothing is left waiting; a reply that was written may still arrive.
         """
         self._check_open()
-        message, properties, queue = reply_to(request, body)
+        message, properties, queue = reply_to(check_instance(request, "request", ReceivedMessage), body)
         self.client.namespace.add_system_topic(message.topic)
         retries, code = self.config.retries, self._builder.reply_code
         return await self._sender.deliver(
@@ -376,7 +351,8 @@ class Producer(Member):
         When cancelled, it may or may not have been recalled.
         """
         self._check_open()
-        broker_name = RecallHandle.decode(recall_handle).broker_name
+        check_topic(topic)
+        broker_name = RecallHandle.decode(check_text(recall_handle, "recall_handle")).broker_name
         await self.client.routes.get(topic, for_sending=True)
         return await self.client.brokers.recall(broker_name, self.config.group, topic, recall_handle)
 
@@ -386,7 +362,7 @@ class Producer(Member):
         Java: ``fetchPublishMessageQueues``. Raises as :meth:`send` for a topic without a route.
         """
         self._check_open()
-        return (await self.client.routes.get(topic, for_sending=True)).write_queues
+        return (await self.client.routes.get(check_topic(topic), for_sending=True)).write_queues
 
     def add_hook(self, hook: ProducerHook) -> Callable[[], None]:
         """Have a hook called around sends from now on; returns what removes it."""
@@ -412,6 +388,44 @@ class Producer(Member):
             latency=counters.latency(),
             brokers={} if faults is None else faults.states(),
         )
+
+    # For the other APIs and the BatchingProducer, which have no task per send
+
+    def _submit(
+        self, pending: Outstanding, message: Message, queue: Destination | None, timeout: float | None
+    ) -> Coroutine[Any, Any, object] | None:
+        """Do what :meth:`send_soon` does, with ``pending`` instead of a new PendingSend.
+
+        Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`send_soon`.
+        """
+        if self._hooks.all or self._delay_relay is not None:
+            on_done = partial(_forward_outcome, pending)
+            return self.send_soon(message, queue=queue, timeout=timeout, on_done=on_done)
+        request = self._builder.build(message, queue, timeout, self.config.retries_pipelined)
+        request.pending, request.on_done = pending, self._pipeline.on_done
+        return self._pipeline.submit(request)
+
+    def _begin_send(
+        self, message: Message, on_answer: OnAnswer, queue: Destination | None, timeout: float | None
+    ) -> FirstAttempt | None:
+        """Start :meth:`send`. Returns None if that needs a task from the beginning, because of hooks."""
+        self._check_open()
+        if self._hooks.all or self._delay_relay is not None:
+            return None
+        request = self._builder.build(message, queue, timeout, self.config.retries)
+        return FirstAttempt(self._sender, request, on_answer)
+
+    def _begin_batch(
+        self,
+        messages: Sequence[Message],
+        on_answer: OnAnswer,
+        queue: Destination | None,
+        timeout: float | None,
+    ) -> BatchAttempt | None:
+        """Start :meth:`send_batch`. Returns None if that needs a task: for hooks, or several requests."""
+        self._check_open()
+        check_list(messages)
+        return None if self._hooks.all else self._lists.begin(messages, on_answer, queue, timeout)
 
     # Lifespan
 
@@ -452,8 +466,7 @@ class Producer(Member):
         )
 
 
-def _pass_on(pending: Outstanding, done: PendingSend) -> None:
-    """Tell what is outstanding what came of the send that was made for it."""
+def _forward_outcome(pending: Outstanding, done: PendingSend) -> None:
     if done.error is None:
         pending.settle(done.result())
     else:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
+from rocketmq_py.arguments import check_timeout
 from rocketmq_py.client.client import Client
-from rocketmq_py.client.config import check_timeout
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.errors import InvalidMessageError, MessageTooLargeError
 from rocketmq_py.message import Message

@@ -31,10 +31,11 @@ _LONGEST_TTL = (2**31 - 1) / 1000
 class _Waiting:
     """A request that waits for its reply until its deadline."""
 
-    __slots__ = ("expire", "pending", "tick")
+    __slots__ = ("expire", "pending", "request", "tick")
 
-    def __init__(self, pending: PendingReply, expire: Callable[[], None]) -> None:
+    def __init__(self, pending: PendingReply, request: SendRequest, expire: Callable[[], None]) -> None:
         self.pending = pending
+        self.request = request
         self.expire = expire
         self.tick = 0
 
@@ -106,7 +107,7 @@ class Requests:
         request.pending = pending
         await self._pipeline.enter(request)
         request.begin_try(trio.current_time())
-        waiting = _Waiting(pending, partial(self._expire, pending, request))
+        waiting = _Waiting(pending, request, partial(self._expire, pending, request))
         self._waiting[pending.correlation_id] = waiting
         self._deadlines.add(waiting, request.send_deadline)
         request.wants_heartbeat = True
@@ -130,7 +131,7 @@ class Requests:
         waiting = self._waiting.pop(pending.correlation_id, None)
         if waiting is not None:
             self._deadlines.remove(waiting)
-            self._pipeline.leave(pending)
+            self._pipeline.leave(waiting.request)
 
     def _brokers(self) -> frozenset[str]:
         brokers = self._client.routes.brokers().values()

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import attrs
 
+from rocketmq_py.callables import check_callable
 from rocketmq_py.errors import ConfigurationError, InvalidMessageError, NoQueueError
 from rocketmq_py.message import Message, MessageQueue
 
@@ -67,7 +68,11 @@ def select_by_sharding_key(queues: Sequence[MessageQueue], message: Message, /) 
 
 
 def check_destination(queue: MessageQueue | QueueSelector, topic: str) -> None:
-    """Raise InvalidMessageError for what is neither a queue of the topic nor a function that chooses one."""
+    """Check that ``queue`` is a queue of the topic, or a function that chooses one.
+
+    Raises InvalidMessageError, or ConfigurationError for a function that does not accept the queues and the
+    message, or is async.
+    """
     if isinstance(queue, MessageQueue):
         if queue.topic != topic:
             raise InvalidMessageError(f"queue {queue} is not one of topic {topic!r}")
@@ -75,6 +80,8 @@ def check_destination(queue: MessageQueue | QueueSelector, topic: str) -> None:
         raise InvalidMessageError(
             f"queue is a MessageQueue, or a function that chooses one, not {type(queue).__name__}"
         )
+    else:
+        check_callable(queue, "queue", "queues", "message", awaited=False)
 
 
 def select(selector: QueueSelector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:

@@ -112,29 +112,24 @@ class Sender:
         self.counters.sent += len(request.messages)
         return result
 
-    def write_now(self, request: SendRequest, *, outside: bool = False) -> bool:
-        """Begin a first try, if nothing has to be waited for before it is written, and tell whether so.
+    def write_now(self, request: SendRequest) -> bool:
+        """Start the first attempt if it can be written immediately, and return whether it was.
 
-        What comes of it goes to the task that waits, or to ``request.on_answer``. The queue that was chosen
-        stays. Raises what a queue selector raises. ``outside``: see :meth:`Producer.begin_outside`.
+        The answer goes to the waiting task or to ``request.on_answer``. The chosen queue is kept for a later
+        attempt. Raises what a queue selector raises.
         """
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return False
         request.begin_try(self._now())
         try:
-            connection = self.lanes.again(request) if request.is_aimed else self.lanes.take(request)
+            connection = self.lanes.take(request)
             request.is_aimed = True
-            if (
-                connection is None
-                or not connection.writer.has_space
-                or connection.hooks.all
-                or (outside and not connection.can_carry_now(request.deadline))
-            ):
+            if connection is None or not connection.writer.has_space or connection.hooks.all:
                 return False
             connection.carry(request)
             request.is_aimed = False
         except RocketMQError:
-            return False  # it comes again where it may be told, or tried again
+            return False  # the general path reports it, or retries
         request.address, request.is_written = connection.address, True
         return True
 
@@ -173,7 +168,7 @@ class Sender:
 
     # Pipelined
 
-    def submit(self, request: SendRequest, now: float | None = None) -> Awaitable[None] | None:
+    def submit(self, request: SendRequest) -> Awaitable[None] | None:
         """Write the request, and give the outcome to ``request.on_done`` when it is there.
 
         Where a connection, space in its buffer, or a heartbeat has to be waited for, that happens in the
@@ -184,7 +179,7 @@ class Sender:
         Raises ClosedError, InvalidMessageError, and what a queue selector raises, here or when it is awaited;
         all other errors are outcomes.
         """
-        request.begin_try(self._now() if now is None else now)
+        request.begin_try(self._now())
         request.on_answer = self.on_answer
         if request.form.lanes is None and self._client.routes.get_nowait(request.topic) is None:
             return self._submit_when_routed(request)

@@ -9,9 +9,11 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.callables import is_async
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import start_soon
-from rocketmq_py.client.user_calls import call_in_thread, is_async, outcome_of, raise_without_failures
+from rocketmq_py.client.retry_log import RepeatedLog
+from rocketmq_py.client.user_calls import call_in_thread, outcome_of, raise_without_failures
 from rocketmq_py.codes import RequestCode
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.producer.end_transaction import TransactionEnder
@@ -88,6 +90,7 @@ class TransactionChecker:
         self._waiting_bytes = 0
         self._nursery: trio.Nursery | None = None
         self._stop_serving: Callable[[], None] | None = None
+        self._dropped_log = RepeatedLog(logger)
         self.checked: int = 0
         self.dropped: int = 0
 
@@ -127,9 +130,10 @@ class TransactionChecker:
             self._waiting_bytes += len(message.body)
         else:
             self.dropped += 1
-            logger.warning(
-                "too many transactions to check: the question about %s is dropped", half.message_id
-            )
+            self._dropped_log.warning(
+                "transaction check dropped, the broker will ask again: group=%s transaction=%s waiting=%d",
+                self._group, half.message_id, self._waiting,
+            )  # fmt: skip
         return True
 
     def _broker_name(self, address: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import positive
+from rocketmq_py.arguments import check_choice, check_texts, positive
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import DEFAULT_TOPIC, check_topic
 from rocketmq_py.producer.config import ProducerOptions
@@ -15,8 +15,12 @@ from rocketmq_py.producer.transaction_values import TransactionState
 
 
 def _topics(value: str | Iterable[str]) -> tuple[str, ...]:
-    topics = (value,) if isinstance(value, str) else tuple(value)
-    return tuple([check_topic(topic) for topic in topics])
+    topics = (value,) if isinstance(value, str) else check_texts(value, "topics")
+    return tuple([check_topic(topic, "topics") for topic in topics])
+
+
+def _on_error(value: TransactionState | str) -> TransactionState:
+    return check_choice(value, "on_error", TransactionState)
 
 
 def _never_commit(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -40,7 +44,9 @@ class TransactionConfig:
             which is 1 in Java: there, one call that does not end stops all of them).
     """
 
-    on_error: TransactionState = attrs.field(default=TransactionState.UNKNOWN, validator=_never_commit)
+    on_error: TransactionState = attrs.field(
+        default=TransactionState.UNKNOWN, converter=_on_error, validator=_never_commit
+    )
     topics: tuple[str, ...] = attrs.field(default=(DEFAULT_TOPIC,), converter=_topics)
     check_concurrency: int = attrs.field(default=8, validator=positive)
 
@@ -48,6 +54,6 @@ class TransactionConfig:
 class TransactionOptions(ProducerOptions, total=False):
     """The fields of TransactionConfig, of ProducerConfig but ``group``, and of ClientConfig, as keywords."""
 
-    on_error: TransactionState
+    on_error: TransactionState | str
     topics: str | Iterable[str]
     check_concurrency: int

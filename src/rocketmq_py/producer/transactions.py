@@ -12,8 +12,11 @@ from typing import Final, TypeAlias, Unpack
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.arguments import check_number
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import BrokerError, ConfigurationError, InvalidMessageError, RocketMQError
 from rocketmq_py.message import Message, SendStatus
 from rocketmq_py.producer.config import ProducerConfig
@@ -92,8 +95,7 @@ class TransactionProducer(Producer):
         )
         if "group" not in of_producer:
             raise ConfigurationError("group is missing: brokers ask its producers about their transactions")
-        if not callable(check):
-            raise ConfigurationError(f"check is a function, not {type(check).__name__}")
+        check_callable(check, "check", "message")
         self.transaction_config: TransactionConfig = TransactionConfig(**own)
         super().__init__(client, rng=rng, **of_producer, **of_client)
         self._ender = TransactionEnder(self.client, self.config, self._hooks)
@@ -129,12 +131,14 @@ class TransactionProducer(Producer):
                 comes later: they ask then (CHECK_IMMUNITY_TIME_IN_SECONDS).
 
         Raises:
+            ConfigurationError: ``local_work`` does not accept a message and an id. Nothing was sent.
             InvalidMessageError: no broker would take the message, or not in a transaction.
             others: as :meth:`send`, when the half message could not be stored; ``local_work`` was not called.
 
         When cancelled, or when ``local_work`` is, the broker is told nothing: it will ask ``check``. A plain
         ``local_work`` is not interrupted, and what became of it is told.
         """
+        check_callable(local_work, "local_work", "message", "transaction_id")
         error = None
         async with self._begun(message, queue, timeout, check_immunity) as transaction:
             if transaction.result.status is SendStatus.SEND_OK:
@@ -219,14 +223,17 @@ class TransactionProducer(Producer):
 
     async def _find_brokers(self) -> None:
         """Look for the routes of the topics, so that their brokers are sent heartbeats."""
+        # Until then, brokers cannot ask this producer for the outcome of a transaction.
+        logs = RetryLogs(logger, "route lookup", "topic", group=self.config.group)
         missing = list(self.transaction_config.topics)
         while missing:
             for topic in tuple(missing):
                 try:
                     await self.client.routes.get(topic, for_sending=True)
                 except RocketMQError as error:
-                    logger.info("the brokers of topic %s do not hear of this producer yet: %s", topic, error)
+                    logs.failed(topic, error, retry_in=self.client.config.route_refresh_interval)
                 else:
+                    logs.succeeded(topic)
                     missing.remove(topic)
             await trio.sleep(self.client.config.route_refresh_interval)
 
@@ -287,7 +294,7 @@ class TransactionProducer(Producer):
             names.PRODUCER_GROUP: self.client.namespace.wrap_group(self.config.group),
         }
         if check_immunity is not None:
-            if not 0 < check_immunity < math.inf:
+            if not 0 < check_number(check_immunity, "check_immunity") < math.inf:
                 raise InvalidMessageError(f"check_immunity is {check_immunity!r}; it must be seconds above 0")
             properties[names.CHECK_IMMUNITY_SECONDS] = str(math.ceil(check_immunity))
         return properties

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from datetime import datetime, tzinfo
 from typing import Protocol
 
 import attrs
 
+from rocketmq_py.address import pack_address, unpack_address
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.formatting import shortened
 from rocketmq_py.protocol.decoding import decoder
@@ -127,9 +127,17 @@ class OffsetMessageId:
     @property
     def broker_address(self) -> str:
         """The broker's address, ``host:port`` (``[host]:port`` for IPv6)."""
-        host = ipaddress.ip_address(self.address[:-4])
-        port = int.from_bytes(self.address[-4:], "big")
-        return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
+        return unpack_address(self.address)
+
+    def is_of(self, broker_address: str) -> bool:
+        """Return whether the broker at ``host:port`` made this id.
+
+        The host must be an IP address. An id does not hold the zone of a link-local one.
+        """
+        try:
+            return pack_address(broker_address) == self.address
+        except ConfigurationError:
+            return False
 
     def __str__(self) -> str:
         return (self.address + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()

@@ -5,9 +5,10 @@ Java: ``ClientRemotingProcessor``.
 
 from __future__ import annotations
 
-import ipaddress
 import zlib
 
+from rocketmq_py.address import normal_address, pack_address
+from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.properties import ARRIVE_TIME
 from rocketmq_py.protocol.decoding import decoder
@@ -57,9 +58,8 @@ def reply_message(header: PushReplyMessageRequest, body: bytes, arrived_ms: int)
 
 
 def _pack(address: str) -> bytes:
-    """Return ``host:port`` as stored messages encode it, or zeros if it is not a numeric address."""
-    host, _, port = address.rpartition(":")
+    """Return an address as stored messages encode it, or zeros if it is not a numeric address."""
     try:
-        return ipaddress.ip_address(host.strip("[]/")).packed + int(port).to_bytes(4, "big")
-    except (ValueError, OverflowError):
+        return pack_address(normal_address(address))
+    except ConfigurationError:
         return _UNKNOWN_ADDRESS

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, positive
+from rocketmq_py.arguments import positive, wrong_type
+from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.names import check_group, check_topic
+
+
+def _folder(value: str | os.PathLike[str]) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise wrong_type("store", "a path", value)
+    return Path(value)
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +39,7 @@ class RelayConfig:
     """
 
     topic: str = attrs.field(converter=check_topic)
-    store: Path = attrs.field(converter=Path)
+    store: Path = attrs.field(converter=_folder)
     group: str = attrs.field(
         default=attrs.Factory(lambda self: f"RELAY_{self.topic}", takes_self=True), converter=check_group
     )

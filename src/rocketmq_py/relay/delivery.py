@@ -9,12 +9,14 @@ from typing import Final
 
 import trio
 
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import BatchError, BrokerError, InvalidMessageError, RocketMQError
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig
 from rocketmq_py.relay.entries import Progress
 from rocketmq_py.relay.store import NEVER_MS, QueueStore, Stored
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -90,12 +92,13 @@ class Delivery:
         self._read_to = store.next_offset or 0
         self._changed = trio.Event()
         self._failing: set[str] = set()
+        self._retry_logs = RetryLogs(logger, "delivery", "topic", group=config.group)
         self._has_progressed = False
 
     async def run(self) -> None:
         """Deliver until cancelled. What is under way then is delivered again by who comes next."""
         self._failing.update(self._store.held_topics())
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(self._try_again)
             nursery.start_soon(self._tell_progress)
             while True:
@@ -151,14 +154,8 @@ class Delivery:
                 refused.append(stored)
                 continue
             aside.append(stored)
-            if topic not in self._failing:
-                self._failing.add(topic)
-                logger.warning(
-                    "messages for topic %s wait: %s; trying again every %g s",
-                    topic,
-                    error,
-                    self._config.retry_interval,
-                )
+            self._failing.add(topic)
+            self._retry_logs.failed(topic, error, retry_in=self._config.retry_interval)
         if aside or refused:
             await trio.to_thread.run_sync(self._store.hold, aside + refused)
             # A topic may have been sent to again meanwhile; these were too late for that.
@@ -170,7 +167,7 @@ class Delivery:
         alike: defaultdict[tuple[str, str], list[Stored]] = defaultdict(list)
         for stored in messages:
             alike[stored.message.topic, stored.message.sharding_key].append(stored)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for together in alike.values():
                 nursery.start_soon(self._send_together, together, failed)
         return failed
@@ -223,14 +220,16 @@ class Delivery:
             for topic in sorted(self._failing):
                 if await self._deliver_held(topic):
                     self._failing.discard(topic)
-                    logger.info("messages for topic %s are delivered again", topic)
+                    self._retry_logs.succeeded(topic)
 
     async def _deliver_held(self, topic: str) -> bool:
         """Deliver what was put aside for a topic. Return whether it can be sent to."""
         after, count = b"", 1  # the first one tells whether more are worth while
         while held := self._store.held(topic, after, count):
             after, count = held[-1].key, self._batch_size
-            if not all(_is_refused(error) for _, error in await self._send(held)):
+            waiting = [error for _, error in await self._send(held) if not _is_refused(error)]
+            if waiting:
+                self._retry_logs.failed(topic, waiting[0], retry_in=self._config.retry_interval)
                 return False
         return True
 

@@ -6,7 +6,6 @@ import logging
 import random
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from typing import Final, Unpack
 
 import trio
@@ -14,8 +13,9 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
+from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.consumer import AssignmentListener, ConsumeFrom, LitePullConsumer
-from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError, leaves_of
+from rocketmq_py.errors import NotAssignedError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.producer import Producer
 from rocketmq_py.relay.config import RelayConfig, RelayOptions, StorePath
@@ -23,6 +23,7 @@ from rocketmq_py.relay.delivery import Delivery, Rate
 from rocketmq_py.relay.entries import Entry, Progress, cancel_in, progress_in, read_entry
 from rocketmq_py.relay.retention import Retention, retention_of
 from rocketmq_py.relay.store import QueueStore, Store, StoreError
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.relay")
 
@@ -92,9 +93,7 @@ class Relay(Member):
         rng: random.Random | None = None,
         **options: Unpack[RelayOptions],
     ) -> None:
-        own, shared = split_options(
-            {**options, "topic": topic, "store": Path(store)}, RelayConfig, ClientConfig
-        )
+        own, shared = split_options({**options, "topic": topic, "store": store}, RelayConfig, ClientConfig)
         self.config: RelayConfig = RelayConfig(**own)
         super().__init__(client, rng, shared)
         self.close_timeout: float = self.config.close_timeout
@@ -102,6 +101,9 @@ class Relay(Member):
         self._queues: dict[MessageQueue, _Queue] = {}
         self._changes: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
         self._awaited: set[MessageQueue] = set()  # gained; those that are not in _queues are to be acquired
+        group = self.config.group
+        self._commit_log = RetryLog(logger, "offset commit", group=group, topic=self.config.topic)
+        self._acquire_logs = RetryLogs(logger, "buffer queue start", "queue", group=group)
         self._failure: RocketMQError | None = None
         self._stopped = trio.Event()
         self._is_run = False
@@ -142,6 +144,8 @@ class Relay(Member):
         self._reading = trio.CancelScope()
         self._reading_ended = trio.Event()
         self.nursery.start_soon(self._work)
+        # The group asks for a missing topic ever more rarely. Its first messages must not wait for that.
+        self.nursery.start_soon(self.client.routes.wait_for, self.config.topic)
 
     async def _close(self) -> None:
         self._stopped.set()
@@ -169,11 +173,11 @@ class Relay(Member):
     async def _work(self) -> None:
         try:
             with self._reading:
-                async with trio.open_nursery() as nursery:
+                async with open_nursery() as nursery:
                     await self._read(nursery)
-        except* StoreError as group:
-            # Nothing is read or delivered any more; what the store has is safe, and all else is read again.
-            self._failure = StoreError(f"{self.config.store}: {leaves_of(group)[0]}")
+        except StoreError as error:
+            # Nothing is read or delivered any more. The store is safe; a later relay reads all else again.
+            self._failure = StoreError(f"{self.config.store}: {error}")
             if not self._is_run:  # else who runs it is told
                 logger.error("%s", self._failure)
         finally:
@@ -212,7 +216,9 @@ class Relay(Member):
         except NotAssignedError:
             pass  # it has just been lost; its new owner commits
         except RocketMQError as error:
-            logger.warning("offsets not committed: %s", error)
+            self._commit_log.failed(error, queues=len(offsets))
+        else:
+            self._commit_log.succeeded()
 
     # Which queues it has
 
@@ -229,7 +235,9 @@ class Relay(Member):
             except NotAssignedError:
                 pass  # its listener hears of it before the consumer has it
             except RocketMQError as error:
-                logger.warning("buffer queue %s cannot be read yet: %s", queue, error)
+                self._acquire_logs.failed(queue, error)
+            else:
+                self._acquire_logs.succeeded(queue)
 
     async def _acquire(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
         assert self._store is not None

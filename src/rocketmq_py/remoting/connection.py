@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import trio
 
+from rocketmq_py.address import pack_address
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.credentials import Credentials, signed
 from rocketmq_py.errors import (
@@ -26,11 +27,11 @@ from rocketmq_py.protocol.command import (
 )
 from rocketmq_py.protocol.frames import MAX_FRAME_SIZE, FrameDecoder
 from rocketmq_py.protocol.typed_sends import SendAnswer, SendCommand
-from rocketmq_py.remoting.address import pack_address
 from rocketmq_py.remoting.channel import Channel
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_requests import PendingRequest, PendingRequests
 from rocketmq_py.remoting.rpc_hooks import RpcContext, RpcHooks
+from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.wire import WIRE_ERRORS, Wire, reason_of
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED, Writer
 
@@ -163,10 +164,6 @@ class Connection(Channel):
 
     # Sending
 
-    def can_carry_now(self, deadline: float) -> bool:
-        """Whether, in a block of WritingTogether, it carries a request without trio having to do anything."""
-        return self.writer.is_ready and deadline >= self._requests.watched and self.is_usable
-
     def carry(self, pending: PendingRequest) -> None:
         """Write a request: a new one, or one that was given to another channel before."""
         if not self.is_usable:
@@ -188,7 +185,7 @@ class Connection(Channel):
             pending.place = writer.put_alone(frame)
         else:
             pending.place = writer.put(frame)
-        self._pending[opaque] = pending  # last: a signal's handler may raise before it has its place
+        self._pending[opaque] = pending
 
     async def oneway(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         """Send a request that has no answer; waits only while the buffer is full.
@@ -352,7 +349,7 @@ class Connection(Channel):
         Never raises for a fault of the connection: whoever waits on it is told instead.
         """
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._read)

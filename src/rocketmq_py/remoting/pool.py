@@ -10,15 +10,16 @@ from functools import partial
 import attrs
 import trio
 
+from rocketmq_py.address import split_address
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ClosedError, ConnectError, Delivery, RequestTimeoutError, TLSError, leaves_of
 from rocketmq_py.protocol.command import Command, Serialization
-from rocketmq_py.remoting.address import split_address
 from rocketmq_py.remoting.connection import Connection, Handler
 from rocketmq_py.remoting.deadlines import Deadlines
 from rocketmq_py.remoting.pending_connection import PendingConnection
 from rocketmq_py.remoting.pending_requests import PendingRequest
 from rocketmq_py.remoting.rpc_hooks import RpcHooks
+from rocketmq_py.remoting.running import open_nursery
 from rocketmq_py.remoting.tls import TLS, handshake_reason
 from rocketmq_py.remoting.writer import DEFAULT_MAX_BUFFERED
 
@@ -204,7 +205,7 @@ class ConnectionPool:
     async def aclose(self) -> None:
         """Write what is buffered, within a second, and close all. Nothing is dialled any more."""
         self._closed = True
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for connection in self._connections.values():
                 nursery.start_soon(connection.aclose)
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
+from rocketmq_py.callables import check_methods
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.protocol.command import Command
 
@@ -68,7 +69,11 @@ class RpcHooks:
         self.all: list[RpcHook] = []
 
     def add(self, hook: RpcHook) -> Callable[[], None]:
-        """Add a hook; returns what removes it."""
+        """Add a hook. Returns a function that removes it.
+
+        Raises ConfigurationError if it lacks a method of RpcHook, or one does not accept its context.
+        """
+        check_methods(hook, "hook", RpcHook)
         self.all.append(hook)
         return lambda: self.all.remove(hook)
 

@@ -1,16 +1,52 @@
-"""Where code runs: inside ``trio.run``, as all of this needs, or elsewhere."""
+"""Running on trio: the check for ``trio.run``, and nurseries without exception groups."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 
-from rocketmq_py.errors import OutsideTrioError
+from rocketmq_py.errors import OutsideTrioError, leaves_of
 
 
 def check_inside_trio(name: str) -> None:
-    """Raise OutsideTrioError, which says what to use for ``name`` instead, unless trio runs this."""
+    """Raise OutsideTrioError, which names the class to use instead of ``name``, unless trio runs this."""
     if not trio.lowlevel.in_trio_run():
         raise OutsideTrioError(
             f"{name} runs on trio: open it in a function that trio.run(...) runs; "
             "asyncio programs use rocketmq_py.aio, others rocketmq_py.blocking"
         )
+
+
+@asynccontextmanager
+async def open_nursery() -> AsyncIterator[trio.Nursery]:
+    """Open a nursery that raises the error of a failed task itself, not in an ExceptionGroup.
+
+    Nurseries are an implementation detail of this library: callers catch RocketMQError, not a group of it. If
+    several tasks fail, an exception that is no Exception (KeyboardInterrupt) is raised rather than an error,
+    else the first one; its notes name the others.
+    """
+    failures: BaseExceptionGroup[BaseException] | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        failures = group
+    if failures is not None:  # outside of `except`, whose group would become the error's context
+        raise _chosen(failures)
+
+
+def _chosen(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    errors = [error for error in group.exceptions if not _is_cancelled(error)]
+    if not errors:
+        return leaves_of(group)[0]
+    chosen = next((error for error in errors if not isinstance(error, Exception)), errors[0])
+    for other in errors:
+        if other is not chosen:
+            chosen.add_note(f"another task failed, too: {other!r}")
+    return chosen
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    return all(isinstance(leaf, trio.Cancelled) for leaf in leaves_of(error))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import trio
 
+from rocketmq_py.address import format_address, java_address
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.remoting.address import format_address
 from rocketmq_py.remoting.connection import Connection, Handler, SendHandler
 from rocketmq_py.remoting.deadlines import Deadlines
 
@@ -27,6 +27,8 @@ async def serve(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept connections on ``host:port`` until cancelled; ``nursery.start`` returns the address.
+
+    The ``address`` of each connection is its client's as Java's servers write it.
 
     Args:
         handler: called for every request, in the task that reads its connection.
@@ -50,6 +52,7 @@ async def serve(
                 secure = await _handshake(stream, tls)
             connection = Connection(
                 secure,
+                address=java_address(format_address(stream.socket.getpeername())),
                 deadlines=deadlines,
                 handler=handler,
                 send_handler=send_handler(),

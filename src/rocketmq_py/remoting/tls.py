@@ -9,10 +9,14 @@ from typing import Any
 
 import attrs
 
+from rocketmq_py.arguments import flag, path, text
 from rocketmq_py.errors import ConfigurationError
 
 MOST_PASSWORD_BYTES = 1024
 """OpenSSL's own bound."""
+
+
+_file = attrs.validators.optional(path)
 
 
 def _key_password(_: object, __: attrs.Attribute[Any], value: object) -> None:
@@ -55,12 +59,12 @@ class TLS:
         ConfigurationError: a file is missing or is not what it should be, or the password is none.
     """
 
-    ca_file: str | os.PathLike[str] | None = None
-    certificate_file: str | os.PathLike[str] | None = None
-    key_file: str | os.PathLike[str] | None = None
+    ca_file: str | os.PathLike[str] | None = attrs.field(default=None, validator=_file)
+    certificate_file: str | os.PathLike[str] | None = attrs.field(default=None, validator=_file)
+    key_file: str | os.PathLike[str] | None = attrs.field(default=None, validator=_file)
     key_password: str | None = attrs.field(default=None, repr=False, validator=_key_password)
-    server_name: str | None = None
-    verify: bool = True
+    server_name: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
+    verify: bool = attrs.field(default=True, validator=flag)
 
     def context(self) -> ssl.SSLContext:
         """Return a new context for the client's end."""

@@ -7,7 +7,7 @@ import ssl
 
 import trio
 
-from rocketmq_py.remoting.address import format_address
+from rocketmq_py.address import format_address
 from rocketmq_py.remoting.tls import tls_reason
 
 READ_SIZE = 64 * 1024

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import trio
 
@@ -17,55 +17,23 @@ Oneway: TypeAlias = tuple[int, Mapping[str, str], bytes]
 """What a oneway request is made of: code, fields, body."""
 
 
-_here = threading.local()
+class WriteTogether:
+    """A block of plain calls in the trio thread. At its end every frame that they put is written.
 
-
-def is_writing_together() -> bool:
-    """Whether the caller runs in a block of WritingTogether."""
-    return getattr(_here, "writers", None) is not None
-
-
-def _call(function: Callable[[], object]) -> None:
-    function()
-
-
-class WritingTogether:
-    """A block of plain calls at whose end all is written that was put into any writer within it.
-
-    That is a turn of trio's loop earlier than the writers' own tasks would. It may be used in another thread
-    than trio's, while that waits and with writers for which :attr:`Writer.is_ready`.
-
-    Args:
-        post: has a function called in trio's thread.
+    Without it, the writers' own tasks write them a turn of trio's loop later.
     """
 
-    def __init__(self, post: Callable[[Callable[[], object]], object] = _call) -> None:
-        self._post = post
-
     def __enter__(self) -> None:
-        _here.writers = []
+        _thread.writers = []
 
-    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
-        if error is None:
-            for writer in _here.writers:
-                if not writer.write_now():
-                    self._post(writer.resume)
-            _here.writers = None
-
-    def break_off(self) -> None:
-        """End connections to which something was to be written, in a block that has raised.
-
-        A signal's handler may raise between any two steps: then nobody knows how much of a frame is written.
-        """
-        writers: list[Writer] = getattr(_here, "writers", None) or []
-        _here.writers = None
+    def __exit__(self, *_: object) -> None:
+        writers, _thread.writers = _thread.writers, None
         for writer in writers:
-            if not writer.is_idle:
-                self._post(writer.break_off)
+            writer.write_now()
 
 
-WRITING_TOGETHER: Final = WritingTogether()
-"""Of trio's thread."""
+_thread = threading.local()
+_thread.writers = None
 
 
 class Writer:
@@ -80,7 +48,6 @@ class Writer:
             present turn has not left this process.
         has_space: whether another frame may wait without growing past the bound.
         is_idle: whether nothing waits, and :meth:`run` does.
-        is_ready: whether a frame may be put, in a block of WritingTogether, and trio has nothing to do.
     """
 
     def __init__(self, wire: Wire, max_buffered: int) -> None:
@@ -90,9 +57,8 @@ class Writer:
         self._oneways: dict[int, Oneway] = {}
         self._buffered = 0
         self.is_idle: bool = False
-        self.is_ready: bool = False
         self._is_writing = False
-        self._is_closed = self._is_broken_off = False
+        self._is_closed = False
         self._parked = trio.lowlevel.ParkingLot()
         self._waiting_for_space = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
@@ -111,15 +77,13 @@ class Writer:
 
     def put(self, frame: bytes) -> int:
         """Have a frame written, with those that wait already. Return its place in the present turn."""
-        # First, so that a frame which is left here when a signal's handler raises has its writer noted.
         if self.is_idle:
-            writers: list[Writer] | None = getattr(_here, "writers", None)
-            if writers is not None and self._wire.is_direct:
-                writers.append(self)  # it stays ready
-                self.is_idle = False
-            else:
-                self.is_idle = self.is_ready = False
+            self.is_idle = False
+            writers: list[Writer] | None = getattr(_thread, "writers", None)
+            if writers is None or not self._wire.is_direct:
                 self._parked.unpark()
+            else:
+                writers.append(self)
         frames = self._frames
         place = len(frames)
         frames.append(frame)
@@ -130,7 +94,7 @@ class Writer:
 
     def put_alone(self, frame: bytes) -> int:
         """As :meth:`put`, but write it at once where nothing waits: nothing is expected to join it."""
-        is_alone = self.is_idle and self._wire.is_direct and not is_writing_together()
+        is_alone = self.is_idle and self._wire.is_direct
         written = self._wire.send_nowait(frame) if is_alone else 0
         if written:
             self.turn += 1
@@ -138,28 +102,18 @@ class Writer:
             return self.put(frame[written:] if written else frame)
         return 0
 
-    def write_now(self) -> bool:
-        """Write what waits; False if not all could be written at once: then :meth:`resume` is due."""
+    def write_now(self) -> None:
+        """Write what waits. What the socket does not take is left to :meth:`run`."""
         if self._is_closed:
-            return True
+            return
         data = self._take()
         written = self._wire.send_nowait(data)
         if written < len(data):
-            self.is_ready = False
             self._frames = [data[written:]]
             self._buffered = len(data) - written
-            return False
-        self.is_idle = True
-        return True
-
-    def resume(self) -> None:
-        """Have :meth:`run` go on writing."""
-        self._parked.unpark()
-
-    def break_off(self) -> None:
-        """Have :meth:`run` end: nobody knows how much of a frame has been written."""
-        self._is_broken_off = True
-        self._parked.unpark()
+            self._parked.unpark()
+        else:
+            self.is_idle = True
 
     def _take(self) -> bytes:
         """Return all frames that wait: they are about to be written."""
@@ -218,10 +172,8 @@ class Writer:
         """Write until cancelled. Raises what the wire raises."""
         while True:
             if not self._frames:
-                self.is_idle, self.is_ready = True, self._wire.is_direct
+                self.is_idle = True
                 await self._parked.park()
-                if self._is_broken_off:
-                    raise trio.BrokenResourceError("writing to it was interrupted")
                 continue
             data = self._take()
             self._is_writing = True

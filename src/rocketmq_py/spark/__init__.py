@@ -1,17 +1,39 @@
-"""RocketMQ as a source and a sink of Spark, batch and streaming.
+"""The Spark data source ``rocketmq``: reads topics and appends to them, in batch jobs and streaming queries.
 
-With ``rocketmq-py[spark]`` installed where the driver and the workers run, Spark knows the format by name::
+With ``rocketmq-py[spark]`` installed for the driver and the workers, Spark finds the format by its name::
 
     orders = spark.readStream.format("rocketmq").option("nameServer", "...").option("topic", "orders").load()
 
-:func:`register` is for sessions that do not look for formats by themselves; :func:`deduplicate` drops what
-a sink sent twice.
+Newcomers start at ``data_source.RocketMQDataSource``, which creates the classes of ``source`` (planning in
+``stream_planner`` and ``batch_plan``, reading in ``source_task``) and of ``sink`` (writing in ``sink_task``).
 """
 
 from __future__ import annotations
 
-from rocketmq_py.spark.deduplicating import deduplicate
-from rocketmq_py.spark.registration import register
-from rocketmq_py.spark.stamps import STAMP
+from typing import TYPE_CHECKING
+
+from rocketmq_py.spark.pyspark_version import check_pyspark
+from rocketmq_py.spark.stamps import STAMP, deduplicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["STAMP", "deduplicate", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Register ``format("rocketmq")`` with a session.
+
+    Needed only if Spark does not discover the format by itself. Spark's discovery runs once per session, with
+    the Python of the workers, and imports every top-level module named ``pyspark_*``.
+
+    Args:
+        spark: the session, classic or Spark Connect.
+
+    Raises:
+        ConfigurationError: pyspark is missing or too old.
+    """
+    check_pyspark()
+    from rocketmq_py.spark.data_source import RocketMQDataSource
+
+    spark.dataSource.register(RocketMQDataSource)

@@ -1,6 +1,6 @@
-"""Clients of this process, kept from one task or batch to the next.
+"""Clients and producers of a Python process, cached by their configuration.
 
-Spark's worker processes live on between batches, and a client costs connections, routes and a heartbeat.
+Spark's worker processes outlive a task, and opening a client costs connections, routes and a heartbeat.
 """
 
 from __future__ import annotations
@@ -14,70 +14,75 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 
 from rocketmq_py.blocking import BatchingProducer, Client
+from rocketmq_py.spark.batch_sender import BatchSender
 from rocketmq_py.spark.options import ConnectionOptions
 from rocketmq_py.spark.sink_options import SinkOptions
 
-MOST_CLIENTS = 8
-"""Of different configurations; a further one closes the one that was not asked for the longest."""
+MAX_CLIENTS = 8
+"""Maximum number of clients of a process. Opening another one closes the least recently used."""
 
 
-class _Door(Protocol):
+class Closeable(Protocol):
+    """A client or producer: it can be closed, and may close itself after a failure."""
+
     @property
-    def is_open(self) -> bool: ...
+    def is_open(self) -> bool:
+        """Whether it can be used."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close it. Repeatable."""
 
 
 Key = TypeVar("Key", bound=Hashable)
-Thing = TypeVar("Thing", bound=_Door)
+Resource = TypeVar("Resource", bound=Closeable)
 
 
-class Kept(Generic[Key, Thing]):
-    """What is opened once a process and configuration. Safe to use from several threads.
+class ProcessCache(Generic[Key, Resource]):
+    """Opens one resource per key and process, and closes the least recently used ones. Thread-safe.
 
-    A child that was forked opens its own: what it inherits is its parent's. What was closed, or has failed,
-    is opened anew.
+    A forked child opens resources of its own, because inherited sockets belong to its parent. A resource that
+    has been closed or has failed is opened again.
 
     Args:
-        open: opens one.
-        most: how many are kept.
+        open: opens the resource of a key.
+        max_size: the maximum number of open resources.
     """
 
-    def __init__(self, open: Callable[[Key], Thing], most: int) -> None:  # noqa: A002
+    def __init__(self, open: Callable[[Key], Resource], max_size: int) -> None:  # noqa: A002
         self._open = open
-        self._most = most
-        self._things: OrderedDict[Key, Thing] = OrderedDict()
+        self._max_size = max_size
+        self._resources: OrderedDict[Key, Resource] = OrderedDict()
         self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._renew)
+        os.register_at_fork(after_in_child=self._reset)
 
-    def get(self, key: Key) -> Thing:
-        """Return the one for a configuration. Raises what its opening raises."""
-        superfluous = None
+    def get(self, key: Key) -> Resource:
+        """Return the resource of a key, and open it if necessary. Raises the errors of opening it."""
+        evicted = None
         with self._lock:
-            thing = self._things.pop(key, None)
-            if thing is None or not thing.is_open:
-                thing = self._open(key)
-            self._things[key] = thing
-            if len(self._things) > self._most:
-                _, superfluous = self._things.popitem(last=False)
-        if superfluous is not None:
-            superfluous.close()
-        return thing
+            resource = self._resources.pop(key, None)
+            if resource is None or not resource.is_open:
+                resource = self._open(key)
+            self._resources[key] = resource
+            if len(self._resources) > self._max_size:
+                _, evicted = self._resources.popitem(last=False)
+        if evicted is not None:
+            evicted.close()
+        return resource
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all resources."""
         with self._lock:
-            things = list(self._things.values())
-            self._things.clear()
-        for thing in things:
-            thing.close()
+            resources = list(self._resources.values())
+            self._resources.clear()
+        for resource in resources:
+            resource.close()
 
     def __len__(self) -> int:
-        return len(self._things)
+        return len(self._resources)
 
-    def _renew(self) -> None:
-        self._lock = threading.Lock()  # another thread of the parent may have held it
-        self._things = OrderedDict()
+    def _reset(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may have held it during the fork
+        self._resources = OrderedDict()
 
 
 def _open_client(connection: ConnectionOptions) -> Client:
@@ -90,27 +95,33 @@ def _open_producer(options: SinkOptions) -> BatchingProducer:
     )
 
 
-_clients = Kept(_open_client, MOST_CLIENTS)
-_producers = Kept(_open_producer, MOST_CLIENTS)
+_clients = ProcessCache(_open_client, MAX_CLIENTS)
+_producers = ProcessCache(_open_producer, MAX_CLIENTS)
 
 
 def client_for(connection: ConnectionOptions) -> Client:
-    """Return this process's client for a connection, opened if there is none yet.
+    """Return this process's client for a connection.
 
-    It stays open until the process ends, or until MOST_CLIENTS others were asked for: do not close it.
+    Do not close it: it stays open until the process ends, or until MAX_CLIENTS others have been used.
 
     Raises:
-        ConfigurationError: the connection's options cannot be used, as a certificate that is not there.
+        ConfigurationError: the options are unusable, for example a certificate file that does not exist.
     """
     return _clients.get(connection)
 
 
 def producer_for(options: SinkOptions) -> BatchingProducer:
-    """Return this process's batching producer for a sink, of the client for its connection."""
+    """Return this process's batching producer for a sink. It uses the sink's client of this process."""
+    # Options that do not configure the producer are left out of the key.
     return _producers.get(attrs.evolve(options, topic=None, stamp=True, job_id=None, retry_timeout=1.0))
 
 
+def sender_for(options: SinkOptions) -> BatchSender:
+    """Return a sender of a sink's rows, on this process's producer for it."""
+    return BatchSender(producer_for(options))
+
+
 def close_all() -> None:
-    """Close what this process keeps."""
+    """Close all clients and producers of this process."""
     _producers.close()
     _clients.close()

@@ -1,9 +1,9 @@
-"""How far a stream has come, as Spark keeps it in the query's checkpoint."""
+"""Stream offsets: a query's position in every queue, as Spark stores it in the checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -12,74 +12,78 @@ from rocketmq_py.message import MessageQueue
 
 VERSION = 1
 
-Offsets = Mapping[MessageQueue, int]
-"""Of each queue, the offset of the next message to read."""
+Offsets: TypeAlias = Mapping[MessageQueue, int]
+"""By queue, the offset of the next message to read."""
 
 
 class CheckpointError(RocketMQError):
-    """What the checkpoint holds is no offset of this source, or is one of a later version."""
+    """The checkpoint holds an offset that this source cannot read: damaged, foreign or too new."""
 
 
 @attrs.frozen
 class StreamOffset:
-    """The place that a stream has reached in every queue it knows.
+    """A stream's position in every queue it knows.
 
-    It stands in Spark's offset log as JSON::
+    Spark's offset log contains it as JSON::
 
         {"version": 1, "offsets": {"topic": {"broker": {"queueId": 17}}}, "start": {...}, "initial": true}
 
-    Spark logs the end of a batch and not its beginning, and asks anew for the initial offset if the first
-    batch has to run again. What is the latest then is another offset. So the end tells where its batch begins
-    in every queue of which the end before it says nothing, or is wrong by now.
+    Spark logs the end of each batch but not its start. If the first batch has to run again, Spark asks for
+    the initial offset again, and "latest" then is a different offset. So the end of a batch also contains
+    its start, for all queues where the previous batch's end is missing or outdated.
 
     Args:
         offsets: the next offset of each queue.
-        start: where the batch that ends here begins, in queues that are new, or where what is left begins
-            elsewhere than the batch before has ended.
-        initial: this is where the stream begins: no batch ends here.
+        start: where the batch that ends here starts, for new queues and for queues in which the batch does
+            not start at the previous batch's end.
+        initial: whether it is the query's initial offset instead of the end of a batch.
     """
 
     offsets: Offsets
     start: Offsets = attrs.field(factory=dict)
     initial: bool = False
 
-    def begin_of_batch(self, before: StreamOffset) -> dict[MessageQueue, int]:
-        """Return where the batch begins that ends here, and whose start Spark says is ``before``."""
-        if before == self:
-            return dict(self.offsets)  # Spark asks so of the last offset it knows, before it goes on
-        return {**before.offsets, **self.start}
+    def start_of_batch(self, previous: StreamOffset) -> dict[MessageQueue, int]:
+        """Return where the batch that ends here starts. ``previous`` is its start according to Spark."""
+        if previous == self:
+            return dict(self.offsets)  # a restart: Spark passes the last known offset as start and end
+        return {**previous.offsets, **self.start}
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what Spark writes as JSON; the same for the same offset, to the letter."""
-        tree: dict[str, Any] = {"version": VERSION, "offsets": nested(self.offsets)}
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON tree. Equal offsets give equal texts, which Spark compares."""
+        tree: dict[str, Any] = {"version": VERSION, "offsets": nest_offsets(self.offsets)}
         if self.start:
-            tree["start"] = nested(self.start)
+            tree["start"] = nest_offsets(self.start)
         if self.initial:
             tree["initial"] = True
         return tree
 
     @classmethod
-    def of_json(cls, tree: object) -> StreamOffset:
-        """Return the offset that Spark read from JSON. Raises CheckpointError if it is none."""
+    def from_json(cls, tree: object) -> StreamOffset:
+        """Return the offset of a JSON tree. Raises CheckpointError if it is not a valid offset."""
         version = tree.get("version") if isinstance(tree, dict) else None
         if not isinstance(tree, dict) or type(version) is not int:
             raise CheckpointError(
-                f"the checkpoint holds {str(tree)[:200]!r}, which is no offset of the rocketmq source: "
-                "it belongs to another source; use a new checkpointLocation"
+                f"cannot continue from the checkpoint: {str(tree)[:200]!r} is not an offset of the rocketmq "
+                "source. The checkpoint belongs to another source; set a new checkpointLocation"
             )
         if version > VERSION:
             raise CheckpointError(
-                f"the checkpoint was written by a later version of rocketmq-py: its offsets are of version "
-                f"{version}, and this one reads up to {VERSION}; install the later one"
+                f"cannot continue from the checkpoint: its offsets have version {version}, and this "
+                f"rocketmq-py reads versions up to {VERSION}. A newer rocketmq-py wrote it; install that one"
             )
         try:
-            return cls(flat(tree["offsets"]), flat(tree.get("start", {})), tree.get("initial", False) is True)
+            offsets, start = tree["offsets"], tree.get("start", {})
+            return cls(_flatten(offsets), _flatten(start), tree.get("initial", False) is True)
         except (KeyError, ValueError, TypeError, AttributeError):
-            raise CheckpointError(f"the checkpoint holds a damaged offset: {str(tree)[:200]!r}") from None
+            raise CheckpointError(
+                f"cannot continue from the checkpoint: the offset {str(tree)[:200]!r} is damaged. Restore "
+                "the checkpoint, or set a new checkpointLocation"
+            ) from None
 
 
-def nested(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
-    """Return offsets by topic, broker and queue id, in their order."""
+def nest_offsets(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
+    """Return offsets as a tree of topic, broker name and queue id, sorted."""
     tree: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
         brokers = tree.setdefault(queue.topic, {})
@@ -87,8 +91,7 @@ def nested(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
     return tree
 
 
-def flat(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
-    """Return the offsets of a tree that ``nested`` made."""
+def _flatten(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
     return {
         MessageQueue(topic, broker, int(queue_id)): int(offset)
         for topic, brokers in tree.items()

@@ -1,4 +1,8 @@
-"""What users write as ``.option(name, value)``: read with types, and with all mistakes named at once."""
+"""Parsing the options that users set with ``.option(name, value)``, and the options of the connection.
+
+:class:`Option` declares one option. :class:`ParsedOptions` parses all options of a source or sink and
+collects their mistakes, so that one ConfigurationError lists them all.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +15,32 @@ from typing import Any
 
 import attrs
 
+from rocketmq_py.address import parse_addresses
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.discovery import Discovery, is_url
 from rocketmq_py.client.namespace import check_namespace
 from rocketmq_py.credentials import Credentials
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.remoting.address import parse_addresses
 from rocketmq_py.remoting.tls import TLS
 
 
-class Use(enum.Enum):
-    """What options are given for; the value is what a user calls it."""
+class Role(enum.Enum):
+    """The part of the format that a user's options configure. The value is its name in messages."""
 
-    READ = "batch source"
-    READ_STREAM = "streaming source"
-    WRITE = "batch sink"
-    WRITE_STREAM = "streaming sink"
+    BATCH_SOURCE = "batch source"
+    STREAM_SOURCE = "streaming source"
+    BATCH_SINK = "batch sink"
+    STREAM_SINK = "streaming sink"
 
 
-SOURCES = frozenset({Use.READ, Use.READ_STREAM})
-SINKS = frozenset({Use.WRITE, Use.WRITE_STREAM})
-ANY_USE = SOURCES | SINKS
+SOURCES = frozenset({Role.BATCH_SOURCE, Role.STREAM_SOURCE})
+SINKS = frozenset({Role.BATCH_SINK, Role.STREAM_SINK})
+ALL_ROLES = SOURCES | SINKS
 
-SPARKS_OWN = frozenset(
+SPARK_OPTIONS = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "outputmode", "triggerinterval", "schema"}
 )
-"""What Spark or its tools may put among a source's or sink's options, in lower case: let through."""
+"""Options in lower case that Spark and its tools pass along with a user's. They are ignored."""
 
 OTHER_NAMES: Mapping[str, str] = {
     "kafka.bootstrap.servers": "nameServer",
@@ -52,64 +56,65 @@ OTHER_NAMES: Mapping[str, str] = {
     "startingoffsetsbytimestamp": "startingTimestamp",
     "endingoffsetsbytimestamp": "endingTimestamp",
 }
-"""What other connectors call these options."""
+"""Names of other connectors' options, in lower case, and the option to suggest instead."""
 
 
 @attrs.frozen
 class Option:
-    """One option that users may give.
+    """The declaration of one option.
 
     Args:
-        name: as users write it; upper and lower case do not count.
-        parse: makes the value of the text. Raises ValueError with what is allowed, or ConfigurationError
-            with what is wrong.
-        uses: what it may be given for.
-        secret: its value stays out of all texts.
+        name: the name in a user's program, compared without case.
+        parse: converts the text to a value. Raises ValueError with the allowed values, or
+            ConfigurationError with the mistake.
+        roles: the roles that accept the option.
+        secret: keep the value out of all messages.
 
     Attributes:
-        field: what it is called in Python: ``startingOffsets`` is ``starting_offsets``.
+        field: the Python name: ``startingOffsets`` becomes ``starting_offsets``.
     """
 
     name: str
     parse: Callable[[str], object]
-    uses: frozenset[Use] = ANY_USE
+    roles: frozenset[Role] = ALL_ROLES
     secret: bool = False
 
     @property
     def field(self) -> str:
-        """What the option is called in Python."""
+        """The name of the attribute that holds the value."""
         return re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", self.name)
 
 
+# Parsers: each takes an option's text and returns its value, or raises ValueError with the allowed values.
+
+
 def text(value: str) -> str:
-    """Take any text that is not blank."""
-    if not value.strip():
-        raise ValueError("a text that is not empty")
-    return value.strip()
+    """Parse a text that is not blank. Surrounding blanks are stripped."""
+    return secret_text(value).strip()
 
 
 def secret_text(value: str) -> str:
-    """Take a text as it is, blanks and all, if it has any character."""
+    """Parse a text that is not blank. Surrounding blanks are kept: they may be part of a password."""
     if not value.strip():
         raise ValueError("a text that is not empty")
     return value
 
 
 def boolean(value: str) -> bool:
-    """Take ``true`` or ``false``, as Spark does."""
+    """Parse ``true`` or ``false`` in any case, as Spark does."""
     if value.strip().lower() not in ("true", "false"):
         raise ValueError("true or false")
     return value.strip().lower() == "true"
 
 
 def whole_number(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
-    """Return what takes the whole numbers of a range."""
+    """Return a parser for the whole numbers of a range, both bounds included."""
     allowed = f"a whole number from {lowest}" if highest == 2**63 - 1 else f"{lowest} to {highest}"
 
     def parse(value: str) -> int:
         digits = value.strip()
         if not re.fullmatch("[0-9]+", digits, re.ASCII) or not lowest <= int(digits) <= highest:
-            raise ValueError(f"{allowed}")
+            raise ValueError(allowed)
         return int(digits)
 
     return parse
@@ -131,7 +136,7 @@ _BYTES: Mapping[str, int] = {
 
 
 def duration(value: str) -> float:
-    """Take a duration as Spark writes them, ``15m``; a bare number is milliseconds. Return seconds."""
+    """Parse a duration in Spark's notation, such as ``15m``, into seconds. A bare number is milliseconds."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower(), re.ASCII)
     if match is None or match[2] not in _SECONDS or not int(match[1]):
         raise ValueError("a duration above 0 such as 500ms, 30s, 15m, 2h or 1d")
@@ -139,7 +144,7 @@ def duration(value: str) -> float:
 
 
 def size(value: str) -> int:
-    """Take a size as Spark writes them, ``32m``; a bare number is bytes. Return bytes."""
+    """Parse a size in Spark's notation, such as ``32m``, into bytes. A bare number is bytes."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower(), re.ASCII)
     if match is None or match[2] not in {"", *_BYTES} or not int(match[1]):
         raise ValueError("a size above 0 such as 65536, 512k, 32m or 1g")
@@ -147,7 +152,7 @@ def size(value: str) -> int:
 
 
 def address(value: str) -> str:
-    """Take addresses of name servers, or a URL that names them."""
+    """Parse the addresses of name servers, or a URL that serves them."""
     if is_url(value):
         Discovery(value.strip())
     else:
@@ -178,23 +183,25 @@ CONNECTION_OPTIONS: tuple[Option, ...] = (
 
 @attrs.frozen(kw_only=True)
 class ConnectionOptions:
-    """How the processes of a Spark job reach the cluster; what their clients are kept by.
+    """The options that describe how to reach the cluster. Each process caches its client by them.
+
+    Durations are written as ``3s``, ``500ms`` or a number of milliseconds.
 
     Args:
-        name_server: ``nameServer``: name servers as ``host:port;host:port``, or a URL that names them.
-            Without it the driver's NAMESRV_ADDR is taken, for all processes.
-        namespace: ``namespace``: the tenant whose topics and groups are known by their short names.
-        unit_name: ``unitName``: goes into clients' ids, and into the URL that names name servers.
-        access_key, secret_key, security_token: ``accessKey``, ``secretKey``, ``securityToken``: who signs
-            the requests, where brokers check access; the first two belong together.
-        use_tls: ``useTls``: encrypt. Any other option of TLS turns it on as well.
-        tls_ca_file, tls_certificate_file, tls_key_file: paths on every machine of the job.
-        tls_key_password, tls_server_name, tls_verify: the rest, as in :class:`rocketmq_py.TLS`.
+        name_server: ``nameServer``: name servers as ``host:port;host:port``, or a URL that serves them.
+            Default: the driver's NAMESRV_ADDR, for all processes.
+        namespace: ``namespace``: the namespace of all topics and groups.
+        unit_name: ``unitName``: part of the client ids, and of the URL that serves the name servers.
+        access_key, secret_key, security_token: ``accessKey``, ``secretKey``, ``securityToken``: the
+            credentials that sign requests. The access key and the secret key belong together.
+        use_tls: ``useTls``: encrypt connections. Any other TLS option turns it on as well.
+        tls_ca_file, tls_certificate_file, tls_key_file: paths, which must exist on every machine of the job.
+        tls_key_password, tls_server_name, tls_verify: as in :class:`rocketmq_py.TLS`.
         vip_channel: ``vipChannel``: as in ClientConfig.
-        connect_timeout, request_timeout: ``connectTimeout``, ``requestTimeout``: seconds for one dial, and
-            for one request; written as ``3s``, ``500ms`` or a number of milliseconds.
-        route_refresh_interval: ``routeRefreshInterval``: seconds, written in the same way, between two looks
-            at which queues there are.
+        connect_timeout, request_timeout: ``connectTimeout``, ``requestTimeout``: seconds for opening a
+            connection, and for one request.
+        route_refresh_interval: ``routeRefreshInterval``: seconds between two refreshes of the routes, and so
+            the delay until new queues are found.
     """
 
     name_server: str
@@ -216,7 +223,7 @@ class ConnectionOptions:
     route_refresh_interval: float = 30.0
 
     def client_options(self) -> ClientOptions:
-        """Return the keyword arguments for a client, but for its address, ``name_server``."""
+        """Return the keyword arguments of a client. Its address is ``name_server``."""
         options = ClientOptions(
             namespace=self.namespace,
             unit_name=self.unit_name,
@@ -239,107 +246,110 @@ class ConnectionOptions:
         return options
 
 
-class Given:
-    """The options of one source or sink, as far as they can be read, and what is wrong with them.
+class ParsedOptions:
+    """The parsed options of one source or sink, and the mistakes in them.
 
     Args:
-        options: what the user gave; a value of None counts as not given.
-        use: what for.
-        known: what may be given.
-        others: what may be given for other uses, so that a misplaced option is called that.
+        options: option texts by name. A value of None counts as absent.
+        role: the role that the options configure.
+        known: the options of that source or sink.
+        others: the options of the opposite end, so that a misplaced option is reported as such.
 
     Attributes:
-        values: by ``Option.field``, those that were given and can be read.
-        mistakes: one line each. Add to them what is found later, then call :meth:`check`.
+        values: the values of all valid options, by ``Option.field``.
+        mistakes: one line per mistake. Callers append their own before they call :meth:`check`.
     """
 
     def __init__(
         self,
         options: Mapping[str, str | None],
-        use: Use,
+        role: Role,
         known: Sequence[Option],
         others: Sequence[Option] = (),
     ) -> None:
-        self.use = use
+        self.role = role
         self.values: dict[str, Any] = {}
         self.mistakes: list[str] = []
         by_name = {option.name.lower(): option for option in (*others, *known, *CONNECTION_OPTIONS)}
         for name, value in options.items():
             option = by_name.get(name.lower())
-            if value is None or (option is None and name.lower() in SPARKS_OWN):
+            if value is None or (option is None and name.lower() in SPARK_OPTIONS):
                 continue
             if option is None:
-                self.mistakes.append(_unknown(name, by_name, use))
-            elif use not in option.uses:
-                self.mistakes.append(_misplaced(option, use))
+                self.mistakes.append(_unknown(name, by_name, role))
+            elif role not in option.roles:
+                self.mistakes.append(_misplaced(option, role))
             else:
-                self._read(option, value)
+                self._parse(option, value)
 
-    def _read(self, option: Option, value: str) -> None:
+    def _parse(self, option: Option, value: str) -> None:
         try:
             self.values[option.field] = option.parse(value)
         except ConfigurationError as error:
             self.mistakes.append(f"{option.name}: {error}")
         except ValueError as error:
-            said = "is not what is allowed:" if option.secret else f"is {value!r}; allowed is"
-            self.mistakes.append(f"{option.name} {said} {error}")
+            shown = "" if option.secret else f" {value!r}"
+            self.mistakes.append(f"{option.name}: invalid value{shown}; allowed: {error}")
 
-    def connection(self) -> ConnectionOptions | None:
-        """Take the connection's options out of the values; None, with mistakes named, if they are wrong."""
+    def pop_connection(self) -> ConnectionOptions | None:
+        """Remove the connection's options from the values and return them. None if they are invalid."""
         fields = {option.field for option in CONNECTION_OPTIONS}
         values = {field: self.values.pop(field) for field in list(self.values) if field in fields}
-        before = len(self.mistakes)
+        mistakes_before = len(self.mistakes)
         if "name_server" not in values:
-            self._take_address_of_environment(values)
+            self._add_address_from_environment(values)
         keys = values.keys() & {"access_key", "secret_key"}
         if len(keys) == 1 or ("security_token" in values and not keys):
-            self.mistakes.append("accessKey and secretKey belong together, securityToken only with both")
-        tls = [name for name in values if name.startswith("tls_")]
-        if tls and values.get("use_tls") is False:
-            self.mistakes.append("useTls is false, and other options of TLS are given; leave one out")
+            self.mistakes.append(
+                "accessKey and secretKey must be set together, and securityToken only with both of them"
+            )
+        tls_options = [name for name in values if name.startswith("tls_")]
+        if tls_options and values.get("use_tls") is False:
+            self.mistakes.append("useTls is false, but other TLS options are set; remove one or the other")
         if "tls_key_file" in values and "tls_certificate_file" not in values:
             self.mistakes.append("tlsKeyFile needs tlsCertificateFile")
-        if len(self.mistakes) > before or "name_server" not in values:
+        if len(self.mistakes) > mistakes_before or "name_server" not in values:
             return None
-        return ConnectionOptions(**values | {"use_tls": bool(tls) or values.get("use_tls", False)})
+        return ConnectionOptions(**values | {"use_tls": bool(tls_options) or values.get("use_tls", False)})
 
-    def _take_address_of_environment(self, values: dict[str, Any]) -> None:
+    def _add_address_from_environment(self, values: dict[str, Any]) -> None:
         if any(mistake.startswith("nameServer: ") for mistake in self.mistakes):
-            return  # it was given, and is wrong
-        given = os.environ.get("NAMESRV_ADDR", "")
+            return  # the option is set but invalid, which has been reported
+        variable = os.environ.get("NAMESRV_ADDR", "")
         try:
-            values["name_server"] = address(given)
+            values["name_server"] = address(variable)
         except ConfigurationError as error:
-            reason = f"the driver's NAMESRV_ADDR is wrong: {error}" if given else "there is no NAMESRV_ADDR"
-            self.mistakes.append(f"nameServer is missing, and {reason}; give it as host:port;host:port")
+            reason = f"the driver's NAMESRV_ADDR is invalid: {error}" if variable else "NAMESRV_ADDR is unset"
+            self.mistakes.append(f"nameServer is missing, and {reason}; set it to host:port;host:port")
 
     def check(self) -> None:
-        """Raise ConfigurationError if there is any mistake, with all of them."""
+        """Raise ConfigurationError with all mistakes, if there are any."""
         if not self.mistakes:
             return
         number = len(self.mistakes)
-        what = "an option is wrong" if number == 1 else f"{number} options are wrong"
+        summary = "1 invalid option" if number == 1 else f"{number} invalid options"
         lines = "".join(f"\n  - {mistake}" for mistake in self.mistakes)
-        raise ConfigurationError(f"rocketmq as a {self.use.value}: {what}:{lines}")
+        raise ConfigurationError(f"rocketmq {self.role.value}: {summary}:{lines}")
 
 
-def _unknown(name: str, known: Mapping[str, Option], use: Use) -> str:
+def _unknown(name: str, known: Mapping[str, Option], role: Role) -> str:
+    """Describe an unknown option, and suggest the option that the user probably meant."""
     other = OTHER_NAMES.get(name.lower(), "").lower()
     near = [other] if other in known else difflib.get_close_matches(name.lower(), known, n=3)
-    options = sorted([known[each] for each in near], key=lambda option: use not in option.uses)
+    options = sorted([known[each] for each in near], key=lambda option: role not in option.roles)
     if not options:
-        return f"{name}: there is no such option"
-    owner = "" if use in options[0].uses else f", an option of {_owners(options[0])}"
-    return f"{name}: there is no such option; did you mean {options[0].name}{owner}?"
+        return f"{name}: unknown option"
+    owner = "" if role in options[0].roles else f", an option of {_owners(options[0])}"
+    return f"{name}: unknown option; did you mean {options[0].name}{owner}?"
 
 
-def _misplaced(option: Option, use: Use) -> str:
-    return f"{option.name} is an option of {_owners(option)}; this is a {use.value}"
+def _misplaced(option: Option, role: Role) -> str:
+    return f"{option.name} is an option of {_owners(option)}; this is a {role.value}"
 
 
 def _owners(option: Option) -> str:
-    if option.uses == SOURCES:
+    if option.roles == SOURCES:
         return "a source"
-    if option.uses == SINKS:
+    if option.roles == SINKS:
         return "a sink"
-    return " or ".join([f"a {each.value}" for each in Use if each in option.uses])
+    return " or ".join([f"a {each.value}" for each in Role if each in option.roles])

@@ -1,155 +1,165 @@
-"""Where reading begins or ends, as users write it: for all queues, a topic, a broker or one queue."""
+"""Start and end positions as users write them: for all queues, or by topic, broker and queue id.
+
+A *position* is an offset, the earliest or latest offset, or the first message stored at a time.
+:class:`Positions` holds the positions of one option and resolves them to offsets.
+"""
 
 from __future__ import annotations
 
 import enum
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import check_topic
 
-Ranges = Mapping[MessageQueue, tuple[int, int]]
-"""Of each queue, the first offset that its broker has, and the one that its next message will get."""
+QueueRanges: TypeAlias = Mapping[MessageQueue, tuple[int, int]]
+"""By queue: the minimum offset on its broker, and the maximum offset, which the next message will get."""
 
 
-class Edge(enum.Enum):
-    """An end of a queue; the value is what Kafka's connector calls it inside of JSON."""
+class NamedPosition(enum.Enum):
+    """A position with a name. The value is its code in JSON, as in Spark's Kafka connector."""
 
     EARLIEST = -2
     LATEST = -1
 
 
 @attrs.frozen
-class StoredAt:
-    """The first message stored at a time or later, epoch milliseconds; where there is none, the end."""
+class TimestampPosition:
+    """The first message stored at or after a time in epoch milliseconds, or the queue's end without one."""
 
     time_ms: int
 
 
-Place = Edge | StoredAt | int
-"""Where in a queue; a number is an offset."""
+Position: TypeAlias = NamedPosition | TimestampPosition | int
+"""A position in one queue. A number is an offset."""
 
-EDGES: Mapping[object, Edge] = {
-    "earliest": Edge.EARLIEST,
-    "latest": Edge.LATEST,
-    **{edge.value: edge for edge in Edge},
+PositionPath: TypeAlias = tuple[str | int, ...]
+"""The queues of a position: (topic), (topic, broker name) or (topic, broker name, queue id)."""
+
+_NAMED_POSITIONS: Mapping[object, NamedPosition] = {
+    "earliest": NamedPosition.EARLIEST,
+    "latest": NamedPosition.LATEST,
+    **{position.value: position for position in NamedPosition},
 }
 
 
 @attrs.frozen
 class Positions:
-    """A place for every queue there is or may come.
+    """A position for every queue, including queues that are created later.
 
     Args:
-        default: for what the rest says nothing of.
-        places: by topic; by topic and broker; by topic, broker and queue id. The longest that fits counts.
+        default: the position of queues that ``by_path`` does not match.
+        by_path: positions of topics, brokers and queues. The longest matching path wins.
     """
 
-    default: Place
-    places: Mapping[tuple[str | int, ...], Place] = attrs.field(factory=dict)
+    default: Position
+    by_path: Mapping[PositionPath, Position] = attrs.field(factory=dict)
 
-    def of(self, queue: MessageQueue) -> Place:
-        """Return the place in a queue."""
-        names = (queue.topic, queue.broker_name, queue.queue_id)
+    def of(self, queue: MessageQueue) -> Position:
+        """Return the position in a queue."""
+        path = (queue.topic, queue.broker_name, queue.queue_id)
         for length in (3, 2, 1):
-            place = self.places.get(names[:length])
-            if place is not None:
-                return place
+            position = self.by_path.get(path[:length])
+            if position is not None:
+                return position
         return self.default
 
-    def all(self) -> Iterator[Place]:
-        """Return all places that are named, and the default."""
+    def all(self) -> Iterator[Position]:
+        """Return the default and all other positions."""
         yield self.default
-        yield from self.places.values()
+        yield from self.by_path.values()
 
     def topics(self) -> set[str]:
-        """Return the topics that are named."""
-        return {str(names[0]) for names in self.places}
+        """Return the topics of all paths."""
+        return {str(path[0]) for path in self.by_path}
 
-    def absent(self, queues: Iterable[MessageQueue]) -> list[tuple[str | int, ...]]:
-        """Return what is named and fits none of these queues."""
-        present = {
-            names[:length]
+    def unmatched(self, queues: Iterable[MessageQueue]) -> list[PositionPath]:
+        """Return the paths that match none of these queues, sorted."""
+        existing = {
+            path[:length]
             for queue in queues
-            for names in [(queue.topic, queue.broker_name, queue.queue_id)]
+            for path in [(queue.topic, queue.broker_name, queue.queue_id)]
             for length in (1, 2, 3)
         }
-        return sorted([names for names in self.places if names not in present], key=str)
+        return sorted([path for path in self.by_path if path not in existing], key=str)
 
     def resolve(
-        self, ranges: Ranges, offsets_at: Callable[[set[str], int], Mapping[MessageQueue, int]]
+        self, ranges: QueueRanges, offsets_at: Callable[[set[str], int], Mapping[MessageQueue, int]]
     ) -> dict[MessageQueue, int]:
-        """Return the offset of each queue, as written: it may be outside of the queue's range.
+        """Return each queue's offset. An offset that the user wrote may lie outside of the queue's range.
 
         Args:
             ranges: the queues.
-            offsets_at: tells the offset of the first message stored at a time or later, of all queues of
-                some topics. Asked once for each time that is named, if at all.
+            offsets_at: returns, for all queues of some topics, the offset of the first message stored at or
+                after a time. Called once per distinct time.
         """
-        places = {queue: self.of(queue) for queue in ranges}
-        topics_of_time: dict[int, set[str]] = {}
-        for queue, place in places.items():
-            if isinstance(place, StoredAt):
-                topics_of_time.setdefault(place.time_ms, set()).add(queue.topic)
-        found = {time_ms: offsets_at(topics, time_ms) for time_ms, topics in topics_of_time.items()}
+        positions = {queue: self.of(queue) for queue in ranges}
+        topics_by_time: dict[int, set[str]] = {}
+        for queue, position in positions.items():
+            if isinstance(position, TimestampPosition):
+                topics_by_time.setdefault(position.time_ms, set()).add(queue.topic)
+        found = {time_ms: offsets_at(topics, time_ms) for time_ms, topics in topics_by_time.items()}
         offsets = {}
-        for queue, place in places.items():
+        for queue, position in positions.items():
             first, end = ranges[queue]
-            if place is Edge.EARLIEST:
+            if position is NamedPosition.EARLIEST:
                 offsets[queue] = first
-            elif place is Edge.LATEST:
+            elif position is NamedPosition.LATEST:
                 offsets[queue] = end
-            elif isinstance(place, StoredAt):
-                # A queue that came in between has nothing yet.
-                offsets[queue] = found[place.time_ms].get(queue, end)
+            elif isinstance(position, TimestampPosition):
+                # A queue that was created after ``ranges`` were read is missing here, and empty.
+                offsets[queue] = found[position.time_ms].get(queue, end)
             else:
-                assert isinstance(place, int)
-                offsets[queue] = place
+                assert isinstance(position, int)
+                offsets[queue] = position
         return offsets
 
 
-_MOST = 2**63 - 1
-"""Brokers count offsets and times in 64 bits."""
-_OFFSETS = (
+_MAX_INT64 = 2**63 - 1
+_ALLOWED_OFFSETS = (
     'earliest, latest or JSON such as {"topic": {"broker-a": {"0": 17, "1": "latest"}}}, '
     "where a broker or a topic may have one value for all its queues, and -2 and -1 are earliest and latest"
 )
-_TIMES = 'epoch milliseconds or JSON such as {"topic": 1700000000000}, with brokers and queues as for offsets'
+_ALLOWED_TIMES = (
+    'epoch milliseconds or JSON such as {"topic": 1700000000000}, with brokers and queues as for offsets'
+)
 
 
-def parse_offsets(value: str) -> Positions | Mapping[tuple[str | int, ...], Place]:
-    """Take ``startingOffsets`` or ``endingOffsets``: one place for all, or places by name.
+def parse_offsets(value: str) -> Positions | Mapping[PositionPath, Position]:
+    """Parse ``startingOffsets`` or ``endingOffsets``: one position for all queues, or positions by path.
 
-    Raises ValueError with what is allowed.
+    Raises ValueError with the allowed values.
     """
-    word = value.strip().lower()
-    if word in ("earliest", "latest"):
-        return Positions(EDGES[word])
-    return _parse_tree(value, _offset, _OFFSETS)
+    name = value.strip().lower()
+    if name in ("earliest", "latest"):
+        return Positions(_NAMED_POSITIONS[name])
+    return _parse_tree(value, _offset_position, _ALLOWED_OFFSETS)
 
 
-def parse_times(value: str) -> Positions | Mapping[tuple[str | int, ...], Place]:
-    """Take ``startingTimestamp`` or ``endingTimestamp``: one time for all, or times by name.
+def parse_times(value: str) -> Positions | Mapping[PositionPath, Position]:
+    """Parse ``startingTimestamp`` or ``endingTimestamp``: one time for all queues, or times by path.
 
-    Raises ValueError with what is allowed.
+    Raises ValueError with the allowed values.
     """
-    time = _time(int(value)) if value.strip().isascii() and value.strip().isdigit() else None
-    return _parse_tree(value, _time, _TIMES) if time is None else Positions(time)
+    digits = value.strip()
+    position = _timestamp_position(int(digits)) if digits.isascii() and digits.isdigit() else None
+    if position is None:
+        return _parse_tree(value, _timestamp_position, _ALLOWED_TIMES)
+    return Positions(position)
 
 
 def parse_assignment(value: str) -> tuple[MessageQueue, ...]:
-    """Take ``assign``: JSON of topics, their brokers, and lists of queue ids. Return the queues, sorted.
+    """Parse ``assign``, JSON with lists of queue ids by topic and broker. Return the queues, sorted.
 
-    Raises ValueError with what is allowed.
+    Raises ValueError with the allowed values.
     """
-    allowed = 'JSON such as {"topic": {"broker-a": [0, 1]}}, with a queue at least'
-    tree = parse_json(value, allowed)
+    allowed = 'JSON such as {"topic": {"broker-a": [0, 1]}}, with at least one queue'
     queues = set()
-    for topic, brokers in _items(tree, allowed):
+    for topic, brokers in _items(_parse_json(value, allowed), allowed):
         check_topic(topic)
         for broker, ids in _items(brokers, allowed):
             if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
@@ -161,33 +171,35 @@ def parse_assignment(value: str) -> tuple[MessageQueue, ...]:
 
 
 def _parse_tree(
-    value: str, leaf: Callable[[object], Place | None], allowed: str
-) -> Mapping[tuple[str | int, ...], Place]:
-    places: dict[tuple[str | int, ...], Place] = {}
+    value: str, parse_leaf: Callable[[object], Position | None], allowed: str
+) -> Mapping[PositionPath, Position]:
+    """Parse JSON objects nested by topic, broker and queue id into positions by path."""
+    positions: dict[PositionPath, Position] = {}
 
-    def walk(node: object, names: tuple[str | int, ...]) -> None:
-        place = leaf(node)
-        if place is not None and (len(names) == 3 or not isinstance(place, int)):
-            places[names] = place
-        elif len(names) == 3:
+    def add(node: object, path: PositionPath) -> None:
+        position = parse_leaf(node)
+        # A plain offset makes sense for a single queue only.
+        if position is not None and (len(path) == 3 or not isinstance(position, int)):
+            positions[path] = position
+        elif len(path) == 3:
             raise ValueError(allowed)
         else:
             for name, child in _items(node, allowed):
-                walk(child, (*names, name if len(names) < 2 else _queue_id(name, allowed)))
+                add(child, (*path, name if len(path) < 2 else _queue_id(name, allowed)))
 
-    for topic, node in _items(parse_json(value, allowed), allowed):
-        walk(node, (check_topic(topic),))
-    if not places:
+    for topic, node in _items(_parse_json(value, allowed), allowed):
+        add(node, (check_topic(topic),))
+    if not positions:
         raise ValueError(allowed)
-    return places
+    return positions
 
 
-def parse_json(value: str, allowed: str) -> object:
-    """Return what JSON says. Raises ValueError with what is allowed if it is none, or names a thing twice."""
+def _parse_json(value: str, allowed: str) -> object:
+    """Parse JSON. Raises ValueError with the allowed values if it is invalid or has a duplicate name."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            raise ValueError(f"{allowed}; and nothing is named twice")
+            raise ValueError(f"{allowed}; without duplicate names")
         return dict(pairs)
 
     try:
@@ -208,13 +220,13 @@ def _queue_id(name: str, allowed: str) -> int:
     return int(name)
 
 
-def _offset(node: object) -> Place | None:
+def _offset_position(node: object) -> Position | None:
     if isinstance(node, str):
-        return EDGES.get(node.strip().lower())
+        return _NAMED_POSITIONS.get(node.strip().lower())
     if type(node) is not int:
         return None
-    return EDGES.get(node) or (node if 0 <= node <= _MOST else None)
+    return _NAMED_POSITIONS.get(node) or (node if 0 <= node <= _MAX_INT64 else None)
 
 
-def _time(node: object) -> Place | None:
-    return StoredAt(node) if type(node) is int and 0 <= node <= _MOST else None
+def _timestamp_position(node: object) -> Position | None:
+    return TimestampPosition(node) if type(node) is int and 0 <= node <= _MAX_INT64 else None

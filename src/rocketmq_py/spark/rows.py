@@ -1,9 +1,8 @@
-"""Arrow batches -> messages, column by column."""
+"""Rows to messages, for rows that a batch cannot carry and for invalid rows, whose mistakes it reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import Any, TypeAlias
 
@@ -15,14 +14,14 @@ from rocketmq_py import properties as names
 from rocketmq_py.errors import InvalidMessageError
 from rocketmq_py.message import Message, MessageQueue
 from rocketmq_py.producer.selectors import SelectByHash
-from rocketmq_py.spark.stamps import STAMP, Origin
+from rocketmq_py.spark.stamps import STAMP, TaskIdentity
 
 Texts: TypeAlias = Iterable[str | None]
 Destination: TypeAlias = MessageQueue | SelectByHash | None
 
-_OWN = names.SYSTEM_PROPERTIES | {STAMP}
+RESERVED_PROPERTIES = names.SYSTEM_PROPERTIES | {STAMP}
 _MAX_QUEUE_ID = 2**31 - 1
-_OTHER_WORDS = {
+_SPARK_NAMES = {
     "delay_level": "delayLevel",
     "deliver_at_ms": "deliverAt",
     "use delay": "use deliverAt",
@@ -31,18 +30,18 @@ _OTHER_WORDS = {
 }
 
 
-def in_words_of_spark(text: str) -> str:
-    """Return the text of a producer's error with the names that columns and options have here."""
-    for word, own in _OTHER_WORDS.items():
-        text = text.replace(word, own)
+def with_spark_names(text: str) -> str:
+    """Replace the names of a producer's options in an error's text by the sink's columns and options."""
+    for name, spark_name in _SPARK_NAMES.items():
+        text = text.replace(name, spark_name)
     return text
 
 
 class RowError(InvalidMessageError):
-    """A row cannot become a message; the text says which row and why.
+    """A row cannot be sent. The text names the row and the reason.
 
     Attributes:
-        row: its number in its partition, from 0.
+        row: the row's number in its partition, from 0.
     """
 
     def __init__(self, row: int, message: str) -> None:
@@ -54,91 +53,119 @@ class RowError(InvalidMessageError):
 
 
 @attrs.frozen
-class Rows:
-    """Messages of one Arrow batch.
+class RowMessages:
+    """The messages of some rows.
 
     Attributes:
-        first: the number of the first row in its partition.
-        messages: one a row, in their order.
-        destinations: the queue of each, or what chooses it; None if all are the producer's choice.
+        rows: the numbers of the rows in their partition.
+        messages: one per row, in order.
+        destinations: the queue or queue selector of each message, None to let the producer choose. None if
+            that holds for all messages.
     """
 
-    first: int
+    rows: Sequence[int]
     messages: Sequence[Message]
     destinations: Sequence[Destination] | None
 
 
 @attrs.frozen
-class RowReader:
-    """Makes messages of Arrow batches.
+class MessageBuilder:
+    """Builds the messages of rows.
 
     Args:
-        places: of each column that is there, its place in the batches.
-        topic: where all rows go, None where their column says it.
-        origin: what is stamped on them, None for no stamps.
+        topic: the topic of all rows, or None to take it from the column.
+        task: the task for the stamps, or None to send messages without stamps.
     """
 
-    places: Mapping[str, int]
     topic: str | None
-    origin: Origin | None
+    task: TaskIdentity | None
 
-    def read(self, batch: pa.RecordBatch, first: int) -> Rows:
-        """Return the messages of a batch.
+    def build(self, columns: Mapping[str, pa.Array], rows: Sequence[int]) -> RowMessages:
+        """Return the messages of rows.
 
         Args:
-            batch: what Spark hands over.
-            first: the number of its first row in the partition.
+            columns: the sink's columns, by name.
+            rows: the row numbers.
 
         Raises RowError for the first row that cannot be sent.
         """
-        columns = {name: batch.column(place) for name, place in self.places.items()}
-        count = batch.num_rows
-        bodies = _bodies(columns["body"])
-        topics: Texts = repeat(self.topic, count) if self.topic is not None else _texts(columns["topic"])
-        tags = _texts(columns.get("tags"), count)
-        keys = _texts(columns.get("keys"), count)
-        properties = self._properties(columns, first, count)
-        rest = _rest(columns, count)
+        count = len(rows)
         messages: list[Message] = []
         try:
-            for topic, body, tag, key, own, more in zip(
-                topics, bodies, tags, keys, properties, rest, strict=True
+            bodies = _bodies(columns["body"])
+            topics: Texts = repeat(self.topic, count) if self.topic is not None else _texts(columns["topic"])
+            tags = _texts(columns.get("tags"), count)
+            keys = _texts(columns.get("keys"), count)
+            properties = self._properties(columns, rows)
+            options = _message_options(columns, count)
+            for topic, body, tag, key, properties_of_row, options_of_row in zip(
+                topics, bodies, tags, keys, properties, options, strict=True
             ):
                 if topic is None or body is None:
                     raise InvalidMessageError(f"its {'topic' if topic is None else 'body'} is null")
-                messages.append(Message(topic, body, tag or "", key or "", own, **more))
+                messages.append(
+                    Message(topic, body, tag or "", key or "", properties_of_row, **options_of_row)
+                )
         except InvalidMessageError as error:
-            raise _row_error(columns, first, len(messages), str(error)) from None
-        return Rows(first, messages, _destinations(columns, messages, first))
+            raise self._row_error(columns, rows, len(messages), str(error)) from None
+        except UnicodeDecodeError:
+            name, index = _find_invalid_text(columns)
+            raise self._row_error(columns, rows, index, f"its {name} is not valid UTF-8") from None
+        return RowMessages(rows, messages, self._destinations(columns, messages, rows))
 
-    def _properties(
-        self, columns: Mapping[str, pa.Array], first: int, count: int
-    ) -> Iterable[dict[str, str]]:
-        stamps = self._stamps(columns.get("rowId"), first, count)
-        sharding = columns.get("shardingKey")
-        if "properties" not in columns and sharding is None:
+    def _properties(self, columns: Mapping[str, pa.Array], rows: Sequence[int]) -> Iterable[dict[str, str]]:
+        count = len(rows)
+        stamps = self._stamps(columns.get("rowId"), rows)
+        sharding_keys = columns.get("shardingKey")
+        if "properties" not in columns and sharding_keys is None:
             return [{STAMP: stamp} for stamp in stamps] if stamps is not None else ({} for _ in range(count))
         maps = _maps(columns.get("properties"), count)
         if stamps is not None:
             for properties, stamp in zip(maps, stamps, strict=True):
                 properties[STAMP] = stamp
-        if sharding is not None:
-            for properties, key in zip(maps, sharding.to_pylist(), strict=True):
+        if sharding_keys is not None:
+            for properties, key in zip(maps, sharding_keys.to_pylist(), strict=True):
                 if key is not None:
                     properties[names.SHARDING_KEY] = key
         return maps
 
-    def _stamps(self, ids: pa.Array | None, first: int, count: int) -> Iterable[str] | None:
-        if self.origin is None:
+    def _stamps(self, row_ids: pa.Array | None, rows: Sequence[int]) -> Iterable[str] | None:
+        if self.task is None:
             return None
-        if ids is None:
-            before = self.origin.numbered
-            return [f"{before}{row}" for row in range(first, first + count)]
-        named, numbered = self.origin.named, self.origin.numbered
+        number_prefix, id_prefix = self.task.row_number_prefix, self.task.row_id_prefix
+        if row_ids is None:
+            return [f"{number_prefix}{row}" for row in rows]
         return [
-            f"{numbered}{row}" if own is None else f"{named}{own}"
-            for row, own in enumerate(ids.to_pylist(), first)
+            f"{number_prefix}{row}" if row_id is None else f"{id_prefix}{row_id}"
+            for row, row_id in zip(rows, row_ids.to_pylist(), strict=True)
         ]
+
+    def _destinations(
+        self, columns: Mapping[str, pa.Array], messages: Sequence[Message], rows: Sequence[int]
+    ) -> Sequence[Destination] | None:
+        if "shardingKey" in columns:
+            return [None if key is None else SelectByHash(key) for key in columns["shardingKey"].to_pylist()]
+        if "queue" not in columns:
+            return None
+        column = columns["queue"]
+        fields = [field.name.lower() for field in column.type]
+        brokers, queue_ids = (
+            pc.struct_field(column, fields.index(name)).to_pylist() for name in ("brokername", "queueid")
+        )
+        for index, queue_id in enumerate(queue_ids):
+            if queue_id is not None and not 0 <= queue_id <= _MAX_QUEUE_ID:  # brokers replace -1 by any queue
+                reason = f"its queue id is {queue_id}, which is out of range"
+                raise self._row_error(columns, rows, index, reason)
+        return [
+            None if broker is None or queue_id is None else MessageQueue(message.topic, broker, queue_id)
+            for message, broker, queue_id in zip(messages, brokers, queue_ids, strict=True)
+        ]
+
+    def _row_error(
+        self, columns: Mapping[str, pa.Array], rows: Sequence[int], index: int, reason: str
+    ) -> RowError:
+        description = describe_row(columns, rows[index], index, self.topic)
+        return RowError(rows[index], f"{description}: {with_spark_names(reason)}")
 
 
 def _bodies(column: pa.Array) -> Sequence[bytes | None]:
@@ -151,7 +178,7 @@ def _bodies(column: pa.Array) -> Sequence[bytes | None]:
 
 
 def _texts(column: pa.Array | None, count: int = 0) -> Texts:
-    """Return a column's texts; of one that is not there, so many nulls."""
+    """Return a column's texts, or ``count`` nulls if the column is absent."""
     if column is None:
         return repeat(None, count)
     texts: list[str | None] = column.to_pylist()
@@ -159,36 +186,39 @@ def _texts(column: pa.Array | None, count: int = 0) -> Texts:
 
 
 def _maps(column: pa.MapArray | None, count: int) -> list[dict[str, str]]:
+    """Return a map column as dicts without reserved names. Nulls and absent columns give empty dicts."""
     if column is None:
         return [{} for _ in range(count)]
-    # Of a slice, the offsets are the slice's, and keys and items are those of the whole.
+    # The offsets of a sliced array are sliced. Its keys and items are not.
     keys, items, offsets = column.keys.to_pylist(), column.items.to_pylist(), column.offsets.to_pylist()
     valid = column.is_valid().to_pylist() if column.null_count else repeat(True, len(column))
     return [
-        {key: value for key, value in zip(keys[start:end], items[start:end], strict=True) if key not in _OWN}
-        if is_there
+        {
+            key: value
+            for key, value in zip(keys[start:end], items[start:end], strict=True)
+            if key not in RESERVED_PROPERTIES
+        }
+        if is_valid
         else {}
-        for (start, end), is_there in zip(pairwise(offsets), valid, strict=True)
+        for (start, end), is_valid in zip(pairwise(offsets), valid, strict=True)
     ]
 
 
-def _rest(columns: Mapping[str, pa.Array], count: int) -> Iterable[Mapping[str, Any]]:
-    """Return what few rows have, as arguments of Message."""
-    given: dict[str, Sequence[Any]] = {}
+def _message_options(columns: Mapping[str, pa.Array], count: int) -> Iterable[Mapping[str, Any]]:
+    """Return, by row, the keyword arguments of Message that are not null."""
+    values: dict[str, Sequence[Any]] = {}
     if "flag" in columns:
-        given["flag"] = columns["flag"].to_pylist()
+        values["flag"] = columns["flag"].to_pylist()
     if "delayLevel" in columns:
-        given["delay_level"] = columns["delayLevel"].to_pylist()
+        values["delay_level"] = columns["delayLevel"].to_pylist()
     if "deliverAt" in columns:
-        given["deliver_at_ms"] = _milliseconds(columns["deliverAt"]).to_pylist()
-    if not given:
-        return repeat({}, count)
-    return _arguments(given)
+        values["deliver_at_ms"] = _milliseconds(columns["deliverAt"]).to_pylist()
+    return _without_nulls(values) if values else repeat({}, count)
 
 
-def _arguments(given: Mapping[str, Sequence[Any]]) -> Iterator[Mapping[str, Any]]:
-    for values in zip(*given.values(), strict=True):
-        yield {name: value for name, value in zip(given, values, strict=True) if value is not None}
+def _without_nulls(values: Mapping[str, Sequence[Any]]) -> Iterator[Mapping[str, Any]]:
+    for values_of_row in zip(*values.values(), strict=True):
+        yield {name: value for name, value in zip(values, values_of_row, strict=True) if value is not None}
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:
@@ -197,39 +227,32 @@ def _milliseconds(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
-def _destinations(
-    columns: Mapping[str, pa.Array], messages: Sequence[Message], first: int
-) -> Sequence[Destination] | None:
-    if "shardingKey" in columns:
-        return [None if key is None else _by_hash(key) for key in columns["shardingKey"].to_pylist()]
-    if "queue" not in columns:
-        return None
-    column = columns["queue"]
-    fields = [field.name.lower() for field in column.type]
-    brokers, queue_ids = (
-        pc.struct_field(column, fields.index(name)).to_pylist() for name in ("brokername", "queueid")
-    )
-    for index, queue_id in enumerate(queue_ids):
-        if queue_id is not None and not 0 <= queue_id <= _MAX_QUEUE_ID:  # brokers take any queue for -1
-            raise _row_error(columns, first, index, f"its queue is {queue_id}; there is no such number")
-    return [
-        None if broker is None or queue_id is None else MessageQueue(message.topic, broker, queue_id)
-        for message, broker, queue_id in zip(messages, brokers, queue_ids, strict=True)
-    ]
+def _find_invalid_text(columns: Mapping[str, pa.Array]) -> tuple[str, int]:
+    """Return the column and the index of the first text that is not valid UTF-8."""
+    for name, column in columns.items():
+        for index in range(len(column)) if name != "body" else ():
+            try:
+                column[index].as_py()
+            except UnicodeDecodeError:
+                return name, index
+    raise AssertionError("all texts are valid")
 
 
-@lru_cache(maxsize=16_384)  # keys come again and again, and a selector is made in a microsecond
-def _by_hash(key: str) -> SelectByHash:
-    return SelectByHash(key)
+def describe_row(columns: Mapping[str, pa.Array], row: int, index: int, topic: str | None) -> str:
+    """Return a row's number and the values by which a user can find it, for errors.
 
-
-def _row_error(columns: Mapping[str, pa.Array], first: int, index: int, reason: str) -> RowError:
-    row = first + index
-    return RowError(row, f"row {row}{_identity(columns, index)}: {in_words_of_spark(reason)}")
-
-
-def _identity(columns: Mapping[str, pa.Array], index: int) -> str:
-    """Return what a user can find a row by, as far as it has that."""
-    found = [(name, columns[name][index].as_py()) for name in ("topic", "keys", "rowId") if name in columns]
-    text = ", ".join(f"{name} {value!r}" for name, value in found if value is not None)
-    return f" ({text})" if text else ""
+    Args:
+        columns: the sink's columns, by name.
+        row: the row's number in its partition.
+        index: its index in the columns.
+        topic: the topic of all rows, or None to take it from the column.
+    """
+    values: dict[str, object] = {} if topic is None else {"topic": topic}
+    for name in ("topic", "keys", "rowId"):
+        if name in columns and name not in values:
+            try:
+                values[name] = columns[name][index].as_py()
+            except UnicodeDecodeError:
+                values[name] = "not valid UTF-8"
+    text = ", ".join(f"{name} {value!r}" for name, value in values.items() if value is not None)
+    return f"row {row} ({text})" if text else f"row {row}"

@@ -1,48 +1,59 @@
-"""The columns of the source: what Spark is told, and what its Arrow batches have.
+"""The columns of the source and of the sink.
 
-From 4.2 on Spark refuses a batch whose schema is not exactly what it makes of the declared one.
+From version 4.2 on Spark rejects a batch of the source whose Arrow schema differs from the declared one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import difflib
+from collections.abc import Callable, Mapping
 
+import attrs
 import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from rocketmq_py.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+# The source
 
 SOURCE_SCHEMA = (
     "topic STRING, flag INT, body BINARY, properties MAP<STRING, STRING>, brokerName STRING, queueId INT, "
     "queueOffset BIGINT, bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP, tags STRING, keys STRING, "
     "msgId STRING"
 )
-"""The columns in Spark's own words.
+"""The source's columns as DDL.
 
-- ``topic``, ``brokerName``, ``queueId``, ``queueOffset``: where the message is; no two rows have the same.
-- ``flag``: the sender's own number.
-- ``body``: the payload, uncompressed.
-- ``properties``: all of them, the sender's and RocketMQ's own, in the order in which they are stored.
-- ``bornTimestamp``, ``storeTimestamp``: when it was sent, on the sender's clock, and stored, on the
-  broker's, to the millisecond. Null for a time that is too far away for Spark.
-- ``tags``, ``keys``: the properties of these names, several keys with blanks between; null where there is
-  none.
-- ``msgId``: the sender's id of it (UNIQ_KEY), else the broker's.
+- ``topic``, ``brokerName``, ``queueId``, ``queueOffset``: the message's location, unique per row.
+- ``flag``: a number for the application.
+- ``body``: the payload, decompressed.
+- ``properties``: all properties, of the sender and of RocketMQ, in their stored order.
+- ``bornTimestamp``, ``storeTimestamp``: when it was sent, by the sender's clock, and stored, by the broker's,
+  in milliseconds. Null for a time outside of Spark's range.
+- ``tags``, ``keys``: the properties of these names; several keys are separated by blanks. Null if absent.
+- ``msgId``: the sender's message id (UNIQ_KEY), or else the broker's.
 
-All but the last three are those of the old JVM connector, with its names; there ``properties`` is JSON.
+All but the last three have the names of the old JVM connector, where ``properties`` is JSON.
 """
 
-MAP = pa.map_(pa.string(), pa.string())
+PROPERTY_MAP = pa.map_(pa.string(), pa.string())
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-ARROW_SCHEMA = pa.schema(
+SOURCE_ARROW_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("flag", pa.int32()),
         ("body", pa.binary()),
-        ("properties", MAP),
+        ("properties", PROPERTY_MAP),
         ("brokerName", pa.string()),
         ("queueId", pa.int32()),
         ("queueOffset", pa.int64()),
@@ -53,15 +64,142 @@ ARROW_SCHEMA = pa.schema(
         ("msgId", pa.string()),
     ]
 )
-"""The same as Arrow has them; every column may be null."""
+"""The Arrow schema that Spark derives from SOURCE_SCHEMA. All columns are nullable."""
 
 
-def check_schema(schema: StructType) -> None:
-    """Raise ConfigurationError if a reader should have other columns than the source's."""
+def check_source_schema(schema: StructType) -> None:
+    """Raise ConfigurationError if a user sets a schema that differs from the source's."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    if schema.simpleString() != from_arrow_schema(ARROW_SCHEMA).simpleString():
+    if schema.simpleString() != from_arrow_schema(SOURCE_ARROW_SCHEMA).simpleString():
         raise ConfigurationError(
-            "rocketmq as a source: its columns are fixed, and a schema was given that differs; leave it out, "
-            "and select what is needed: the payload is the column body, binary"
+            "rocketmq source: its columns are fixed, but .schema(...) sets other columns; remove it and "
+            "select the columns you need. The payload is the binary column body"
         )
+
+
+# The sink
+
+
+def _is(*types: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda kind: isinstance(kind, types)
+
+
+def _is_string_or_array(kind: DataType) -> bool:
+    return isinstance(kind, StringType) or (
+        isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
+    )
+
+
+def _is_string_map(kind: DataType) -> bool:
+    return (
+        isinstance(kind, MapType)
+        and isinstance(kind.keyType, StringType)
+        and isinstance(kind.valueType, StringType)
+    )
+
+
+def _is_queue(kind: DataType) -> bool:
+    if not isinstance(kind, StructType) or len(kind.fields) != 2:
+        return False
+    types = {field.name.lower(): field.dataType for field in kind.fields}
+    return isinstance(types.get("brokername"), StringType) and isinstance(types.get("queueid"), IntegralType)
+
+
+@attrs.frozen
+class SinkColumn:
+    """A column that the sink accepts.
+
+    Attributes:
+        accepts: returns whether the column may have a Spark type.
+        types: the accepted types, for error messages.
+    """
+
+    accepts: Callable[[DataType], bool]
+    types: str
+
+
+_STRING = SinkColumn(_is(StringType), "string")
+
+SINK_COLUMNS: Mapping[str, SinkColumn] = {
+    "body": SinkColumn(_is(BinaryType, StringType), "binary or string"),
+    "topic": _STRING,
+    "tags": _STRING,
+    "keys": SinkColumn(_is_string_or_array, "string or array<string>"),
+    "properties": SinkColumn(_is_string_map, "map<string,string>"),
+    "flag": SinkColumn(_is(IntegralType), "int"),
+    "shardingKey": _STRING,
+    "queue": SinkColumn(_is_queue, "struct<brokerName:string,queueId:int>"),
+    "delayLevel": SinkColumn(_is(IntegralType, StringType), "int or string"),
+    "deliverAt": SinkColumn(_is(TimestampType, IntegralType), "timestamp, or bigint (epoch milliseconds)"),
+    "rowId": SinkColumn(_is(StringType, IntegralType), "string or bigint"),
+}
+"""The sink's columns. All but ``body`` are optional, and a null in an optional column means none.
+
+- ``body``: the payload. A string is sent as UTF-8.
+- ``topic``: the row's topic, unless the option ``topic`` sets one for all rows.
+- ``tags``, ``keys``: the tag, and the keys: a string with blanks between keys, or an array.
+- ``properties``: the application's properties. Names that RocketMQ reserves are dropped: they describe the
+  message that the row was read from.
+- ``flag``: a number for the application.
+- ``shardingKey``: rows with the same key go to the same queue, in order, as with Java's
+  ``SelectMessageQueueByHash``.
+- ``queue``: the queue that the row is sent to.
+- ``delayLevel``: 1 to 18, or its name such as ``10s``. ``deliverAt``: a delivery time, for 5.x brokers.
+- ``rowId``: unique within its batch. The message's stamp contains it instead of the row's number.
+"""
+IGNORED_SINK_COLUMNS = ("brokerName", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "msgId")
+"""Source columns that describe the message as read. Ignored, so that a DataFrame can be written as read."""
+_EXCLUSIVE_COLUMNS = (("delayLevel", "deliverAt"), ("shardingKey", "queue"))
+_OTHER_NAMES = {"value": "body", "key": "keys", "headers": "properties", "partition": "queue", "tag": "tags"}
+"""Column names of other sinks, and the column to suggest instead."""
+
+
+def sink_column_indexes(schema: StructType, topic: str | None) -> Mapping[str, int]:
+    """Return the indexes of the sink's columns in a DataFrame. Names are compared without case.
+
+    Args:
+        schema: the DataFrame's schema.
+        topic: the option ``topic``, or None.
+
+    Raises:
+        ConfigurationError: columns are missing, unknown, of an unsupported type or mutually exclusive. The
+            text lists all mistakes.
+    """
+    known = {name.lower(): name for name in (*SINK_COLUMNS, *IGNORED_SINK_COLUMNS)}
+    indexes: dict[str, int] = {}
+    mistakes: list[str] = []
+    for index, field in enumerate(schema.fields):
+        name = known.get(field.name.lower())
+        if name is None:
+            mistakes.append(_unknown_column(field.name, known))
+        elif name in indexes:
+            mistakes.append(f"{name}: duplicate column")
+        else:
+            indexes[name] = index
+            mistakes += _type_mistakes(name, field)
+    if "body" not in indexes:
+        mistakes.append("body: the column is missing; it holds the payload")
+    if topic is None and "topic" not in indexes:
+        mistakes.append("topic: missing; add a column topic or set the option topic")
+    for one, other in _EXCLUSIVE_COLUMNS:
+        if one in indexes and other in indexes:
+            mistakes.append(f"{one} and {other} exclude each other; drop one of them")
+    if mistakes:
+        summary = "1 invalid column" if len(mistakes) == 1 else f"{len(mistakes)} invalid columns"
+        lines = "".join(f"\n  - {mistake}" for mistake in mistakes)
+        raise ConfigurationError(f"rocketmq sink: {summary}:{lines}\nColumns: {', '.join(SINK_COLUMNS)}")
+    return {name: index for name, index in indexes.items() if name in SINK_COLUMNS}
+
+
+def _unknown_column(name: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    suggestion = _OTHER_NAMES.get(name.lower()) or (known[near[0]] if near else "")
+    return f"{name}: unknown column" + (f"; did you mean {suggestion}?" if suggestion else "")
+
+
+def _type_mistakes(name: str, field: StructField) -> list[str]:
+    column = SINK_COLUMNS.get(name)
+    if column is None or column.accepts(field.dataType):
+        return []
+    return [f"{name}: unsupported type {field.dataType.simpleString()}; allowed: {column.types}"]

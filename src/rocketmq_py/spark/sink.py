@@ -1,4 +1,4 @@
-"""The sink, as Spark runs it: batch and streaming."""
+"""The sink: the writers that Spark calls for batch jobs and streaming queries."""
 
 from __future__ import annotations
 
@@ -12,122 +12,150 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.spark.arriving import Arrives
-from rocketmq_py.spark.logs import show_log
-from rocketmq_py.spark.plain_errors import plainly
-from rocketmq_py.spark.rows import RowReader
-from rocketmq_py.spark.sink_columns import check_columns
+from rocketmq_py.spark.batch_encoder import BatchEncoder
+from rocketmq_py.spark.options import Role
+from rocketmq_py.spark.processes import WorkerPicklable, hides_tracebacks, log_to_stderr
+from rocketmq_py.spark.rows import MessageBuilder
+from rocketmq_py.spark.schema import sink_column_indexes
 from rocketmq_py.spark.sink_options import SinkOptions
-from rocketmq_py.spark.stamps import task_origin
-from rocketmq_py.spark.writing import RowWriter, Written
+from rocketmq_py.spark.sink_task import PIECES_IN_FLIGHT, RowWriter, WriteSummary
+from rocketmq_py.spark.source_options import SOURCE_OPTIONS
+from rocketmq_py.spark.stamps import TaskIdentity, current_task
 
 logger: Final = logging.getLogger("rocketmq_py.spark")
 
 
-class TaskWritten(WriterCommitMessage):
-    """What one task of a sink tells the driver.
+def batch_sink(schema: StructType, options: Mapping[str, str | None], *, overwrite: bool) -> BatchSink:
+    """Return a batch sink.
+
+    Raises ConfigurationError for invalid options, invalid columns and the save mode overwrite.
+    """
+    parsed = SinkOptions.parse(options, Role.BATCH_SINK, others=SOURCE_OPTIONS)
+    if overwrite:
+        raise ConfigurationError("rocketmq sink: a topic cannot be overwritten; use the save mode append")
+    return BatchSink(sink_column_indexes(schema, parsed.topic), parsed)
+
+
+def stream_sink(schema: StructType, options: Mapping[str, str | None]) -> StreamSink:
+    """Return a streaming sink. Raises ConfigurationError for invalid options or columns."""
+    parsed = SinkOptions.parse(options, Role.STREAM_SINK, others=SOURCE_OPTIONS)
+    return StreamSink(sink_column_indexes(schema, parsed.topic), parsed)
+
+
+class TaskCommitMessage(WriterCommitMessage):
+    """The result of a sink's task, which Spark passes to the driver.
 
     Attributes:
-        partition: which task.
-        written: what it has sent.
+        partition: the task's partition.
+        summary: the counts of its rows.
     """
 
-    def __init__(self, partition: int, written: Written) -> None:
+    def __init__(self, partition: int, summary: WriteSummary) -> None:
         self.partition = partition
-        self.written = written
+        self.summary = summary
 
 
-def batch_sink(schema: StructType, options: SinkOptions, *, overwrite: bool) -> BatchSink:
-    """Return what writes a DataFrame. Raises ConfigurationError for its columns, or to overwrite."""
-    if overwrite:
-        raise ConfigurationError(
-            "rocketmq as a sink: messages are appended, and a topic cannot be overwritten; use mode append"
-        )
-    places = check_columns(schema, options.topic)
-    return BatchSink(places, options, options.job_id or str(uuid.uuid4()))
-
-
-def stream_sink(schema: StructType, options: SinkOptions) -> StreamSink:
-    """Return what writes each batch of a query. Raises ConfigurationError for its columns."""
-    return StreamSink(check_columns(schema, options.topic), options)
-
-
-class BatchSink(Arrives, DataSourceArrowWriter):
-    """Appends a DataFrame's rows; a copy of it travels to every task.
+class BatchSink(WorkerPicklable, DataSourceArrowWriter):
+    """Appends the rows of a DataFrame. Every task writes with a pickled copy.
 
     Args:
-        places: the sink's columns, and where they are.
-        options: the user's.
-        job_id: stands in the stamps.
+        column_indexes: the index of each of the sink's columns in the rows.
+        options: where and how to send. Without a ``job_id``, the sink makes one.
     """
 
-    def __init__(self, places: Mapping[str, int], options: SinkOptions, job_id: str) -> None:
-        self._places = places
+    def __init__(self, column_indexes: Mapping[str, int], options: SinkOptions) -> None:
+        self._column_indexes = column_indexes
         self._options = options
-        self._job_id = job_id
+        self._job_id = options.job_id or str(uuid.uuid4())
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
-        """Send one partition's rows; return when every one is acknowledged. Raises WriteError."""
-        return _write(iterator, self._places, self._options, self._job_id)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        """Send the rows of a partition, and return once all are acknowledged. Raises WriteError."""
+        return _write(iterator, self._column_indexes, self._options, self._job_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was sent."""
-        _say(logging.INFO, f"job {self._job_id}: {summary(messages)}")
+        """Log the counts of the job."""
+        _log(logging.INFO, f"wrote job={self._job_id}: {describe_tasks(messages)}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was sent all the same: a topic takes nothing back."""
-        _say(logging.WARNING, f"job {self._job_id} is aborted: {summary(messages)}")
+        """Log the rows that were sent before the job failed: they stay in the topic."""
+        _log(logging.WARNING, f"aborted job={self._job_id}: {describe_tasks(messages)}")
 
 
-class StreamSink(Arrives, DataSourceStreamArrowWriter):
-    """Appends the rows of a query's batches; a copy of it travels to every task, and to each commit.
+class StreamSink(WorkerPicklable, DataSourceStreamArrowWriter):
+    """Appends the rows of each micro-batch. Every task writes, and every batch commits, with a pickled copy.
 
     Args:
-        places: the sink's columns, and where they are.
-        options: the user's.
+        column_indexes: the index of each of the sink's columns in the rows.
+        options: where and how to send.
     """
 
-    def __init__(self, places: Mapping[str, int], options: SinkOptions) -> None:
-        self._places = places
+    def __init__(self, column_indexes: Mapping[str, int], options: SinkOptions) -> None:
+        self._column_indexes = column_indexes
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
-        """Send one partition's rows; return when every one is acknowledged. Raises WriteError."""
-        return _write(iterator, self._places, self._options, None)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        """Send the rows of a partition, and return once all are acknowledged. Raises WriteError."""
+        return _write(iterator, self._column_indexes, self._options, None)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say what was sent."""
-        _say(logging.INFO, f"batch {batchId}: {summary(messages)}")
+        """Log the counts of the batch."""
+        _log(logging.INFO, f"wrote batch={batchId}: {describe_tasks(messages)}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say what was sent all the same: a topic takes nothing back, and the batch will come again."""
-        _say(logging.WARNING, f"batch {batchId} is aborted: {summary(messages)}")
+        """Log the rows that were sent before the batch failed: they stay in the topic, and are sent again."""
+        _log(logging.WARNING, f"aborted batch={batchId}: {describe_tasks(messages)}")
 
 
-@plainly
+@hides_tracebacks
 def _write(
-    batches: Iterable[pa.RecordBatch], places: Mapping[str, int], options: SinkOptions, job_id: str | None
-) -> TaskWritten:
-    from rocketmq_py.spark.connections import producer_for
+    batches: Iterable[pa.RecordBatch],
+    column_indexes: Mapping[str, int],
+    options: SinkOptions,
+    job_id: str | None,
+) -> TaskCommitMessage:
+    task = current_task(job_id, is_stamped=options.stamp)
+    writer = row_writer(column_indexes, options, task)
+    return TaskCommitMessage(task.partition, writer.write(batches))
 
-    origin = task_origin(job_id, is_stamped=options.stamp)
-    reader = RowReader(places, options.topic, origin if options.stamp else None)
-    writer = RowWriter(producer_for(options), reader, origin, options.retry_timeout)
-    return TaskWritten(origin.partition, writer.write(batches))
+
+def row_writer(column_indexes: Mapping[str, int], options: SinkOptions, task: TaskIdentity) -> RowWriter:
+    """Return the writer of a task, on this process's producer."""
+    from rocketmq_py.spark.connections import sender_for
+
+    sender, stamped_task = sender_for(options), task if options.stamp else None
+    encoder = BatchEncoder(
+        options.topic,
+        stamped_task,
+        max_batch_bytes=options.max_batch_bytes,
+        compress_from=options.compress_from,
+        new_unique_ids=sender.new_unique_ids,
+        queues_of=sender.queues,
+    )
+    builder = MessageBuilder(options.topic, stamped_task)
+    is_ordered = not column_indexes.keys().isdisjoint(("shardingKey", "queue"))
+    return RowWriter(
+        column_indexes,
+        sender,
+        encoder,
+        builder,
+        task,
+        options.retry_timeout,
+        pieces_in_flight=1 if is_ordered else PIECES_IN_FLIGHT,
+    )
 
 
-def _say(level: int, text: str) -> None:
-    show_log()  # Spark has a process for commits, which nobody has asked for a writer
+def _log(level: int, text: str) -> None:
+    log_to_stderr()  # Spark commits in a process of its own, in which no reader or writer was created
     logger.log(level, "%s", text)
 
 
-def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """Return in words what the tasks of a batch have sent."""
-    tasks = [message.written for message in messages if isinstance(message, TaskWritten)]
-    total = sum(tasks, Written())
-    unfinished = len(messages) - len(tasks)
-    more = f", and {unfinished} tasks that did not end" if unfinished else ""
+def describe_tasks(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """Return the counts of a batch's tasks for the log. Spark passes None for unfinished tasks."""
+    summaries = [message.summary for message in messages if isinstance(message, TaskCommitMessage)]
+    total = sum(summaries, WriteSummary())
+    unfinished = len(messages) - len(summaries)
     return (
-        f"{total.rows} rows ({total.body_bytes} bytes) sent by {len(tasks)} tasks{more}, {total.resent} of "
-        f"them sent again, {total.seconds:.2f} s waited in all, {total.slowest:.2f} s for the slowest"
+        f"rows={total.rows} bytes={total.body_bytes} resent={total.resent} tasks={len(summaries)} "
+        f"unfinished_tasks={unfinished} send_seconds={total.seconds:.2f} "
+        f"slowest_send_seconds={total.slowest:.2f}"
     )

@@ -1,7 +1,8 @@
-"""What users write as options of the sink."""
+"""The options of the sink, batch and streaming."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -15,9 +16,9 @@ from rocketmq_py.protocol.compression import CompressionType
 from rocketmq_py.spark.options import (
     SINKS,
     ConnectionOptions,
-    Given,
     Option,
-    Use,
+    ParsedOptions,
+    Role,
     boolean,
     duration,
     size,
@@ -25,12 +26,16 @@ from rocketmq_py.spark.options import (
 )
 
 DEFAULT_GROUP = "SPARK_SINK"
-_KINDS = {kind.name.lower(): kind for kind in CompressionType}
+DEFAULT_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+DEFAULT_COMPRESSION = "zlib"
+DEFAULT_COMPRESS_OVER = 4096
+
+_COMPRESSION_TYPES = {kind.name.lower(): kind for kind in CompressionType}
 
 
 def _compression(value: str) -> str:
-    if value.strip().lower() not in {"none", *_KINDS}:
-        raise ValueError(f"none, {', '.join(_KINDS)}")
+    if value.strip().lower() not in {"none", *_COMPRESSION_TYPES}:
+        raise ValueError(f"none, {', '.join(_COMPRESSION_TYPES)}")
     return value.strip().lower()
 
 
@@ -50,30 +55,31 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option("compression", _compression, SINKS),
     Option("compressOver", size, SINKS),
     Option("stamp", boolean, SINKS),
-    Option("jobId", _job_id, frozenset({Use.WRITE})),
+    Option("jobId", _job_id, frozenset({Role.BATCH_SINK})),
 )
 
 
 @attrs.frozen(kw_only=True)
 class SinkOptions:
-    """How rows become messages; it travels to the workers.
+    """The parsed options of a sink. Spark pickles them to its workers.
 
     Args:
         connection: how to reach the cluster.
-        topic: ``topic``: where all rows go; it stands above a column ``topic``.
-        producer_group: ``producerGroup``: whom brokers take the sink for.
-        send_timeout: ``sendTimeout``: seconds for one send with its tries; written as ``3s`` or as a number
-            of milliseconds, like all durations here.
-        retry_timeout: ``retryTimeout``: seconds for which rows are sent again that no broker takes just now,
-            as when one restarts. Then the task fails.
-        max_batch_bytes: ``maxBatchBytes``: bytes of the messages that go in one request.
-        max_message_bytes: ``maxMessageBytes``: the largest body; brokers refuse more than 4 MiB by default.
+        topic: ``topic``: the topic of all rows. It overrides a column ``topic``.
+        producer_group: ``producerGroup``: the producer group that the sink sends with.
+        send_timeout: ``sendTimeout``: seconds for one send including its retries, written ``3s`` or as a
+            number of milliseconds like all durations here.
+        retry_timeout: ``retryTimeout``: seconds during which rows are sent again after retriable errors, such
+            as a restart of their broker. Then the task fails.
+        max_batch_bytes: ``maxBatchBytes``: the maximum size of one send request.
+        max_message_bytes: ``maxMessageBytes``: the maximum size of a body. Brokers refuse more than 4 MiB by
+            default.
         compression: ``compression``: none, zlib, lz4 or zstd.
-        compress_over: ``compressOver``: bytes from which on a body is compressed; it then goes in a request
-            of its own.
-        stamp: ``stamp``: whether each message says which row it is, in the property SPARK_ROW.
-        job_id: ``jobId``, of batch writes: stands in the stamps for the job; None makes one. A job that
-            failed and is run again with the same id, on the same rows, writes the same stamps.
+        compress_over: ``compressOver``: bodies of at least this size are compressed, and sent in a request of
+            their own.
+        stamp: ``stamp``: whether each message carries its row's stamp in the property SPARK_ROW.
+        job_id: ``jobId``, batch only: the job's id in the stamps. Default: a random one. A failed job that is
+            run again with the same id, on the same rows, writes the same stamps.
     """
 
     connection: ConnectionOptions
@@ -82,36 +88,57 @@ class SinkOptions:
     send_timeout: float = 10.0
     retry_timeout: float = 60.0
     max_batch_bytes: int = 64 * 1024
-    max_message_bytes: int = 4 * 1024 * 1024
-    compression: str = "zlib"
-    compress_over: int = 4096
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    compression: str = DEFAULT_COMPRESSION
+    compress_over: int = DEFAULT_COMPRESS_OVER
     stamp: bool = True
     job_id: str | None = None
 
     @classmethod
-    def read(cls, options: Mapping[str, str | None], use: Use, others: Sequence[Option] = ()) -> Self:
-        """Return what the options say. Raises ConfigurationError with all that is wrong."""
-        given = Given(options, use, SINK_OPTIONS, others)
-        connection = given.connection()
-        largest = given.values.get("max_message_bytes", 4 * 1024 * 1024)
-        if given.values.get("max_batch_bytes", 0) > largest:
-            given.mistakes.append(f"maxBatchBytes is more than maxMessageBytes, which is {largest}")
+    def parse(cls, options: Mapping[str, str | None], role: Role, *, others: Sequence[Option] = ()) -> Self:
+        """Parse a user's options.
+
+        Args:
+            options: as Spark passes them. Names are compared without case.
+            role: BATCH_SINK or STREAM_SINK.
+            others: the source's options, so that a misplaced one is reported as such.
+
+        Raises:
+            ConfigurationError: the options are invalid. The text lists all mistakes.
+        """
+        parsed = ParsedOptions(options, role, SINK_OPTIONS, others)
+        connection = parsed.pop_connection()
+        values = parsed.values
+        max_message_bytes = values.get("max_message_bytes", DEFAULT_MAX_MESSAGE_BYTES)
+        if values.get("max_batch_bytes", 0) > max_message_bytes:
+            parsed.mistakes.append(
+                f"maxBatchBytes is {values['max_batch_bytes']}, which is above maxMessageBytes, "
+                f"{max_message_bytes}"
+            )
         try:
-            _as_compression(given.values.get("compression", "zlib"), given.values.get("compress_over", 4096))
+            _compression_config(
+                values.get("compression", DEFAULT_COMPRESSION),
+                values.get("compress_over", DEFAULT_COMPRESS_OVER),
+            )
         except ConfigurationError as error:
-            given.mistakes.append(f"compression: {error}")
-        given.check()
+            parsed.mistakes.append(f"compression: {error}")
+        parsed.check()
         assert connection is not None
-        return cls(connection=connection, **given.values)
+        return cls(connection=connection, **values)
+
+    @property
+    def compress_from(self) -> float:
+        """The size from which on a body is compressed, infinite without compression."""
+        return math.inf if self.compression == "none" else self.compress_over
 
     def producer_options(self) -> ProducerOptions:
-        """Return the keyword arguments for a batching producer, but for its group and its batches' size."""
+        """Return the keyword arguments of a batching producer, except its group and batch size."""
         return ProducerOptions(
             send_timeout=self.send_timeout,
             max_message_size=self.max_message_bytes,
-            compression=_as_compression(self.compression, self.compress_over),
+            compression=_compression_config(self.compression, self.compress_over),
         )
 
 
-def _as_compression(kind: str, over: int) -> Compression | None:
-    return None if kind == "none" else Compression(over, _KINDS[kind])
+def _compression_config(kind: str, over: int) -> Compression | None:
+    return None if kind == "none" else Compression(over, _COMPRESSION_TYPES[kind])

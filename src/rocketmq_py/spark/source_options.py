@@ -14,9 +14,9 @@ from rocketmq_py.protocol.subscription import ALL, make_subscription
 from rocketmq_py.spark.options import (
     SOURCES,
     ConnectionOptions,
-    Given,
     Option,
-    Use,
+    ParsedOptions,
+    Role,
     boolean,
     duration,
     size,
@@ -24,22 +24,22 @@ from rocketmq_py.spark.options import (
     whole_number,
 )
 from rocketmq_py.spark.positions import (
-    Edge,
+    NamedPosition,
     Positions,
-    StoredAt,
+    TimestampPosition,
     parse_assignment,
     parse_offsets,
     parse_times,
 )
 
-_STREAM = frozenset({Use.READ_STREAM})
-_BATCH = frozenset({Use.READ})
+_STREAM = frozenset({Role.STREAM_SOURCE})
+_BATCH = frozenset({Role.BATCH_SOURCE})
 
 
 def _topics(value: str) -> tuple[str, ...]:
     topics = tuple(dict.fromkeys([each.strip() for each in value.split(",") if each.strip()]))
     if not topics:
-        raise ValueError("a topic, or several with commas between")
+        raise ValueError("one topic, or several separated by commas")
     for topic in topics:
         check_topic(topic)
     return topics
@@ -80,43 +80,46 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
 
 @attrs.frozen(kw_only=True)
 class SourceOptions:
-    """What a source reads, and how; the options' names in brackets are those that users write.
+    """The parsed options of a source. The name of each option stands in parentheses.
 
     Exactly one of ``topics``, ``topic_pattern`` and ``assign`` is set.
 
     Args:
-        connection: how the cluster is reached.
-        topics: (topic) names with commas between.
-        topic_pattern: (topicPattern) a regular expression, Python's, for the whole name. Topics that come
-            while a stream runs are read as well; RocketMQ's own, retries and dead letters never are.
-        assign: (assign) these queues only: ``{"topic": {"broker-a": [0, 1]}}``.
+        connection: how to reach the cluster.
+        topics: (topic) names, separated by commas.
+        topic_pattern: (topicPattern) a Python regular expression that must match the whole name. A stream
+            also reads topics that are created while it runs. System, retry and dead letter topics never
+            match.
+        assign: (assign) read only these queues: ``{"topic": {"broker-a": [0, 1]}}``.
         starting: (startingOffsets or startingTimestamp) where a new query begins: ``earliest``, ``latest``,
-            or by name, ``{"orders": {"broker-a": {"0": 17, "1": "latest"}}, "payments": "earliest"}``, where
-            -2 and -1 are earliest and latest as well; or the time of storing, epoch milliseconds, for all or
-            by name. What is not named begins at the default: latest for a stream, earliest for a batch. A
-            stream that goes on from a checkpoint begins where it was; queues that it has not known before
-            begin with their first message.
-        ending: (endingOffsets or endingTimestamp) batch only: where reading ends, before this offset or
-            time, written in the same way; latest is the default.
-        max_offsets_per_trigger: (maxOffsetsPerTrigger) stream only: so many offsets of all queues together
-            are read in a batch, in proportion to what is left of each; never more.
-        min_offsets_per_trigger: (minOffsetsPerTrigger) stream only: no batch before there are so many, or
-            ``max_trigger_delay`` has passed since the one before. Not with Trigger.AvailableNow.
-        max_trigger_delay: (maxTriggerDelay) seconds, written ``15m``, which is the default, ``30s``,
-            ``500ms``, or as a number of milliseconds.
-        min_partitions: (minPartitions) at least so many tasks, as far as there are offsets: large queues are
-            split. Without it a queue is a task, and small ones share one where there are many.
-        max_records_per_partition: (maxRecordsPerPartition) no task has more offsets: queues are split.
-        fail_on_data_loss: (failOnDataLoss) fail where offsets that should be read are no longer there:
-            expired, or their queue was deleted. If false that is logged, and reading goes on without them.
-        consumer_group: (consumerGroup) report to the brokers in this group's name what has been processed,
-            so that lag shows in admin tools. Nothing is ever read from there; the checkpoint says where a
-            stream goes on. The group must have no other members.
-        tags: (tags) only messages with one of these, ``A || B``; brokers filter.
-        sql: (sql) only messages whose properties this SQL filter is true of; brokers filter, if their
+            or by path, ``{"orders": {"broker-a": {"0": 17, "1": "latest"}}, "payments": "earliest"}``, where
+            -2 and -1 also mean earliest and latest. A timestamp is the store time in epoch milliseconds, for
+            all queues or by path. Other queues begin at the default: latest for a stream, earliest for a
+            batch. A stream with a checkpoint continues at its offsets, and reads queues that the checkpoint
+            does not contain from their first message.
+        ending: (endingOffsets or endingTimestamp) batch only: the position where reading ends, exclusive, in
+            the same notation. Default: latest.
+        max_offsets_per_trigger: (maxOffsetsPerTrigger) stream only: the maximum number of offsets of a batch,
+            shared out over the queues in proportion to their lag.
+        min_offsets_per_trigger: (minOffsetsPerTrigger) stream only: no batch starts before this many offsets
+            are available, or ``max_trigger_delay`` has passed since the previous batch. Ignored with
+            Trigger.AvailableNow.
+        max_trigger_delay: (maxTriggerDelay) seconds, written ``30s``, ``500ms`` or as a number of
+            milliseconds. Default: ``15m``.
+        min_partitions: (minPartitions) the minimum number of tasks, if there are enough offsets: large queues
+            are split. By default each queue is a task, and small queues share tasks if there are many.
+        max_records_per_partition: (maxRecordsPerPartition) the maximum number of offsets of a task. Larger
+            queues are split.
+        fail_on_data_loss: (failOnDataLoss) fail if offsets to read no longer exist, because they have expired
+            or their queue was deleted. If false, log the loss and continue.
+        consumer_group: (consumerGroup) commit the processed offsets to the brokers under this group, so that
+            admin tools show the lag. They are never read back: the checkpoint decides where a stream
+            continues. The group must have no members.
+        tags: (tags) read only messages with one of these tags, ``A || B``. Brokers filter.
+        sql: (sql) read only messages whose properties satisfy this SQL92 expression. Brokers filter, if their
             ``enablePropertyFilter`` is set.
-        max_buffered_bytes: (maxBufferedBytes) bytes that a task may hold of what it has pulled and not
-            handed to Spark, written ``32m``, which is the default.
+        max_buffered_bytes: (maxBufferedBytes) bytes that a task may hold of pulled messages that Spark has
+            not received yet. Default: ``32m``.
     """
 
     connection: ConnectionOptions
@@ -124,7 +127,7 @@ class SourceOptions:
     topic_pattern: str | None = None
     assign: tuple[MessageQueue, ...] = ()
     starting: Positions
-    ending: Positions = attrs.field(factory=lambda: Positions(Edge.LATEST))
+    ending: Positions = attrs.field(factory=lambda: Positions(NamedPosition.LATEST))
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay: float = 900.0
@@ -137,96 +140,105 @@ class SourceOptions:
     max_buffered_bytes: int = 32 * 1024 * 1024
 
     @classmethod
-    def read(cls, options: Mapping[str, str | None], use: Use, *, others: Sequence[Option] = ()) -> Self:
-        """Return what a user's options mean.
+    def parse(cls, options: Mapping[str, str | None], role: Role, *, others: Sequence[Option] = ()) -> Self:
+        """Parse a user's options.
 
         Args:
-            options: as Spark hands them over; upper and lower case do not count.
-            use: READ or READ_STREAM.
-            others: the sink's options, so that one of them is called that.
+            options: as Spark passes them. Names are compared without case.
+            role: BATCH_SOURCE or STREAM_SOURCE.
+            others: the sink's options, so that a misplaced one is reported as such.
 
         Raises:
-            ConfigurationError: something is wrong with them; the text names all mistakes.
+            ConfigurationError: the options are invalid. The text lists all mistakes.
         """
-        given = Given(options, use, SOURCE_OPTIONS, others)
-        connection = given.connection()
-        values = given.values
-        _check_topics(given, options)
-        values["starting"] = _positions(given, "starting", Edge.LATEST if use in _STREAM else Edge.EARLIEST)
-        values["ending"] = _positions(given, "ending", Edge.LATEST)
-        _check_rates(given)
-        _check_order(given)
+        parsed = ParsedOptions(options, role, SOURCE_OPTIONS, others)
+        connection = parsed.pop_connection()
+        values = parsed.values
+        _check_one_selection(parsed, options)
+        default = NamedPosition.LATEST if role in _STREAM else NamedPosition.EARLIEST
+        values["starting"] = _pop_positions(parsed, "starting", default)
+        values["ending"] = _pop_positions(parsed, "ending", NamedPosition.LATEST)
+        _check_rates(parsed)
+        _check_order(parsed)
         if "tags" in values and "sql" in values:
-            given.mistakes.append("tags and sql are both given; give one of them")
-        given.check()
+            parsed.mistakes.append("tags and sql are both set; set only one of them")
+        parsed.check()
         assert connection is not None
         if "topic" in values:
             values["topics"] = values.pop("topic")
         return cls(connection=connection, **values)
 
-    def name(self, queue: MessageQueue) -> bool:
-        """Tell whether a queue, if it is there, is one to read."""
+    def selects(self, queue: MessageQueue) -> bool:
+        """Return whether the options select a queue."""
         if self.topic_pattern is not None:
             return re.fullmatch(self.topic_pattern, queue.topic) is not None
         return queue in self.assign if self.assign else queue.topic in self.topics
 
 
-def _check_topics(given: Given, options: Mapping[str, str | None]) -> None:
+def _check_one_selection(parsed: ParsedOptions, options: Mapping[str, str | None]) -> None:
     names = {name.lower() for name, value in options.items() if value is not None}
-    written = [name for name in ("topic", "topicPattern", "assign") if name.lower() in names]
-    if not written:
-        given.mistakes.append("what to read is missing: give topic, topicPattern or assign")
-    elif len(written) > 1:
-        given.mistakes.append(f"{' and '.join(written)} are given; give exactly one of them")
+    selections = [name for name in ("topic", "topicPattern", "assign") if name.lower() in names]
+    if not selections:
+        parsed.mistakes.append("the topics to read are missing; set topic, topicPattern or assign")
+    elif len(selections) > 1:
+        parsed.mistakes.append(f"{' and '.join(selections)} are set; set exactly one of them")
 
 
-def _positions(given: Given, which: str, default: Edge) -> Positions:
-    """Take the two options that say where reading begins, or ends, out of the values."""
-    offsets, times = given.values.pop(f"{which}_offsets", None), given.values.pop(f"{which}_timestamp", None)
+def _pop_positions(parsed: ParsedOptions, which: str, default: NamedPosition) -> Positions:
+    """Remove the offsets and timestamp option ``which`` from the values and return their positions."""
+    offsets = parsed.values.pop(f"{which}_offsets", None)
+    times = parsed.values.pop(f"{which}_timestamp", None)
     if offsets is not None and times is not None:
-        given.mistakes.append(f"{which}Offsets and {which}Timestamp are both given; give one of them")
-    name = f"{which}Timestamp" if offsets is None else f"{which}Offsets"
+        parsed.mistakes.append(f"{which}Offsets and {which}Timestamp are both set; set only one of them")
+    option = f"{which}Timestamp" if offsets is None else f"{which}Offsets"
     found = times if offsets is None else offsets
     if found is None:
         return Positions(default)
     positions = found if isinstance(found, Positions) else Positions(default, found)
-    strangers = [topic for topic in sorted(positions.topics()) if not _may_be_read(topic, given.values)]
-    if strangers:
-        given.mistakes.append(f"{name} names {', '.join(strangers)}, which is not among the topics to read")
-    useless = Edge.LATEST if which == "starting" else Edge.EARLIEST
-    if given.use is Use.READ and useless in positions.all():
-        given.mistakes.append(f"{name} holds {useless.name.lower()}: a batch would read nothing there")
+    unread = [topic for topic in sorted(positions.topics()) if not _may_select(topic, parsed.values)]
+    if unread:
+        parsed.mistakes.append(f"{option} names {', '.join(unread)}, which the options do not select")
+    useless = NamedPosition.LATEST if which == "starting" else NamedPosition.EARLIEST
+    if parsed.role in _BATCH and useless in positions.all():
+        parsed.mistakes.append(f"{option} contains {useless.name.lower()}: a batch would read nothing")
     return positions
 
 
-def _may_be_read(topic: str, values: Mapping[str, Any]) -> bool:
+def _may_select(topic: str, values: Mapping[str, Any]) -> bool:
+    """Return whether the parsed values select a topic."""
     if "topic" in values:
         return topic in values["topic"]
     if "topic_pattern" in values:
         return re.fullmatch(values["topic_pattern"], topic) is not None
     if "assign" in values:
         return topic in {queue.topic for queue in values["assign"]}
-    return True  # that is a mistake of its own
+    return True  # a missing or invalid selection has been reported
 
 
-def _check_order(given: Given) -> None:
-    """Find what is named in both ways, and ends before it begins."""
-    starting, ending = given.values["starting"], given.values["ending"]
-    pairs = {names: (starting.places[names], ending.places.get(names)) for names in starting.places}
-    for names, (start, end) in [((), (starting.default, ending.default)), *pairs.items()]:
+def _check_order(parsed: ParsedOptions) -> None:
+    """Report paths whose end, in the same notation, lies before their start."""
+    starting, ending = parsed.values["starting"], parsed.values["ending"]
+    pairs = {path: (starting.by_path[path], ending.by_path.get(path)) for path in starting.by_path}
+    for path, (start, end) in [((), (starting.default, ending.default)), *pairs.items()]:
         if isinstance(start, int) and isinstance(end, int) and start > end:
-            what = f"offset {start} and end at {end}"
-        elif isinstance(start, StoredAt) and isinstance(end, StoredAt) and start.time_ms > end.time_ms:
-            what = f"time {start.time_ms} and end at {end.time_ms}"
+            bounds = f"offset {end}, before it starts at {start}"
+        elif (
+            isinstance(start, TimestampPosition)
+            and isinstance(end, TimestampPosition)
+            and start.time_ms > end.time_ms
+        ):
+            bounds = f"time {end.time_ms}, before it starts at {start.time_ms}"
         else:
             continue
-        where = f" of {' '.join(map(str, names))}" if names else ""
-        given.mistakes.append(f"reading{where} would begin at {what}, which lies before it")
+        queues = f" of {' '.join(map(str, path))}" if path else ""
+        parsed.mistakes.append(f"the range{queues} ends at {bounds}")
 
 
-def _check_rates(given: Given) -> None:
-    most, least = (given.values.get(f"{which}_offsets_per_trigger") for which in ("max", "min"))
-    if most is not None and least is not None and least > most:
-        given.mistakes.append(f"minOffsetsPerTrigger is {least}, which is above maxOffsetsPerTrigger, {most}")
-    if "max_trigger_delay" in given.values and given.use in _STREAM and least is None:
-        given.mistakes.append("maxTriggerDelay needs minOffsetsPerTrigger")
+def _check_rates(parsed: ParsedOptions) -> None:
+    maximum, minimum = (parsed.values.get(f"{which}_offsets_per_trigger") for which in ("max", "min"))
+    if maximum is not None and minimum is not None and minimum > maximum:
+        parsed.mistakes.append(
+            f"minOffsetsPerTrigger is {minimum}, which is above maxOffsetsPerTrigger, {maximum}"
+        )
+    if "max_trigger_delay" in parsed.values and parsed.role in _STREAM and minimum is None:
+        parsed.mistakes.append("maxTriggerDelay needs minOffsetsPerTrigger")

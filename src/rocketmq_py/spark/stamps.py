@@ -1,20 +1,25 @@
-"""What a sink writes on each message, so that a consumer can tell a message that was sent twice.
+"""Stamps: the property by which a sink marks each message, so that consumers can drop duplicates.
 
-Spark runs a failed task again, and replays a batch that it did not commit, with the same id and the same
-input. Messages of one stamp hold the same row of the same batch.
+Spark runs a failed task again, and replays a batch that was not committed with the same id and input. All
+messages with the same stamp hold the same row of the same batch.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import attrs
 
 from rocketmq_py.errors import ConfigurationError
 
-STAMP = "SPARK_ROW"
-"""The property that has a message's stamp: ``queryId/batchId/partition/row``.
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-A batch write has its job's id in place of the query's, and 0 for the batch. Where the rows have ids of their
-own, these stand in place of the row's number, and ``-`` in place of the partition.
+STAMP = "SPARK_ROW"
+"""The property that holds the stamp, ``queryId/batchId/partition/row``.
+
+A batch write has its job id as query id, and 0 as batch id. For rows with an id of their own, the stamp holds
+that id instead of the row number, and ``-`` as partition.
 """
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -22,13 +27,13 @@ _BATCH_ID = "streaming.sql.batchId"
 
 @attrs.frozen
 class Stamp:
-    """A stamp's parts.
+    """A parsed stamp.
 
     Attributes:
-        query_id: the streaming query's id, the same after restarts; of a batch write, the job's.
-        batch_id: the micro-batch's number; of a batch write 0.
-        partition: which task wrote it, None where the row has an id of its own.
-        row: the row's number in that partition, or its own id, as text.
+        query_id: the streaming query's id, which survives restarts, or the job's id.
+        batch_id: the micro-batch's id, or 0 for a batch write.
+        partition: the task's partition, or None for a row with an id of its own.
+        row: the row's number in its partition, or its own id.
     """
 
     query_id: str
@@ -38,18 +43,18 @@ class Stamp:
 
     @classmethod
     def parse(cls, text: str) -> Stamp:
-        """Read the property ``STAMP``. Raises ValueError if it is none."""
+        """Parse the value of the property STAMP. Raises ValueError if it is not a stamp."""
         query_id, batch_id, partition, row = text.split("/", 3)
         return cls(query_id, int(batch_id), None if partition == "-" else int(partition), row)
 
 
 @attrs.frozen
-class Origin:
-    """Which task of which batch of which query or job this is.
+class TaskIdentity:
+    """The identity of a sink's task, for stamps and errors.
 
     Attributes:
-        query_id, batch_id, partition: as in Stamp.
-        attempt: how often this task was tried before.
+        query_id, batch_id, partition: as in :class:`Stamp`.
+        attempt: the number of earlier attempts of the task.
     """
 
     query_id: str
@@ -58,40 +63,88 @@ class Origin:
     attempt: int = 0
 
     @property
-    def numbered(self) -> str:
-        """What stands before a row's number in its stamp."""
+    def row_number_prefix(self) -> str:
+        """The stamp of a row up to its number."""
         return f"{self.query_id}/{self.batch_id}/{self.partition}/"
 
     @property
-    def named(self) -> str:
-        """What stands before a row's own id."""
+    def row_id_prefix(self) -> str:
+        """The stamp of a row up to its own id."""
         return f"{self.query_id}/{self.batch_id}/-/"
 
 
-def task_origin(job_id: str | None, *, is_stamped: bool = True) -> Origin:
-    """Return what the running task is part of.
+def current_task(job_id: str | None, *, is_stamped: bool = True) -> TaskIdentity:
+    """Return the identity of the task that calls it.
 
     Args:
-        job_id: the job; None for the micro-batch that Spark tells of.
-        is_stamped: whether messages are stamped with it; otherwise it is for errors only.
+        job_id: the id of a batch write, or None in a streaming query.
+        is_stamped: whether messages are stamped. If not, the identity is for errors only, and the query may
+            be unknown.
 
     Raises:
-        ConfigurationError: this is no task, or Spark does not say which batch it belongs to.
+        ConfigurationError: not in a Spark task, or Spark does not name the task's batch.
     """
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
-        raise ConfigurationError("this runs in no task of Spark's; there is nothing to stamp messages with")
+        raise ConfigurationError("the rocketmq sink can only write inside a Spark task")
     partition, attempt = context.partitionId(), context.attemptNumber()
     if job_id is not None:
-        return Origin(job_id, 0, partition, attempt)
+        return TaskIdentity(job_id, 0, partition, attempt)
     query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
     if query_id is None or batch_id is None:
         if not is_stamped:
-            return Origin("an unknown query", 0, partition, attempt)
+            return TaskIdentity("unknown query", 0, partition, attempt)
         raise ConfigurationError(
-            f"Spark does not tell this task its query and batch ({_QUERY_ID}, {_BATCH_ID}): messages cannot "
-            "be stamped; the option stamp=false sends them without"
+            f"cannot stamp messages: Spark did not set the task's {_QUERY_ID} and {_BATCH_ID}; set the "
+            "option stamp=false to send messages without stamps"
         )
-    return Origin(query_id, int(batch_id), partition, attempt)
+    return TaskIdentity(query_id, int(batch_id), partition, attempt)
+
+
+_NEEDED_COLUMNS = ("properties", "topic", "brokerName", "queueId", "queueOffset")
+_KEY_COLUMN = "__rocketmq_stamp"
+_TIME_COLUMN = "__rocketmq_seen"
+
+
+def deduplicate(messages: DataFrame, *, within: str | None = None) -> DataFrame:
+    """Keep one message per stamp, and all messages without a stamp.
+
+    Messages with the same stamp hold the same row: a failed task that ran again, or a restarted query, sent
+    it twice. Which of them is kept is undefined. Stamps with row numbers require that a replayed batch has
+    its rows in the same order. That holds from a source to a sink without a shuffle between them. After a
+    shuffle (groupBy, join, repartition) the order may change, and the sink needs a column ``rowId`` that is
+    unique within its batch.
+
+    In a stream, the stamps are state, which ``within`` bounds: a stamp is dropped that long after its first
+    message was read. Choose it longer than the writing query may be down between a failure and its restart.
+    Late messages are not dropped. In ``foreachBatch`` each batch is deduplicated by itself.
+
+    Args:
+        messages: a batch or a stream with at least the source's columns properties, topic, brokerName,
+            queueId and queueOffset.
+        within: how long a stream keeps a stamp, in Spark's notation: ``"2 hours"``. None keeps all stamps,
+            and the state grows with the stream. Ignored for batches.
+
+    Returns:
+        A DataFrame with the same columns.
+
+    Raises:
+        ConfigurationError: a needed column is missing.
+    """
+    from pyspark.sql import functions as f
+
+    missing = [name for name in _NEEDED_COLUMNS if name not in messages.columns]
+    if missing:
+        raise ConfigurationError(
+            f"deduplicate: missing columns {', '.join(missing)}; it needs the source's columns "
+            f"{', '.join(_NEEDED_COLUMNS)}"
+        )
+    location = f.concat_ws("/", *[f.col(name).cast("string") for name in _NEEDED_COLUMNS[1:]])
+    keyed = messages.withColumn(_KEY_COLUMN, f.coalesce(f.col("properties")[STAMP], location))
+    if within is None or not messages.isStreaming:
+        return keyed.dropDuplicates([_KEY_COLUMN]).drop(_KEY_COLUMN)
+    # The watermark follows the time of reading. By store time, messages of a lagging queue would be late.
+    timed = keyed.withColumn(_TIME_COLUMN, f.current_timestamp()).withWatermark(_TIME_COLUMN, within)
+    return timed.dropDuplicatesWithinWatermark([_KEY_COLUMN]).drop(_KEY_COLUMN, _TIME_COLUMN)

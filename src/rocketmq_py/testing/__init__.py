@@ -1,10 +1,16 @@
-"""Tests of programs that use RocketMQ: a broker beside the test, which can be looked at and put forward."""
+"""A test kit for programs that use RocketMQ.
+
+``run_broker()`` and ``run_cluster()`` run a ``TestBroker`` or ``TestCluster`` in a thread: tests inspect its
+messages, wait for them, advance its clock and inject faults. ``simulate()`` runs a program and its brokers in
+virtual time, from a seed. ``RealCluster`` offers the inspection for a real cluster. Start reading in
+``threaded_cluster``. ``cluster`` has the faults, and ``processes`` the servers.
+"""
 
 from rocketmq_py.testing.faults import Fault
-from rocketmq_py.testing.real import RealCluster
+from rocketmq_py.testing.real_cluster import RealCluster
 from rocketmq_py.testing.requests import Request
 from rocketmq_py.testing.simulation import Simulation, World, simulate
-from rocketmq_py.testing.threaded import TestBroker, TestCluster, run_broker, run_cluster
+from rocketmq_py.testing.threaded_cluster import TestBroker, TestCluster, run_broker, run_cluster
 
 __all__ = [
     "Fault",

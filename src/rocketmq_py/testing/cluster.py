@@ -1,4 +1,4 @@
-"""Brokers and name servers, and what goes wrong with them."""
+"""A test cluster with faults: of requests, of networks, and of whole servers."""
 
 from __future__ import annotations
 
@@ -8,88 +8,90 @@ from typing import Literal, TypeAlias, Unpack, get_args
 
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.testing.clock import seconds_of
+from rocketmq_py.testing.base_cluster import BaseCluster
+from rocketmq_py.testing.clock import to_seconds
 from rocketmq_py.testing.faults import (
-    Aim,
     Fault,
+    FaultAction,
+    FaultTarget,
     NetworkFault,
     Partition,
     RequestFault,
-    Strike,
-    Which,
-    late,
+    RequestSelection,
+    delay,
     lose_answer,
     lose_request,
     refuse,
 )
 from rocketmq_py.testing.processes import BrokerProcess
 from rocketmq_py.testing.requests import codes_of
-from rocketmq_py.testing.servers import Servers
 
-Keep: TypeAlias = Literal["all", "flushed", "nothing"]
-"""What a broker still has when it comes back from a crash."""
+CrashData: TypeAlias = Literal["all", "flushed", "nothing"]
+"""The data that a broker has after a crash."""
 
 
-class Cluster(Servers):
-    """Name servers and brokers: what tests do with them.
+class Cluster(BaseCluster):
+    """Name servers and brokers, in which tests inject faults.
 
-    Faults strike all brokers and name servers, or those that ``server`` names (a broker by its name, its
-    replica by that and ``-1``, each by its address), and all clients or one: by its ``instance_name`` or id,
-    which brokers know from heartbeats, or by its address ``host:port``, as :meth:`requests` shows it.
-    They end when they are told to, or with :meth:`heal`.
+    A fault affects all brokers and name servers, or the one that ``server`` names: a broker by its name, its
+    replica by the broker's name and ``-1``, each by its address. It affects all clients, or the one that
+    ``client`` names: by its ``instance_name`` or id, which brokers know from heartbeats, or by its address
+    ``host:port``, as in :meth:`requests`. A fault is active until its :meth:`~Fault.end`, or :meth:`heal`.
 
     Attributes:
-        broker_names: the names of its brokers.
+        broker_names: the names of the brokers.
     """
 
-    # Requests that go wrong
+    # Faults of requests
 
     def fail(
         self,
         request: int | str | None,
         *,
         code: int = ResponseCode.SYSTEM_BUSY,
-        remark: str = "a test has it fail",
-        **which: Unpack[Which],
+        remark: str = "failed by a test",
+        **selection: Unpack[RequestSelection],
     ) -> Fault:
-        """Have requests answered with an error, and not done.
+        """Answer requests with an error, without handling them.
 
         Args:
-            request: which: a RequestCode or its name, as for :meth:`requests`; None for all.
-            code: the answer's ResponseCode.
-            remark: what it says.
-            which: those about one topic only, those of one client, and so on: see :class:`Which`.
+            request: a RequestCode or a name, as for :meth:`requests`; None for all requests.
+            code: the ResponseCode of the answer.
+            remark: the remark of the answer.
+            selection: affect only some of these requests: ``times``, ``topic``, ``client`` and ``server``.
+                See :class:`RequestSelection`.
 
         Raises:
-            ConfigurationError: there is no such request or server, or ``times`` or ``code`` cannot be.
+            ConfigurationError: the request or the server is unknown, or ``times`` or ``code`` is invalid.
         """
         if not isinstance(code, int):
             raise ConfigurationError(f"code is {code!r}; expected a ResponseCode")
-        return self._strike(refuse(code, remark), request, **which)
+        return self._add_request_fault(refuse(code, remark), request, **selection)
 
-    def lose_answers(self, request: int | str | None, **which: Unpack[Which]) -> Fault:
-        """Have requests done, and not answered. Arguments and errors are those of :meth:`fail`."""
-        return self._strike(lose_answer, request, **which)
+    def lose_answers(self, request: int | str | None, **selection: Unpack[RequestSelection]) -> Fault:
+        """Handle requests, but lose their answers. Arguments and errors are those of :meth:`fail`."""
+        return self._add_request_fault(lose_answer, request, **selection)
 
-    def lose_requests(self, request: int | str | None, **which: Unpack[Which]) -> Fault:
-        """Have requests neither done nor answered. Arguments and errors are those of :meth:`fail`."""
-        return self._strike(lose_request, request, **which)
+    def lose_requests(self, request: int | str | None, **selection: Unpack[RequestSelection]) -> Fault:
+        """Neither handle nor answer requests. Arguments and errors are those of :meth:`fail`."""
+        return self._add_request_fault(lose_request, request, **selection)
 
     def delay(
         self,
         request: int | str | None,
         duration: float | str | datetime.timedelta,
-        **which: Unpack[Which],
+        **selection: Unpack[RequestSelection],
     ) -> Fault:
-        """Have requests done ``duration`` later, on the brokers' clock; else as :meth:`fail`.
+        """Handle requests ``duration`` later, on the brokers' clock.
 
-        Those whose connection has ended until then are lost.
+        Requests whose connection has been closed by then are lost. Other arguments and errors are those of
+        :meth:`fail`.
         """
-        return self._strike(late(seconds_of(duration), self._nursery), request, **which)
+        return self._add_request_fault(delay(to_seconds(duration), self._nursery), request, **selection)
 
-    def _strike(
+    def _add_request_fault(
         self,
-        strike: Strike,
+        action: FaultAction,
         request: int | str | None,
         *,
         times: int | None = None,
@@ -100,16 +102,17 @@ class Cluster(Servers):
         if times is not None and times < 1:
             raise ConfigurationError(f"times is {times}; it must be 1 or more, or None")
         codes = None if request is None else codes_of(request)
-        return self._add(RequestFault(self._aim(server, client), codes, topic, times, strike, self._end))
+        target = self._target(server, client)
+        return self._add(RequestFault(target, codes, topic, times, action, self._end_fault))
 
-    # Networks that go wrong
+    # Faults of networks
 
     def freeze(self, server: str | None = None, *, client: str | None = None) -> Fault:
-        """Have nothing get through to a broker or a name server, nor from it: until the fault is ended.
+        """Hold up all bytes to and from servers until the fault ends.
 
-        Connections stay, new ones are taken; what was sent arrives then.
+        Connections stay open, and new ones are accepted. The bytes arrive when the fault ends.
         """
-        return self._add(NetworkFault(self._aim(server, client), self._end, latency=math.inf))
+        return self._add(NetworkFault(self._target(server, client), self._end_fault, latency=math.inf))
 
     def slow(
         self,
@@ -119,65 +122,69 @@ class Cluster(Servers):
         server: str | None = None,
         client: str | None = None,
     ) -> Fault:
-        """Have bytes take longer, in both directions.
+        """Slow down the bytes in both directions.
 
         Args:
-            latency: seconds, on the brokers' clock, that each piece takes longer. The next one waits for it.
-            bytes_per_second: how much gets through.
-            server: of this broker or name server only.
-            client: of this client only.
+            latency: seconds, on the brokers' clock, by which each piece is delayed. The next one waits for
+                it.
+            bytes_per_second: the throughput.
+            server: affect this broker or name server only.
+            client: affect this client only.
         """
         if latency < 0 or not bytes_per_second > 0:
             raise ConfigurationError(
-                f"latency is {latency} and bytes_per_second {bytes_per_second}; they must not be negative"
+                f"latency is {latency} and bytes_per_second is {bytes_per_second}; they must not be negative"
             )
-        aim = self._aim(server, client)
-        return self._add(NetworkFault(aim, self._end, latency=latency, bytes_per_second=bytes_per_second))
+        target = self._target(server, client)
+        fault = NetworkFault(target, self._end_fault, latency=latency, bytes_per_second=bytes_per_second)
+        return self._add(fault)
 
     def slice(self, size: int = 1, *, server: str | None = None, client: str | None = None) -> Fault:
-        """Have bytes come in pieces of ``size`` at the most: frames are cut anywhere."""
+        """Deliver bytes in pieces of at most ``size``, so that frames are cut at any byte."""
         if size < 1:
             raise ConfigurationError(f"size is {size}; it must be 1 or more")
-        return self._add(NetworkFault(self._aim(server, client), self._end, size=size))
+        return self._add(NetworkFault(self._target(server, client), self._end_fault, max_size=size))
 
     def partition(self, one: str, other: str) -> Fault:
-        """Have nothing get from one party to the other, nor back: until the fault is ended.
+        """Hold up all bytes between two parties until the fault ends.
 
-        A party is a broker, a name server, a client, or ``"clients"``, which is all of them. What was sent
-        arrives in the end, unless its sender gave up.
+        A party is a broker, a name server, a client, or ``"clients"`` for all clients. The bytes arrive when
+        the fault ends, unless their sender has closed the connection.
 
-        Raises ConfigurationError if neither is a broker or a name server.
+        Raises ConfigurationError if neither party is a broker or a name server.
         """
         if not {one, other} & self._server_names:
-            raise ConfigurationError(f"neither {one!r} nor {other!r} is a broker or a name server here")
-        return self._add(Partition(one, other, self._end))
+            raise ConfigurationError(f"neither {one!r} nor {other!r} is a broker or name server here")
+        return self._add(Partition(one, other, self._end_fault))
 
     def cut(self, server: str | None = None, *, client: str | None = None) -> None:
-        """Break connections, now; they can be made again."""
+        """Break connections now. Clients can connect again at once."""
 
         def cut() -> None:
-            for process in self._processes if server is None else self._chosen(server):
+            for process in self._processes if server is None else self._find_processes(server):
                 process.cut(client)
 
         self._call(cut)
 
     def heal(self) -> None:
-        """End all faults. What was crashed is not started again."""
+        """End all faults. Crashed servers stay down."""
         self._call(self._faults.clear)
 
+    # Crashes
+
     def flush(self, server: str | None = None) -> None:
-        """Have brokers keep what they have now when they crash with ``keep="flushed"``."""
+        """Mark the present data of brokers as flushed: a crash with ``keep="flushed"`` keeps it."""
 
         def flush() -> None:
-            for broker in self._chosen_brokers(server):
+            for broker in self._find_brokers(server):
                 broker.flush()
 
         self._call(flush)
 
-    async def _crash(self, server: str | None, keep: Keep) -> None:
-        if keep not in get_args(Keep):
-            raise ConfigurationError(f"keep is {keep!r}; it must be one of {', '.join(get_args(Keep))}")
-        for process in self._chosen(server):
+    async def _crash(self, server: str | None, keep: CrashData) -> None:
+        if keep not in get_args(CrashData):
+            raise ConfigurationError(f"keep is {keep!r}; it must be one of {', '.join(get_args(CrashData))}")
+        for process in self._find_processes(server):
             await process.stop()
             if keep == "nothing":
                 process.wipe()
@@ -185,22 +192,25 @@ class Cluster(Servers):
                 process.lose_unflushed()
 
     async def _restart(self, server: str | None) -> None:
-        for process in self._chosen(server):
+        for process in self._find_processes(server):
             await process.stop()
             await process.start(self._nursery)
         for replica in self._replicas:
-            if replica.is_running and replica.is_behind:
+            if replica.is_running and replica.is_stale:
                 await replica.stop()
                 await replica.start(self._nursery)
 
-    def _aim(self, server: str | None, client: str | None) -> Aim:
+    # Active faults
+
+    def _target(self, server: str | None, client: str | None) -> FaultTarget:
         if server is None:
-            return Aim(None, client)
-        return Aim(frozenset({name for one in self._chosen(server) for name in one.names}), client)
+            return FaultTarget(None, client)
+        names = [name for process in self._find_processes(server) for name in process.names]
+        return FaultTarget(frozenset(names), client)
 
     def _add(self, fault: RequestFault | NetworkFault) -> Fault:
         self._call(lambda: self._faults.add(fault))
         return fault
 
-    def _end(self, fault: Fault) -> None:
+    def _end_fault(self, fault: Fault) -> None:
         self._call(lambda: self._faults.remove(fault))

@@ -1,38 +1,38 @@
-"""What goes wrong with requests and networks when a test says so."""
+"""Faults of requests and networks, which tests inject."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
-from typing import Self, TypedDict
+from typing import Self, TypeAlias, TypedDict
 
 import attrs
 import msgspec
 import trio
 
-from rocketmq_py.broker.dispatch import topic_of
+from rocketmq_py.broker.dispatch import RequestHandler, topic_of
 from rocketmq_py.protocol.command import ONEWAY_FLAG, Command
 from rocketmq_py.remoting import Connection
 
 CLIENTS = "clients"
-"""Stands for all clients where a fault is between two parties."""
+"""The name of all clients in a partition."""
 
 
 class Fault:
-    """Something that goes wrong until it is ended: by :meth:`end`, or by leaving a ``with`` block.
+    """A fault that is active until :meth:`end` is called, or its ``with`` block is left.
 
     Attributes:
-        count: how often it has struck. A network's faults do not count.
+        count: the number of requests affected so far. Faults of networks do not count.
     """
 
-    def __init__(self, end: Callable[[Fault], None]) -> None:
+    def __init__(self, on_end: Callable[[Fault], None]) -> None:
         self.count = 0
-        self._end = end
+        self._on_end = on_end
 
     def end(self) -> None:
-        """Have it strike no more. What it has held up goes on."""
-        self._end(self)
+        """End the fault. Bytes that it has held up continue."""
+        self._on_end(self)
 
     def __enter__(self) -> Self:
         return self
@@ -47,32 +47,32 @@ class Fault:
 
 
 @attrs.frozen
-class Aim:
-    """Whom a fault strikes.
+class FaultTarget:
+    """The servers and clients that a fault affects.
 
     Attributes:
-        servers: names of brokers, addresses of name servers; None for all.
+        servers: names of brokers and addresses of name servers; None for all.
         client: a client's id or its address ``host:port``; None for all.
     """
 
     servers: frozenset[str] | None = None
     client: str | None = None
 
-    def hits(self, server: Collection[str], peer: Collection[str]) -> bool:
-        """Tell whether it strikes what ``peer`` sends to, or gets from, a server; each has several names."""
+    def includes(self, server: Collection[str], peer: Collection[str]) -> bool:
+        """Return whether the target includes a connection, given all names of its server and its client."""
         return (self.servers is None or not self.servers.isdisjoint(server)) and (
             self.client is None or self.client in peer
         )
 
 
-class Which(TypedDict, total=False):
-    """Which requests a fault strikes; all, where nothing else is said.
+class RequestSelection(TypedDict, total=False):
+    """The requests that a fault affects; by default all.
 
     Attributes:
-        times: so many of them; None for all until the fault is ended.
-        topic: those about this topic.
-        client: those of this client.
-        server: those to this broker or name server.
+        times: the number of requests; None for all until the fault ends.
+        topic: requests for this topic only.
+        client: requests of this client only.
+        server: requests to this broker or name server only.
     """
 
     times: int | None
@@ -81,147 +81,147 @@ class Which(TypedDict, total=False):
     server: str | None
 
 
+FaultAction: TypeAlias = Callable[[Connection, Command, RequestHandler], None]
+"""Handles an affected request. The last argument is the handler that it replaces."""
+
+
 class RequestFault(Fault):
-    """Goes wrong with requests.
+    """A fault of requests.
 
     Args:
-        aim: whom it strikes.
-        codes: requests with one of these; None for all.
-        topic: requests about this one; None for all.
-        times: how often it strikes; None for always.
-        strike: handles the request in its own way; it is given what would have handled it.
-        end: takes it out.
+        target: the affected servers and clients.
+        codes: the affected request codes; None for all.
+        topic: the affected topic; None for all.
+        times: the number of affected requests; None for no limit.
+        action: handles the affected requests.
+        on_end: removes the fault.
     """
 
     def __init__(
         self,
-        aim: Aim,
+        target: FaultTarget,
         codes: frozenset[int] | None,
         topic: str | None,
         times: int | None,
-        strike: Strike,
-        end: Callable[[Fault], None],
+        action: FaultAction,
+        on_end: Callable[[Fault], None],
     ) -> None:
-        super().__init__(end)
-        self.strike = strike
-        self._aim = aim
+        super().__init__(on_end)
+        self.action = action
+        self._target = target
         self._codes = codes
         self._topic = topic
         self._times = times
 
-    def takes(self, server: Collection[str], peer: Collection[str], request: Command) -> bool:
-        """Tell whether it strikes this request, and count it if so."""
+    def affects(self, server: Collection[str], peer: Collection[str], request: Command) -> bool:
+        """Return whether the fault affects a request, and count it if so."""
         if (
             self._times == self.count
             or (self._codes is not None and request.code not in self._codes)
             or (self._topic is not None and topic_of(request.code, request.fields) != self._topic)
-            or not self._aim.hits(server, peer)
+            or not self._target.includes(server, peer)
         ):
             return False
         self.count += 1
         return True
 
 
-Handle = Callable[[Connection, Command], None]
-Strike = Callable[[Connection, Command, Handle], None]
-
-
-def refuse(code: int, remark: str) -> Strike:
-    """Answer with an error instead."""
+def refuse(code: int, remark: str) -> FaultAction:
+    """Return an action that answers with an error."""
     return lambda connection, request, _: connection.respond(request, code, remark=remark)
 
 
-def lose_answer(connection: Connection, request: Command, handle: Handle) -> None:
-    """Do what is asked, and answer nothing."""
-    handle(connection, msgspec.structs.replace(request, flag=request.flag | ONEWAY_FLAG))
+def lose_answer(connection: Connection, request: Command, handler: RequestHandler) -> None:
+    """Handle the request, but do not answer it."""
+    handler(connection, msgspec.structs.replace(request, flag=request.flag | ONEWAY_FLAG))
 
 
-def lose_request(connection: Connection, request: Command, handle: Handle) -> None:
-    """Do nothing."""
+def lose_request(connection: Connection, request: Command, handler: RequestHandler) -> None:
+    """Neither handle nor answer the request."""
 
 
-def late(seconds: float, nursery: trio.Nursery) -> Strike:
-    """Do what is asked later, unless its connection has ended meanwhile."""
+def delay(seconds: float, nursery: trio.Nursery) -> FaultAction:
+    """Return an action that handles requests later, unless their connection has been closed by then."""
 
-    async def wait(connection: Connection, request: Command, handle: Handle) -> None:
+    async def handle_later(connection: Connection, request: Command, handler: RequestHandler) -> None:
         await trio.sleep(seconds)
-        if not connection.is_closed:  # else the broker would know a client that is gone, for ever
-            handle(connection, request)
+        if not connection.is_closed:  # otherwise the broker would keep the client as a member forever
+            handler(connection, request)
 
-    return lambda connection, request, handle: nursery.start_soon(wait, connection, request, handle)
+    return lambda connection, request, handler: nursery.start_soon(handle_later, connection, request, handler)
 
 
 class NetworkFault(Fault):
-    """Goes wrong with bytes.
+    """A fault of the network between servers and clients.
 
     Args:
-        aim: whom it strikes.
-        end: takes it out.
-        latency: seconds that each piece takes longer.
-        bytes_per_second: how much gets through.
-        size: bytes of a piece at the most; None for any number.
+        target: the affected servers and clients.
+        on_end: removes the fault.
+        latency: seconds by which each piece is delayed.
+        bytes_per_second: the throughput.
+        max_size: maximum bytes of a piece; None for no limit.
     """
 
     def __init__(
         self,
-        aim: Aim,
-        end: Callable[[Fault], None],
+        target: FaultTarget,
+        on_end: Callable[[Fault], None],
         *,
         latency: float = 0.0,
         bytes_per_second: float = math.inf,
-        size: int | None = None,
+        max_size: int | None = None,
     ) -> None:
-        super().__init__(end)
+        super().__init__(on_end)
         self.latency = latency
         self.bytes_per_second = bytes_per_second
-        self.size = size
-        self._aim = aim
+        self.max_size = max_size
+        self._target = target
 
-    def hits(self, server: Collection[str], peer: Collection[str]) -> bool:
-        """Tell whether it strikes a connection."""
-        return self._aim.hits(server, peer)
+    def affects(self, server: Collection[str], peer: Collection[str]) -> bool:
+        """Return whether the fault affects a connection."""
+        return self._target.includes(server, peer)
 
 
 class Partition(NetworkFault):
-    """Nothing gets from one party to the other."""
+    """A network partition: no bytes get from one party to the other."""
 
-    def __init__(self, one: str, other: str, end: Callable[[Fault], None]) -> None:
-        super().__init__(Aim(), end, latency=math.inf)
+    def __init__(self, one: str, other: str, on_end: Callable[[Fault], None]) -> None:
+        super().__init__(FaultTarget(), on_end, latency=math.inf)
         self._parties = (one, other)
 
-    def hits(self, server: Collection[str], peer: Collection[str]) -> bool:
-        """Tell whether it is between the two."""
+    def affects(self, server: Collection[str], peer: Collection[str]) -> bool:
+        """Return whether the connection is between the two parties."""
         one, other = self._parties
         return (one in server and other in peer) or (other in server and one in peer)
 
 
-class Faults:
-    """All faults of a cluster."""
+class ActiveFaults:
+    """The active faults of a cluster."""
 
     def __init__(self) -> None:
-        self._of_requests: dict[Fault, RequestFault] = {}
-        self._of_networks: dict[Fault, NetworkFault] = {}
-        self._changed = trio.Event()
+        self._request_faults: dict[Fault, RequestFault] = {}
+        self._network_faults: dict[Fault, NetworkFault] = {}
+        self._network_changed = trio.Event()
 
     def add(self, fault: RequestFault | NetworkFault) -> None:
-        """Have a fault strike from now on."""
+        """Activate a fault."""
         if isinstance(fault, RequestFault):
-            self._of_requests[fault] = fault
+            self._request_faults[fault] = fault
         else:
-            self._of_networks[fault] = fault
-            self._note_change()
+            self._network_faults[fault] = fault
+            self._wake_network()
 
     def remove(self, fault: Fault) -> None:
-        """Have a fault strike no more."""
-        self._of_requests.pop(fault, None)
-        if self._of_networks.pop(fault, None) is not None:
-            self._note_change()
+        """Deactivate a fault."""
+        self._request_faults.pop(fault, None)
+        if self._network_faults.pop(fault, None) is not None:
+            self._wake_network()
 
     def clear(self) -> None:
-        """Have none strike any more."""
-        self._of_requests.clear()
-        self._of_networks.clear()
-        self._note_change()
+        """Deactivate all faults."""
+        self._request_faults.clear()
+        self._network_faults.clear()
+        self._wake_network()
 
     def handle(
         self,
@@ -229,39 +229,39 @@ class Faults:
         peer: Collection[str],
         connection: Connection,
         request: Command,
-        handle: Handle,
+        handler: RequestHandler,
     ) -> None:
-        """Have a request handled, by the first fault that strikes it if there is one."""
-        for fault in self._of_requests.values():
-            if fault.takes(server, peer, request):
-                fault.strike(connection, request, handle)
+        """Handle a request: with the first fault that affects it, or with ``handler``."""
+        for fault in self._request_faults.values():
+            if fault.affects(server, peer, request):
+                fault.action(connection, request, handler)
                 return
-        handle(connection, request)
+        handler(connection, request)
 
-    def of_network(self, server: Collection[str], peer: Collection[str]) -> list[NetworkFault]:
-        """Return what strikes a connection."""
-        return [fault for fault in self._of_networks.values() if fault.hits(server, peer)]
+    def network_faults(self, server: Collection[str], peer: Collection[str]) -> list[NetworkFault]:
+        """Return the network faults that affect a connection."""
+        return [fault for fault in self._network_faults.values() if fault.affects(server, peer)]
 
-    def are_apart(self, server: Collection[str], other: Collection[str]) -> bool:
-        """Tell whether nothing gets from a server to another one."""
-        return any(fault.latency == math.inf for fault in self.of_network(server, other))
+    def are_partitioned(self, server: Collection[str], other: Collection[str]) -> bool:
+        """Return whether no bytes get from one server to another."""
+        return any(fault.latency == math.inf for fault in self.network_faults(server, other))
 
-    async def let_through(
+    async def delay_bytes(
         self, server: Iterable[str], peer: Callable[[], Collection[str]], size: int
     ) -> None:
-        """Wait for as long as ``size`` bytes take beyond what they take anyhow."""
-        if not self._of_networks:
+        """Wait for as long as network faults delay ``size`` bytes."""
+        if not self._network_faults:
             return
         server = tuple(server)
         while True:
-            striking = self.of_network(server, peer())
-            seconds = sum([fault.latency + size / fault.bytes_per_second for fault in striking])
+            faults = self.network_faults(server, peer())
+            seconds = sum([fault.latency + size / fault.bytes_per_second for fault in faults])
             if seconds < math.inf:
                 break
-            await self._changed.wait()
+            await self._network_changed.wait()
         if seconds:
             await trio.sleep(seconds)
 
-    def _note_change(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+    def _wake_network(self) -> None:
+        self._network_changed.set()
+        self._network_changed = trio.Event()

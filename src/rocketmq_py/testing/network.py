@@ -1,11 +1,11 @@
-"""A network in memory: what trio dials and listens on in one run, without sockets of the system.
+"""A network in memory, which replaces the sockets of a trio run.
 
-It takes the place of the real one by trio's own seam for that (``trio.socket.set_custom_socket_factory``):
-nothing in clients or brokers knows of it. When all tasks of such a run are blocked, nothing is on its way but
-what has a time to arrive at: a clock that jumps then overtakes no answer.
+``trio.socket.set_custom_socket_factory`` installs it, so clients and brokers run unchanged. When all tasks of
+the run are blocked, all bytes in flight have an arrival time. A clock that jumps to the next deadline
+therefore overtakes no answer.
 """
 
-# ruff: noqa: D102 - what sockets do is known
+# ruff: noqa: D102 - the methods of sockets are well known
 
 from __future__ import annotations
 
@@ -24,68 +24,82 @@ import attrs
 import trio
 
 BUFFER_BYTES = 256 * 1024
-"""What one direction of a connection takes before its writer waits: of the size of a socket's buffers."""
+"""Bytes that one direction of a connection buffers before its writer waits, as many as real sockets do."""
 
-_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - nothing is bound
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - no real socket is bound
 OnEvent = Callable[..., None]
-"""Is told of what happens: a word, the number of the connection's end, and how many bytes with their CRC."""
+"""Called for each event with its name, the number of the socket, and the size and CRC of bytes."""
 
 
 @attrs.define
 class _Pipe:
-    """One direction of a connection: bytes that wait for their reader."""
+    """One direction of a connection.
+
+    Attributes:
+        data: bytes that have arrived and are not read.
+        in_flight: arrival times and bytes; empty bytes are the end of the stream.
+        in_flight_bytes: the number of bytes in flight.
+        last_arrival: the arrival time of the last bytes.
+        is_ended: whether the end of the stream has arrived.
+        is_broken: whether the reader has closed its socket, or written bytes were lost.
+        changed: set, and replaced, at each change.
+        reader: the cancel scope of the task that waits for bytes.
+    """
 
     data: bytearray = attrs.field(factory=bytearray)
-    flying: deque[tuple[float, bytes]] = attrs.field(factory=deque)  # when it arrives; nothing is the end
-    flying_bytes: int = 0
-    last_at: float = 0.0
-    is_ended: bool = False  # the writer sends no more
-    is_broken: bool = False  # nobody reads any more, or what was written is lost
+    in_flight: deque[tuple[float, bytes]] = attrs.field(factory=deque)
+    in_flight_bytes: int = 0
+    last_arrival: float = 0.0
+    is_ended: bool = False
+    is_broken: bool = False
     changed: trio.Event = attrs.field(factory=trio.Event)
-    reader: trio.CancelScope | None = None  # whoever waits for what is on its way
+    reader: trio.CancelScope | None = None
 
     @property
     def space(self) -> int:
-        return BUFFER_BYTES - len(self.data) - self.flying_bytes
+        return BUFFER_BYTES - len(self.data) - self.in_flight_bytes
 
-    def put(self, data: bytes, latency: float) -> None:
-        """Send something; nothing is the end."""
+    def send(self, data: bytes, latency: float) -> None:
+        """Send bytes, or the end of the stream if they are empty."""
         now = trio.current_time()
-        self.last_at = max(self.last_at, now + latency)
-        self.flying.append((self.last_at, data))
-        self.flying_bytes += len(data)
-        if self.last_at <= now:
-            self.change()
-        elif self.reader is not None and len(self.flying) == 1:
-            self.reader.deadline = self.last_at  # its turn is then: before, it would find nothing
+        self.last_arrival = max(self.last_arrival, now + latency)
+        self.in_flight.append((self.last_arrival, data))
+        self.in_flight_bytes += len(data)
+        if self.last_arrival <= now:
+            self.notify()
+        elif self.reader is not None and len(self.in_flight) == 1:
+            self.reader.deadline = self.last_arrival  # wakes the reader when the bytes arrive, not now
 
-    def land(self) -> None:
-        """Take in what has arrived."""
-        while self.flying and self.flying[0][0] <= trio.current_time():
-            _, data = self.flying.popleft()
-            self.flying_bytes -= len(data)
+    def receive(self) -> None:
+        """Move the bytes that have arrived to ``data``."""
+        while self.in_flight and self.in_flight[0][0] <= trio.current_time():
+            _, data = self.in_flight.popleft()
+            self.in_flight_bytes -= len(data)
             self.data += data
             self.is_ended |= not data
 
-    def lose(self) -> None:
-        """Lose all that is on its way or unread."""
-        self.flying.clear()
-        self.flying_bytes = 0
+    def discard(self) -> None:
+        """Drop all bytes in flight or unread."""
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
         self.data.clear()
 
-    def change(self) -> None:
+    def notify(self) -> None:
         self.changed.set()
         self.changed = trio.Event()
 
 
 class MemoryNetwork(trio.abc.SocketFactory):
-    """Makes the sockets of one run: they reach each other by address, and nothing else.
+    """Creates the sockets of a trio run. They connect to each other only.
 
     Args:
-        rng: chooses latencies, and where what arrives is cut; None for neither.
-        latency: seconds that bytes take one way: from, to.
-        split: how often what is read is cut in two.
-        on_event: is told of all that happens.
+        rng: chooses latencies and the sizes of reads; None for no latency and full reads.
+        latency: the minimum and maximum seconds that bytes take one way.
+        split: the probability that a read returns only a part of the bytes that have arrived.
+        on_event: called for each event.
+
+    Attributes:
+        listening: the listening sockets by address.
     """
 
     def __init__(
@@ -102,21 +116,21 @@ class MemoryNetwork(trio.abc.SocketFactory):
         self._latency = latency
         self._split = split
         self._ports = itertools.count(20_000)
-        self._numbers = itertools.count(1)
+        self._socket_numbers = itertools.count(1)
 
     def next_latency(self) -> float:
-        """Return how long what is sent now takes."""
+        """Return the latency of the bytes that are sent now."""
         return 0.0 if self._rng is None else self._rng.uniform(*self._latency)
 
-    def cut(self, size: int) -> int:
-        """Return how much of what has arrived is read together."""
+    def read_size(self, size: int) -> int:
+        """Return how many of ``size`` bytes the next read returns."""
         if self._rng is None or size < 2 or self._rng.random() >= self._split:
             return size
         return self._rng.randrange(1, size)
 
-    def next_number(self) -> int:
+    def next_socket_number(self) -> int:
         """Return the number of a new socket."""
-        return next(self._numbers)
+        return next(self._socket_numbers)
 
     def socket(
         self,
@@ -133,7 +147,7 @@ class MemoryNetwork(trio.abc.SocketFactory):
 
 
 class MemorySocket(trio.socket.SocketType):
-    """What trio's streams and listeners use of a socket. It has no descriptor."""
+    """A socket with the methods that trio's streams and listeners use. It has no file descriptor."""
 
     def __init__(self, network: MemoryNetwork, family: socket.AddressFamily | int) -> None:
         self._network = network
@@ -141,8 +155,8 @@ class MemorySocket(trio.socket.SocketType):
         self._local = (_ANY_ADDRESS, 0)
         self._peer: tuple[str, int] | None = None
         self._out, self._in = _Pipe(), _Pipe()
-        self._number = network.next_number()
-        self._waiting: deque[MemorySocket] = deque()
+        self._number = network.next_socket_number()
+        self._backlog: deque[MemorySocket] = deque()
         self._accepting: trio.Event | None = None
         self._is_closed = False
         self._is_shut = False
@@ -164,7 +178,7 @@ class MemorySocket(trio.socket.SocketType):
         return self._is_shut and not self._is_closed
 
     def fileno(self) -> int:
-        return -1 if self._is_closed else -2  # trio takes -1 for a closed one
+        return -1 if self._is_closed else -2  # -1 means closed to trio
 
     def detach(self) -> int:
         return -1
@@ -198,11 +212,11 @@ class MemorySocket(trio.socket.SocketType):
 
     async def accept(self) -> tuple[MemorySocket, tuple[str, int]]:
         await trio.lowlevel.checkpoint()
-        while not self._waiting:
+        while not self._backlog:
             self._check_open()
             assert self._accepting is not None
             await self._accepting.wait()
-        accepted = self._waiting.popleft()
+        accepted = self._backlog.popleft()
         return accepted, accepted.getpeername()
 
     async def connect(self, address: Any) -> None:
@@ -220,8 +234,8 @@ class MemorySocket(trio.socket.SocketType):
         other._local, other._peer = self._peer, self._local
         other._out, other._in = self._in, self._out
         self._network.on_event("connect", self._number, other._number, *address[:2])
-        listener._waiting.append(other)
-        listener._wake()
+        listener._backlog.append(other)
+        listener._wake_acceptor()
 
     async def send(self, data: Any, flags: int = 0) -> int:
         await trio.lowlevel.checkpoint()
@@ -233,32 +247,32 @@ class MemorySocket(trio.socket.SocketType):
             if space > 0:
                 sent = bytes(data[:space])
                 self._network.on_event("send", self._number, len(sent), zlib.crc32(sent))
-                self._out.put(sent, self._network.next_latency())
+                self._out.send(sent, self._network.next_latency())
                 return len(sent)
             await self._out.changed.wait()
 
     async def recv(self, size: int, flags: int = 0) -> bytes:
         await trio.lowlevel.checkpoint_if_cancelled()
-        has_waited = False
-        while (data := self._received(size)) is None:
-            arrival = self._in.flying[0][0] if self._in.flying else math.inf
+        waited = False
+        while (data := self._read(size)) is None:
+            arrival = self._in.in_flight[0][0] if self._in.in_flight else math.inf
             with trio.CancelScope(deadline=arrival) as self._in.reader:
                 await self._in.changed.wait()
-            has_waited = True
-        if not has_waited:
+            waited = True
+        if not waited:
             await trio.lowlevel.cancel_shielded_checkpoint()
         return data
 
-    def _received(self, size: int) -> bytes | None:
-        """Return what has arrived; None if that is nothing, and more may come."""
+    def _read(self, size: int) -> bytes | None:
+        """Return bytes that have arrived, b"" at the end of the stream, or None if a read must wait."""
         self._check_open()
         self._in.reader = None
-        self._in.land()
+        self._in.receive()
         if self._in.data:
-            size = self._network.cut(min(size, len(self._in.data)))
+            size = self._network.read_size(min(size, len(self._in.data)))
             data = bytes(self._in.data[:size])
             del self._in.data[:size]
-            self._in.change()
+            self._in.notify()
             self._network.on_event("receive", self._number, len(data), zlib.crc32(data))
             return data
         if self._in.is_broken:
@@ -275,28 +289,28 @@ class MemorySocket(trio.socket.SocketType):
         self._check_open()
         if how != socket.SHUT_RD:
             self._is_shut = True
-            self._out.put(b"", self._network.next_latency())
+            self._out.send(b"", self._network.next_latency())
 
     def close(self) -> None:
-        """As a real one: the other end reads what was written, unless this end had something unread."""
+        """Close the socket. The peer can read the written bytes, unless this end has unread bytes."""
         if self._is_closed:
             return
         self._is_closed = True
         self._network.on_event("close", self._number)
         if self._network.listening.get(self._local) is self:
             del self._network.listening[self._local]
-            for other in self._waiting:
-                other.close()
-            self._wake()
-        if self._in.data or self._in.flying_bytes:
+            for pending in self._backlog:
+                pending.close()
+            self._wake_acceptor()
+        if self._in.data or self._in.in_flight_bytes:
             self._out.is_broken = True
-        self._in.lose()
+        self._in.discard()
         self._in.is_broken = True
-        self._in.change()
+        self._in.notify()
         if not self._is_shut:
-            self._out.put(b"", 0.0 if self._out.is_broken else self._network.next_latency())
+            self._out.send(b"", 0.0 if self._out.is_broken else self._network.next_latency())
 
-    def _wake(self) -> None:
+    def _wake_acceptor(self) -> None:
         if self._accepting is not None:
             self._accepting.set()
             self._accepting = trio.Event()

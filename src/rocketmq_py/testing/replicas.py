@@ -1,4 +1,4 @@
-"""Replicas of brokers: what is read from while their masters are away."""
+"""Replicas of brokers in a test cluster. Consumers read from them while their masters are down."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Sequence
 
 import trio
 
-from rocketmq_py.broker.dispatch import Dispatch
+from rocketmq_py.broker.dispatch import Dispatcher
 from rocketmq_py.broker.replica import REPLICA_ID, Replica
 from rocketmq_py.remoting import Connection
-from rocketmq_py.testing.processes import BrokerProcess, NameServerProcess, RegisteredProcess, Surroundings
+from rocketmq_py.testing.processes import BrokerProcess, ClusterContext, NameServerProcess, RegisteredProcess
 
 
 class ReplicaProcess(RegisteredProcess):
-    """A broker's replica, which has at once what its master has.
+    """The replica of a broker. It has the data of its master without delay.
 
     Args:
-        master: the broker, which is started before it.
-        name_servers: it registers at those that run.
+        master: the broker, which is started first.
+        name_servers: the name servers. It registers at those that are running.
     """
 
     def __init__(
         self,
         host: str,
         port: int,
-        around: Surroundings,
+        context: ClusterContext,
         *,
         master: BrokerProcess,
         name_servers: Sequence[NameServerProcess],
@@ -32,7 +32,7 @@ class ReplicaProcess(RegisteredProcess):
         super().__init__(
             host,
             port,
-            around,
+            context,
             config=master.config,
             name_servers=name_servers,
             broker_id=REPLICA_ID,
@@ -42,33 +42,33 @@ class ReplicaProcess(RegisteredProcess):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its master's name with its id, and its address."""
+        """The master's name with the replica's id, and the replica's address."""
         return (f"{self.config.broker_name}-{REPLICA_ID}", self.address)
 
     @property
-    def is_behind(self) -> bool:
-        """Whether its master has lost everything since it was started."""
+    def is_stale(self) -> bool:
+        """Whether the master has lost all data since the replica was started."""
         return self._replica is not None and self._replica.master is not self._master.broker
 
     @property
-    def dispatch(self) -> Dispatch:
-        """What answers requests."""
+    def dispatch(self) -> Dispatcher:
+        """Answers requests."""
         assert self._replica is not None
         return self._replica.dispatch
 
     def wipe(self) -> None:
-        """Forget what it has; only while it is stopped."""
+        """Drop all state. Only allowed while the replica is stopped."""
         self._replica = None
         self.requests.clear()
 
-    def _begin(self, nursery: trio.Nursery) -> None:
-        if self._replica is None or self.is_behind:
-            self._replica = Replica(self._master.broker, self.address, self._name_servers, self.now_ms)
+    def _on_started(self, nursery: trio.Nursery) -> None:
+        if self._replica is None or self.is_stale:
+            self._replica = Replica(self._master.broker, self.address, self._name_servers)
         for task in self._replica.tasks:
             nursery.start_soon(task)
         self._replica.register()
 
-    def _closed(self, connection: Connection) -> None:
-        super()._closed(connection)
+    def _on_closed(self, connection: Connection) -> None:
+        super()._on_closed(connection)
         if self._replica is not None:
-            self._replica.forget(connection)
+            self._replica.drop_connection(connection)

@@ -1,4 +1,4 @@
-"""What a broker was asked, as tests look at it."""
+"""Requests that the servers of a test cluster have received."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rocketmq_py.credentials import SECURITY_TOKEN, SIGNATURE
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.protocol.command import Command
 
-_FORMS = {
+_VARIANTS = {
     RequestCode.SEND_MESSAGE: (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
     RequestCode.PULL_MESSAGE: (RequestCode.LITE_PULL_MESSAGE,),
     RequestCode.ACK_MESSAGE: (RequestCode.BATCH_ACK_MESSAGE,),
     RequestCode.SEND_REPLY_MESSAGE: (RequestCode.SEND_REPLY_MESSAGE_V2,),
 }
-"""Requests for the same thing that clients write in several ways: the first one's name means all of them."""
+"""Requests of the same purpose with several codes. The name of the first code selects all of them."""
 _SECRETS = frozenset({SIGNATURE, SECURITY_TOKEN})
 
 
 @attrs.frozen
 class Request:
-    """One request that a broker or a name server has got.
+    """A request that a broker or a name server has received.
 
     Attributes:
-        code: a RequestCode.
-        client: the address that it came from, ``host:port``.
-        fields: the header's fields as they came, without secrets.
-        size: bytes of its body.
-        time_ms: when it came, epoch milliseconds on the broker's clock.
+        code: the RequestCode.
+        client: the client's address, ``host:port``.
+        fields: the header's fields, without secrets.
+        size: bytes of the body.
+        time_ms: when it was received, epoch milliseconds on the broker's clock.
     """
 
     code: int
@@ -42,28 +42,28 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The name of its code, or the number of one that has none."""
+        """The name of the code, or the code as a string if it has no name."""
         return code_name(self.code)
 
     @property
     def topic(self) -> str | None:
-        """The topic that it is about, None if it names none."""
+        """The topic in the header's fields, or None."""
         return topic_of(self.code, self.fields)
 
     def __str__(self) -> str:
-        """Return it as a failed test shows it."""
-        about = "" if self.topic is None else f" {self.topic}"
-        return f"{self.name}{about} from {self.client}"
+        """Return a description for the output of failed tests."""
+        topic = "" if self.topic is None else f" {self.topic}"
+        return f"{self.name}{topic} from {self.client}"
 
 
-def recorded(command: Command, client: str, time_ms: int) -> Request:
-    """Return what is kept of a request."""
+def record_request(command: Command, client: str, time_ms: int) -> Request:
+    """Create the record of a received request."""
     fields = {name: value for name, value in command.fields.items() if name not in _SECRETS}
     return Request(command.code, client, fields, len(command.body), time_ms)
 
 
 def code_name(code: int) -> str:
-    """Return the name of a request's code."""
+    """Return the name of a request code, or the code as a string if it has no name."""
     try:
         return RequestCode(code).name
     except ValueError:
@@ -71,9 +71,9 @@ def code_name(code: int) -> str:
 
 
 def codes_of(code: int | str) -> frozenset[int]:
-    """Return the codes that ``code`` means: a number, or a name, which stands for all forms of the request.
+    """Return the request codes that a code or a name selects. A name selects all variants of the request.
 
-    Raises ConfigurationError for a name that there is not.
+    Raises ConfigurationError for an unknown name.
     """
     if not isinstance(code, str):
         return frozenset({int(code)})
@@ -81,4 +81,4 @@ def codes_of(code: int | str) -> frozenset[int]:
         named = RequestCode[code]
     except KeyError:
         raise ConfigurationError(f"there is no request {code!r}; RequestCode has their names") from None
-    return frozenset({int(named), *[int(form) for form in _FORMS.get(named, ())]})
+    return frozenset({int(named), *[int(variant) for variant in _VARIANTS.get(named, ())]})

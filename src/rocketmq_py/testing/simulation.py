@@ -1,4 +1,4 @@
-"""Programs and brokers in one trio run, in which time, networks, scheduling and chance come from a seed."""
+"""Simulation: a program and brokers in one trio run, with time, network and randomness from a seed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ import trio
 import trio.testing
 
 from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.callables import check_callable
 from rocketmq_py.consumer.push.far_side import Call
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads, run
 from rocketmq_py.errors import ConfigurationError
-from rocketmq_py.testing.cluster import Cluster, Keep
+from rocketmq_py.testing.cluster import Cluster, CrashData
 from rocketmq_py.testing.network import MemoryNetwork
 
 START_MS = 1_700_000_000_000
-"""The time of day at which a simulation begins, epoch milliseconds."""
+"""The time at which a simulation starts, epoch milliseconds."""
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 
@@ -33,15 +34,15 @@ _Result = TypeVar("_Result")
 
 
 class World(Cluster):
-    """The cluster of a simulation: what a simulated program is given.
+    """The cluster of a simulation, which the simulated program gets as its argument.
 
-    It can be looked at, and things go wrong with it, as with a :class:`TestCluster`; what takes time is
-    awaited. Clients are given :attr:`name_server_address`, and nothing else that would be special.
+    The program inspects it and injects faults as with a :class:`TestCluster`. Methods that take time are
+    async. Clients need only :attr:`name_server_address`.
 
     Attributes:
-        broker_names: the names of its brokers.
-        rng: the simulation's own source of randomness, for the program's choices.
-        trace: notes something of the program's own among the events.
+        broker_names: the names of the brokers.
+        rng: a source of randomness for the program, from the simulation's seed.
+        trace: adds an event of the program to the simulation's events.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class World(Cluster):
         name_servers: int,
         topics: Mapping[str, int] | Iterable[str],
         config: BrokerConfig,
-        trace: Trace,
+        trace: EventTrace,
         nursery: trio.Nursery,
         *,
         replicas: bool = False,
@@ -69,25 +70,25 @@ class World(Cluster):
             replicas=replicas,
         )
         self.rng: Final = random.Random(f"program {seed}")
-        self.trace: Final = trace.note
+        self.trace: Final = trace.add
         self._own_nursery = nursery
 
-    async def crash(self, server: str | None = None, *, keep: Keep = "all") -> None:
-        """Have all brokers end at once, or one server: as :meth:`TestCluster.crash`."""
+    async def crash(self, server: str | None = None, *, keep: CrashData = "all") -> None:
+        """Stop all brokers, or one server, at once. See :meth:`TestCluster.crash`."""
         self.trace("crash", server, keep)
         await self._crash(server, keep)
 
     async def restart(self, server: str | None = None) -> None:
-        """Start all brokers again, or one server: as :meth:`TestCluster.restart`."""
+        """Start all brokers, or one server. See :meth:`TestCluster.restart`."""
         self.trace("restart", server)
         await self._restart(server)
 
     def connections(self) -> int:
-        """Return how many connections of clients there are."""
+        """Return the number of client connections."""
         return sum([process.connection_count for process in self._processes])
 
     async def start(self) -> None:
-        """Start all servers (``simulate`` does it)."""
+        """Start all servers. ``simulate`` calls this."""
         await self._start()
 
     def _call(self, function: Callable[[], _Result]) -> _Result:
@@ -100,15 +101,15 @@ class World(Cluster):
 
 @attrs.frozen
 class Simulation(Generic[_Result]):
-    """How a simulation went.
+    """The outcome of a simulation.
 
     Attributes:
-        seed: where it came from.
-        value: what the program returned.
-        digest: of all events: with the same program and seed it is the same.
-        events: how many there were.
-        seconds: how much virtual time has passed.
-        lines: the events, if they were wanted.
+        seed: the seed.
+        value: the return value of the program.
+        digest: a digest of all events. The same program and seed give the same digest.
+        events: the number of events.
+        seconds: the virtual time that has passed.
+        lines: the events as text, if ``trace`` was set.
     """
 
     seed: int
@@ -119,26 +120,26 @@ class Simulation(Generic[_Result]):
     lines: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
-class Trace:
-    """What happens in a simulation, as a digest, and as lines if they are wanted."""
+class EventTrace:
+    """The events of a simulation, as a digest and, if ``keep_lines`` is set, as text."""
 
-    def __init__(self, *, keep: bool) -> None:
+    def __init__(self, *, keep_lines: bool) -> None:
         self.count: int = 0
         self.lines: list[str] = []
-        self._keep = keep
+        self._keep_lines = keep_lines
         self._hash = hashlib.sha256()
 
-    def note(self, *what: object) -> None:
-        """Note an event."""
-        line = f"{trio.current_time():.6f} {' '.join(map(str, what))}"
+    def add(self, *words: object) -> None:
+        """Add an event."""
+        line = f"{trio.current_time():.6f} {' '.join(map(str, words))}"
         self._hash.update(line.encode())
         self.count += 1
-        if self._keep:
+        if self._keep_lines:
             self.lines.append(line)
 
     @property
     def digest(self) -> str:
-        """A digest of all that was noted."""
+        """A digest of all events."""
         return self._hash.hexdigest()[:16]
 
 
@@ -157,14 +158,14 @@ def simulate(
     trace: bool = False,
     **settings: Any,
 ) -> Simulation[_Result]:
-    """Run a program together with brokers, so that all that happens comes from ``seed``.
+    """Run a program together with brokers, reproducibly from a seed.
 
-    It runs on trio in this thread, with its clients and the brokers, on a network in memory. Time jumps to
-    where something happens next; the order of tasks, latencies, the pieces in which bytes come, ids, and
-    every ``random.Random`` without a seed of its own come from ``seed``. Functions that would run in threads
-    run where they are called. The same program with the same seed does the same, in another process, too,
-    as long as it does nothing that depends on the outside: files, sockets, the order of sets of texts
-    (``PYTHONHASHSEED``), object ids::
+    The program, its clients and the brokers run on trio in this thread, on a network in memory. Virtual time
+    jumps to the next event. The order of tasks, latencies, the sizes of reads, ids, and each
+    ``random.Random`` without a seed of its own are derived from ``seed``. Functions that would run in threads
+    run in place. The same program with the same seed gives the same events, also in another process, unless
+    it depends on its environment: files, sockets, the order of sets of strings (``PYTHONHASHSEED``), object
+    ids::
 
         async def program(world):
             async with Producer(world.name_server_address, group="p") as producer:
@@ -176,70 +177,80 @@ def simulate(
             simulate(program, seed=seed)
 
     Args:
-        program: is given a :class:`World`.
-        seed: where all chance comes from.
-        brokers: how many there are.
-        name_servers: how many there are.
-        replicas: whether each broker has one, ``broker-a-1``, which is read from while the broker is down.
-        topics: are there from the beginning, with four queues or as many as a mapping says.
-        latency: seconds that bytes take one way: from, to.
-        split: how often (0 to 1) what arrives is read in two pieces.
-        timeout: seconds of its time after which the program is cancelled: nothing else would end one that
-            waits for what never comes. ``math.inf`` for no limit.
-        config: the brokers' settings; None for the default ones.
-        trace: whether to keep the events as lines.
-        settings: fields of BrokerConfig, to be changed in ``config``.
+        program: an async function of a :class:`World`.
+        seed: the seed of all randomness.
+        brokers: the number of brokers.
+        name_servers: the number of name servers.
+        replicas: whether each broker has a replica, such as ``broker-a-1``. Consumers read from it while the
+            broker is down.
+        topics: topics to create, with four queues each, or as many as a mapping gives.
+        latency: the minimum and maximum seconds that bytes take one way.
+        split: the probability (0 to 1) that a read returns only a part of the bytes that have arrived.
+        timeout: virtual seconds after which the program is cancelled. ``math.inf`` for no limit.
+        config: the brokers' settings; None for the defaults.
+        trace: whether to keep the events as text.
+        settings: fields of ``BrokerConfig`` that replace those of ``config``.
 
     Returns:
-        How it went, with what the program returned.
+        The outcome, with the return value of the program.
 
     Raises:
         ConfigurationError: an argument or a setting is out of its range.
         RuntimeError: trio runs in this thread already.
         trio.TooSlowError: the program has not ended within ``timeout``.
-        BaseException: what the program raises, with a note that names the seed.
+        BaseException: an error of the program, with a note that contains the seed.
     """
+    check_callable(program, "program", "world")
     _check_network(latency, split)
-    events = Trace(keep=trace)
+    events = EventTrace(keep_lines=trace)
     broker_config = attrs.evolve(config or BrokerConfig(), **settings)
     clock = trio.testing.MockClock(autojump_threshold=0)
 
+    def create_world(nursery: trio.Nursery) -> World:
+        return World(seed, brokers, name_servers, topics, broker_config, events, nursery, replicas=replicas)
+
     async def main() -> _Result:
         network = MemoryNetwork(
-            random.Random(f"network {seed}"), latency=latency, split=split, on_event=events.note
+            random.Random(f"network {seed}"), latency=latency, split=split, on_event=events.add
         )
         trio.socket.set_custom_socket_factory(network)
-        outcome: list[_Result] = []
-        failure: Exception | None = None
-        async with trio.open_nursery() as nursery:
-            try:
-                world = World(
-                    seed, brokers, name_servers, topics, broker_config, events, nursery, replicas=replicas
-                )
-                await world.start()
-                with trio.move_on_after(timeout) as scope:
-                    outcome.append(await program(world))
-                if scope.cancelled_caught:
-                    failure = trio.TooSlowError(f"the program has not ended within {timeout:g} s of its time")
-            except Exception as error:  # noqa: BLE001 - raised when the servers have ended
-                failure = error
-            nursery.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return outcome[0]
+        return await _run_program(program, create_world, timeout)
 
     try:
-        with _all_from(seed, clock):
+        with _deterministic(seed, clock):
             value = trio.run(main, clock=clock)
     except BaseException as error:
-        error.add_note(f"simulated with seed {seed}, for {clock.current_time():.3f} s of its time")
+        error.add_note(f"simulated with seed {seed}, for {clock.current_time():.3f} s of virtual time")
         raise
     return Simulation(seed, value, events.digest, events.count, clock.current_time(), tuple(events.lines))
 
 
+async def _run_program(
+    program: Callable[[World], Awaitable[_Result]],
+    create_world: Callable[[trio.Nursery], World],
+    timeout: float,
+) -> _Result:
+    results: list[_Result] = []
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            world = create_world(nursery)
+            await world.start()
+            with trio.move_on_after(timeout) as scope:
+                results.append(await program(world))
+            if scope.cancelled_caught:
+                failure = trio.TooSlowError(f"the program did not end within {timeout:g} s of virtual time")
+        except Exception as error:  # noqa: BLE001 - raised after the nursery, which would wrap it in a group
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return results[0]
+
+
 def _check_network(latency: tuple[float, float], split: float) -> None:
     match latency:
-        case (int() | float() as least, int() | float() as most) if 0 <= least <= most < math.inf:
+        case (int() | float() as lowest, int() | float() as highest) if 0 <= lowest <= highest < math.inf:
             pass
         case _:
             raise ConfigurationError(
@@ -250,38 +261,39 @@ def _check_network(latency: tuple[float, float], split: float) -> None:
 
 
 @contextlib.contextmanager
-def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
-    """Have time and chance of this process be those of a simulation."""
-    chance = random.Random(f"chance {seed}")
+def _deterministic(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
+    """Derive the time and the randomness of this process from a simulation's clock and seed."""
+    seeds = random.Random(f"chance {seed}")
     before = random.getstate()
 
-    class Seeded(random.Random):
-        """Where there is no seed, one from the simulation's."""
+    class SeededRandom(random.Random):
+        """A ``random.Random`` that gets its seed from the simulation unless one is given."""
 
         def __init__(self, seed: Any = None) -> None:
-            super().__init__(chance.getrandbits(64) if seed is None else seed)
+            super().__init__(seeds.getrandbits(64) if seed is None else seed)
 
     def time_ns() -> int:
         return START_MS * 1_000_000 + round(clock.current_time() * 1e9)
 
     with contextlib.ExitStack() as stack:
-        for target, stand_in in {
+        for target, replacement in {
             "trio._core._run._r": random.Random(f"scheduling {seed}"),
             "trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING": True,
-            "trio.to_thread.run_sync": _run_here,
-            "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_here,
+            "trio.to_thread.run_sync": _run_in_place,
+            "rocketmq_py.consumer.push.handler_threads.HandlerThreads.begin": _handle_in_place,
             "rocketmq_py.client.identity._counter": itertools.count(),
-            "rocketmq_py.crossing.door.trio_thread": _no_other_thread,
+            "rocketmq_py.handoff.hosted.trio_thread": _refuse_thread,
             "os.getpid": lambda: 4242,
-            "random.Random": Seeded,
+            "random.Random": SeededRandom,
             "time.time": lambda: time_ns() / 1e9,
             "time.time_ns": time_ns,
             "time.monotonic": clock.current_time,
         }.items():
-            stack.enter_context(mock.patch(target, stand_in))
-        random.seed(chance.getrandbits(64))
+            stack.enter_context(mock.patch(target, replacement))
+        random.seed(seeds.getrandbits(64))
         stack.callback(random.setstate, before)
-        # What finalizers do must not depend on when memory is collected. What a simulation leaves is young.
+        # The time at which finalizers run must not depend on garbage collections, so they are switched off.
+        # All objects of a simulation are in the youngest generation.
         if gc.isenabled():
             gc.disable()
             stack.callback(gc.enable)
@@ -289,23 +301,23 @@ def _all_from(seed: int, clock: trio.abc.Clock) -> Iterator[None]:
         yield
 
 
-def _no_other_thread() -> NoReturn:
+def _refuse_thread() -> NoReturn:
     raise RuntimeError(
         "rocketmq_py.blocking runs in a thread of its own, which a simulation does not reach: "
         "simulated programs use the classes of rocketmq_py"
     )
 
 
-async def _run_here(function: Callable[..., _Result], *arguments: Any, **_: Any) -> _Result:
-    """Call here what would run in a thread: virtual time does not wait for threads."""
+async def _run_in_place(function: Callable[..., _Result], *arguments: Any, **_: Any) -> _Result:
+    """Call a function that would run in a thread. Virtual time does not wait for threads."""
     await trio.lowlevel.checkpoint()
     return function(*arguments)
 
 
-def _handle_here(threads: HandlerThreads, calls: Sequence[Call]) -> None:
-    """Call a plain handler here: its threads would wait for each other, and virtual time for none of them."""
+def _handle_in_place(threads: HandlerThreads, calls: Sequence[Call]) -> None:
+    """Call handlers that would run in threads. Virtual time does not wait for threads."""
 
-    async def handle(call: Call) -> None:  # without a checkpoint: a call that was begun ends
+    async def handle(call: Call) -> None:  # without a checkpoint, so that a started call is not cancelled
         run(call, threads.function, call.context or contextvars.copy_context())
         threads.take([call])
 
@@ -314,5 +326,5 @@ def _handle_here(threads: HandlerThreads, calls: Sequence[Call]) -> None:
 
 
 def now_ms() -> int:
-    """Return a simulation's time of day, epoch milliseconds."""
+    """Return the time of a simulation, epoch milliseconds."""
     return START_MS + int(trio.current_time() * 1000)

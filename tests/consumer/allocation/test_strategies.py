@@ -186,7 +186,7 @@ def test_rooms_have_names(rooms: Any) -> None:
 def test_what_cannot_be_shared_out_by() -> None:
     with pytest.raises(ConfigurationError, match="virtual_nodes"):
         AllocateConsistentHash(0)
-    with pytest.raises(ConfigurationError, match="no MessageQueue"):
+    with pytest.raises(ConfigurationError, match="must be a MessageQueue, not str"):
         AllocateByConfig(["T"])  # type: ignore[list-item]
     nowhere = AllocateMachineRoomNearby(lambda queue: "", room_of_client)
     with pytest.raises(ConfigurationError, match="it must have a name"):

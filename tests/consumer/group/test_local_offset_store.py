@@ -194,6 +194,28 @@ async def test_where_the_file_is() -> None:
     assert default_folder() == Path.home() / ".rocketmq_offsets"
 
 
+@pytest.mark.parametrize(
+    ("host", "instance_name", "group", "names"),
+    [
+        ("::1", "one", "g", ("=3A=3A1@one", "g")),
+        (
+            "10.0.0.1",
+            r'a/../<b>:"\c|d?e*f=3A',
+            "g",
+            ("10.0.0.1@a=2F..=2F=3Cb=3E=3A=22=5Cc=7Cd=3Fe=2Af=3D3A", "g"),
+        ),
+        ("10.0.0.1", "ends in a dot.", "g", ("10.0.0.1@ends in a dot=2E", "g")),
+        ("10.0.0.1", "one", "a|b", ("10.0.0.1@one", "a=7Cb")),
+    ],
+)
+async def test_folder_names_hold_nothing_that_windows_refuses(
+    host: str, instance_name: str, group: str, names: tuple[str, str]
+) -> None:
+    client = Client("127.0.0.1:9876", instance_name=instance_name)
+    client.host = host
+    assert offsets_path(Path("/x"), client, group) == Path("/x", *names, "offsets.json")
+
+
 async def test_the_consumer_goes_on_where_it_was(
     offsets: LocalOffsetStore, client: Client, path: Path
 ) -> None:
@@ -273,10 +295,10 @@ async def test_a_full_disk_is_said_once_and_made_up_for(
     assert OffsetFile(path).read() == {QUEUE: 5}
     await offsets.write()
     assert OffsetFile(path).read() == {QUEUE: 7}
-    what = f"group g: writing offsets to {path}"
+    where = f"group=g path={path}"
     assert [record.message for record in caplog.records] == [
-        f"{what}: [Errno 28] No space left on device; trying again every 5 s",
-        f"{what}: works again",
+        f"local offset write failed, retrying: {where} retry_in=5 error=[Errno 28] No space left on device",
+        f"local offset write succeeded again: {where} failures=2 seconds=0",
     ]
 
 

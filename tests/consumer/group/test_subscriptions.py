@@ -221,7 +221,7 @@ async def test_a_sql_filter_waits_for_a_topic_that_is_not_there_yet(
     await trio.sleep(30)
     assert subscribed.strings == {}
     [record] = caplog.records
-    assert "topic later waits for a broker that accepts its SQL filter" in record.message
+    assert "SQL filter check failed, retrying: group=g topic=later" in record.message
     subscribed.topics["later"] = (4, 4, 6)
     await trio.sleep(30)
     assert subscribed.strings == {"later": "a > 5"}

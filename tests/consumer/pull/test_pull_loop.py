@@ -12,9 +12,9 @@ import trio
 import trio.testing
 
 from rocketmq_py.client.namespace import Namespace
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.codes import ResponseCode
 from rocketmq_py.consumer.config import FlowLimits
-from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.queue_locks import Lock
 from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pull.process_queue import ProcessQueue
@@ -85,10 +85,10 @@ class Looping:
         puller: ScriptedPuller,
         *,
         start: int = 0,
-        failure_log: FailureLog | None = None,
+        retry_log: RetryLog | None = None,
         lock: Lock | None = None,
     ) -> None:
-        self.failure_log = failure_log or FailureLog()
+        self.retry_log = retry_log or RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
         self.puller = puller
         self.start = start
         self.start_errors: list[RocketMQError] = []
@@ -105,7 +105,7 @@ class Looping:
             may_commit=lambda: self.may_commit,
             deliver=self.delivered.append,
             invalidate_route=self.invalidate,
-            failure_log=self.failure_log,
+            retry_log=self.retry_log,
             lock=lock,
             on_set_back=self.note_set_back,
         )
@@ -278,11 +278,12 @@ async def test_an_error_is_tried_again_after_3_seconds(
     assert times == pytest.approx([3.0 * number for number in range(13)] + [36.0])
     assert looping.invalidated == 12
     lines = [record.message for record in caplog.records]
-    again = "pulling T/broker-a/0: cannot connect to 127.0.0.1:1: refused; trying again every 3 s"
+    where = "group=g topic=T broker=broker-a queue=0"
+    error = "error=cannot connect to 127.0.0.1:1: refused"
     assert lines == [
-        again,
-        f"{again} (9 failures since the last line)",
-        "pulling T/broker-a/0: works again",
+        f"pull failed, retrying: {where} retry_in=3.0 {error}",
+        f"pull failed, retrying: {where} retry_in=3.0 failures=11 seconds=30 {error}",
+        f"pull succeeded again: {where} failures=12 seconds=36",
     ]
 
 
@@ -290,9 +291,9 @@ async def test_many_loops_of_a_broker_that_is_gone_are_one_line(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    failure_log = FailureLog()
+    retry_log = RetryLog(logging.getLogger("rocketmq_py.consumer"), "pull", group="g")
     for number in range(50):
-        looping = Looping(ScriptedPuller(MessageQueue("T", "broker-a", number)), failure_log=failure_log)
+        looping = Looping(ScriptedPuller(MessageQueue("T", "broker-a", number)), retry_log=retry_log)
         looping.puller.answer(ConnectError("b", "refused"), found(0))
         nursery.start_soon(looping.loop.run)
     await trio.sleep(10)
@@ -380,7 +381,7 @@ async def test_a_broker_that_goes_back_and_back_is_asked_with_pauses_and_named_o
     await trio.sleep(28)
     assert looping.puller.offsets == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
     assert [record.message for record in caplog.records] == [
-        "pulling T/broker-a/0: the broker corrects offset 4 to 3"
+        "offset corrected by the broker: topic=T broker=broker-a queue=0 asked=4 corrected=3"
     ]
 
 

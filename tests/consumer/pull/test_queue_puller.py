@@ -187,7 +187,7 @@ async def with_replica(
                 BrokerData(
                     cluster="c",
                     broker_name="broker-a",
-                    broker_addrs={broker_id: server.address for broker_id, server in servers.items()},
+                    announced={broker_id: server.address for broker_id, server in servers.items()},
                 ),
             ),
         ).encode()

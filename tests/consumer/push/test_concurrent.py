@@ -242,9 +242,6 @@ async def test_what_cannot_be_given_back_is_handled_again_here_after_5_seconds(
     assert tries == [(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0), (0, 1, 5.0), (1, 1, 5.0), (0, 2, 10.0)]
     assert [(message.queue_offset, message.reconsume_times) for message in backs.taken] == [(1, 1)]
     assert process_queue.safe_offset == 3
-    assert "not sent back: cannot connect to 127.0.0.1:1: refused; it is handled again here in 5 s" in (
-        caplog.text
-    )
 
 
 @pytest.mark.parametrize("in_threads", [False, True])

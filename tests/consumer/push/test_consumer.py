@@ -28,8 +28,8 @@ from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of, never
     [
         ({"concurency": 3}, "no option 'concurency'; did you mean 'concurrency'"),
         ({"concurrency": 0}, "concurrency is 0; it must be above 0"),
-        ({"pull_batch_size": 2000}, "pull_batch_size is 2000; 1 to 1024 are allowed"),
-        ({"batch_size": 0}, "batch_size is 0; 1 to 1024 are allowed"),
+        ({"pull_batch_size": 2000}, "pull_batch_size is 2000; it must be from 1 to 1024"),
+        ({"batch_size": 0}, "batch_size is 0; it must be from 1 to 1024"),
         ({"consume_timeout": 0}, "consume_timeout is 0; it must be above 0"),
         ({"max_reconsume_times": -1}, "max_reconsume_times is -1; it must be 0 or more"),
         ({"pull_timeout": 10}, "pull_timeout is 10 s; it must be longer than pull_hold, which is 15 s"),
@@ -72,9 +72,9 @@ async def test_it_runs_only_while_it_is_open(address: str, jumping_clock: trio.t
 
 async def test_what_is_no_queue_or_offset_is_refused(client: Client) -> None:
     async with consumer_of(client) as consumer:
-        with pytest.raises(ConfigurationError, match="queue is 0; it must be a MessageQueue"):
+        with pytest.raises(ConfigurationError, match="queue must be a MessageQueue, not int"):
             await consumer.seek(0, 1)  # type: ignore[arg-type]  # that is the test
-        with pytest.raises(ConfigurationError, match="queue is 0; it must be a MessageQueue"):
+        with pytest.raises(ConfigurationError, match="queue must be a MessageQueue, not int"):
             await consumer.committed(0)  # type: ignore[arg-type]  # and this
         with pytest.raises(ConfigurationError, match="offset is '1'; it must be a whole number"):
             await consumer.seek(QUEUE, "1")  # type: ignore[arg-type]  # and this
@@ -597,11 +597,38 @@ async def test_a_topic_that_comes_into_being_is_consumed(
     async with consumer_of(address) as consumer:
         nursery.start_soon(consumer.run, kept)
         await trio.sleep(100)
-        assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-            f"group g: topic 'T' does not exist (asked {address}); waiting until it does"
-        ]
+        lines = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+        error = f"error=topic 'T' does not exist (asked {address})"
+        assert lines[0] == f"route lookup failed, retrying: group=g topic=T {error}"
+        assert [line.partition("seconds=")[2].partition(" ")[0] for line in lines] == ["", "31", "91"]
         await fill("T", 5)
         await kept.until(5)
+
+
+async def test_a_name_server_that_is_down_is_logged_at_growing_intervals_and_when_it_is_back(
+    caplog: pytest.LogCaptureFixture, jumping_clock: trio.testing.MockClock
+) -> None:
+    caplog.set_level(logging.INFO, "rocketmq_py")
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    await listener.aclose()
+    async with PushConsumer(f"127.0.0.1:{port}", group="billing") as consumer, trio.open_nursery() as nursery:
+        consumer.subscribe("Payments")
+        consumer.subscribe("Orders")
+        nursery.start_soon(consumer.run, print)
+        await trio.sleep(600)
+        lines = [record.message for record in caplog.records]
+        where = f"group=billing topics=Payments,Orders name_servers=127.0.0.1:{port}"
+        assert lines[0].startswith(f"route lookup failed, retrying: {where} error=no name server answered")
+        assert all(line.startswith(f"route lookup failed, retrying: {where} ") for line in lines)
+        assert {record.levelname for record in caplog.records} == {"WARNING"}
+        assert 4 <= len(lines) <= 5, "after 0, 30, 90, 210 and 450 seconds"
+        caplog.clear()
+        async with EmbeddedBroker(namesrv_port=port, topics=["Payments", "Orders"]):
+            await trio.sleep(60)
+            (line,) = [record.message for record in caplog.records if "succeeded again" in record.message]
+            nursery.cancel_scope.cancel()
+    assert line.startswith("route lookup succeeded again: group=billing failures=")
 
 
 async def test_pause_and_resume(

@@ -122,7 +122,7 @@ def knowing(cluster: ScriptedCluster) -> Answering:
             cluster.route(connection, request)
             return
         brokers = {
-            name: BrokerData(cluster="c", broker_name=name, broker_addrs={0: server.address})
+            name: BrokerData(cluster="c", broker_name=name, announced={0: server.address})
             for name, server in cluster.brokers.items()
         }
         connection.respond(request, ResponseCode.SUCCESS, {}, ClusterInfo(broker_addr_table=brokers).encode())

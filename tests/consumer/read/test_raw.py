@@ -132,13 +132,15 @@ async def test_a_condition_that_is_refused(client: Client, fill: Fill) -> None:
             await pulled(reader, Span(QUEUE, 0, 1), sql="a = = 1")
 
 
-async def test_what_is_wrong_is_said_at_once(client: Client) -> None:
+async def test_pull_refuses_wrong_arguments_and_a_closed_reader(client: Client) -> None:
     for start, end in ((-1, 3), (3, 2)):
         with pytest.raises(ConfigurationError, match=f"T/broker-a/0 from {start} to {end}"):
             Span(QUEUE, start, end)
     async with Reader(client) as reader:
-        for name in ("parallel", "max_buffered_bytes", "patience"):
-            with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be above 0"):
+        for name, bound in (
+            ("parallel", "1 or more"), ("max_buffered_bytes", "1 or more"), ("patience", "above 0"),
+        ):  # fmt: skip
+            with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be {bound}"):
                 reader.pull([Span(QUEUE, 0, 1)], **{name: 0})  # type: ignore[arg-type]
         chunks = reader.pull([Span(QUEUE, 0, 1)])
         with pytest.raises(ClosedError, match=r"async with reader.pull\(...\)"):
@@ -364,7 +366,7 @@ def knows(cluster: ScriptedCluster, *brokers: str) -> Callable[[Connection, Comm
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             info = ClusterInfo(
                 broker_addr_table={
-                    name: BrokerData(cluster="c", broker_name=name, broker_addrs={0: "127.0.0.1:1"})
+                    name: BrokerData(cluster="c", broker_name=name, announced={0: "127.0.0.1:1"})
                     for name in brokers
                 },
                 cluster_addr_table={"c": brokers},

@@ -1,11 +1,8 @@
-"""Consuming by pop (5.x): brokers remember what was taken, and deliver it again if nobody acknowledges it.
+"""Consumption by pop (5.x): the broker redelivers messages that are not acknowledged in time.
 
-Java: ``PopMessageProcessor``, ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor`` and
-``PopReviveService``.
+``PopProcessor`` answers pops, and ``AckProcessor`` acknowledgements and changes of the invisible time.
+``PopReader`` reads the messages of a pop. ``CheckpointTable`` tracks them until they are acknowledged, and
+``OrderedPops`` tracks those that were popped in order. Start reading in ``pop_requests``.
+
+Java: ``PopMessageProcessor``, ``AckMessageProcessor``, ``PopReviveService``.
 """
-
-from __future__ import annotations
-
-from rocketmq_py.broker.pop.service import PopService
-
-__all__ = ["PopService"]

@@ -1,18 +1,29 @@
-"""What was popped and is not acknowledged yet (Java: ``PopCheckPoint``, ``PopBufferMergeService``)."""
+"""Popped messages that are not acknowledged, and their redelivery.
+
+Java: ``PopCheckPoint``, ``PopBufferMergeService``, ``PopReviveService``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import trio
 
+from rocketmq_py import properties as names
+from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.broker.storage.broker_message import BrokerMessage, PutError
+from rocketmq_py.broker.storage.consume_queue import StoredMessage
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import BatchAck
+from rocketmq_py.protocol.handles import pop_retry_topic
 from rocketmq_py.remoting import Deadlines
 
 
 class CheckpointKey(NamedTuple):
-    """What the receipt handles of messages that were popped together from one queue have in common."""
+    """The part that the receipt handles of messages share that were popped together from one queue."""
 
     topic: str
     group: str
@@ -22,15 +33,16 @@ class CheckpointKey(NamedTuple):
 
 
 class Checkpoint:
-    """Messages that were popped together.
+    """Messages that were popped together from one queue.
 
     Attributes:
-        key: what names them.
-        offsets: those that are not acknowledged.
-        counts: whether delivering them again counts as a failure.
+        key: identifies the checkpoint.
+        offsets: the offsets of the messages that are not acknowledged.
+        counts_as_failure: whether a redelivery increases the reconsume times.
+        tick: used by ``Deadlines``.
     """
 
-    __slots__ = ("_on_expiry", "counts", "key", "offsets", "tick")
+    __slots__ = ("_on_expiry", "counts_as_failure", "key", "offsets", "tick")
 
     def __init__(
         self,
@@ -38,26 +50,27 @@ class Checkpoint:
         offsets: Iterable[int],
         on_expiry: Callable[[Checkpoint], None],
         *,
-        counts: bool,
+        counts_as_failure: bool,
     ) -> None:
         self.key: CheckpointKey = key
         self.offsets: Final = dict.fromkeys(offsets)
-        self.counts: bool = counts
+        self.counts_as_failure: bool = counts_as_failure
         self.tick: int = 0
         self._on_expiry = on_expiry
 
     def expire(self) -> None:
-        """Have what is left delivered again."""
+        """Redeliver the messages that are not acknowledged. ``Deadlines`` calls this at the timeout."""
         self._on_expiry(self)
 
 
-class Checkpoints:
-    """All that is not acknowledged. :meth:`run` must be under way for any of it to come again.
+class CheckpointTable:
+    """All checkpoints. :meth:`run` must be running for messages to be redelivered.
 
-    It comes again at its time; a real broker, which writes all this down, is some seconds late.
+    Messages are redelivered exactly at their timeout. A real broker, which stores checkpoints in a topic, is
+    some seconds late.
 
     Args:
-        revive: delivers the messages of a checkpoint again.
+        revive: redelivers the messages of a checkpoint.
     """
 
     def __init__(self, revive: Callable[[Checkpoint], None]) -> None:
@@ -66,23 +79,24 @@ class Checkpoints:
         self._checkpoints: dict[CheckpointKey, Checkpoint] = {}
 
     def add(
-        self, key: CheckpointKey, offsets: Iterable[int], invisible_ms: int, *, counts: bool = True
+        self, key: CheckpointKey, offsets: Iterable[int], invisible_ms: int, *, counts_as_failure: bool = True
     ) -> None:
-        """Note messages that were popped, and come again if they are not acknowledged in time."""
-        self._forget(key)
-        checkpoint = self._checkpoints[key] = Checkpoint(key, offsets, self._expire, counts=counts)
+        """Add popped messages, which time out after ``invisible_ms``."""
+        self._remove(key)
+        checkpoint = Checkpoint(key, offsets, self._expire, counts_as_failure=counts_as_failure)
+        self._checkpoints[key] = checkpoint
         self._deadlines.add(checkpoint, trio.current_time() + invisible_ms / 1000)
 
     def acknowledge(self, key: CheckpointKey, offset: int) -> None:
-        """Note that a message was consumed; nothing happens if it was not popped so, or is late."""
+        """Acknowledge a message. Does nothing if it is not in the checkpoint or has timed out."""
         self._acknowledge(key, lambda popped: popped == offset)
 
     def acknowledge_batch(self, key: CheckpointKey, acks: BatchAck) -> None:
-        """Do so for all that ``acks`` holds."""
+        """Acknowledge the messages in a batch acknowledgement."""
         self._acknowledge(key, acks.holds)
 
     async def run(self) -> None:
-        """Have messages delivered again when their time is up, until cancelled."""
+        """Redeliver messages at their timeout, until cancelled."""
         await self._deadlines.run()
 
     def _acknowledge(self, key: CheckpointKey, is_acknowledged: Callable[[int], bool]) -> None:
@@ -92,9 +106,9 @@ class Checkpoints:
         for offset in [offset for offset in checkpoint.offsets if is_acknowledged(offset)]:
             del checkpoint.offsets[offset]
         if not checkpoint.offsets:
-            self._forget(key)
+            self._remove(key)
 
-    def _forget(self, key: CheckpointKey) -> None:
+    def _remove(self, key: CheckpointKey) -> None:
         checkpoint = self._checkpoints.pop(key, None)
         if checkpoint is not None:
             self._deadlines.remove(checkpoint)
@@ -102,3 +116,72 @@ class Checkpoints:
     def _expire(self, checkpoint: Checkpoint) -> None:
         del self._checkpoints[checkpoint.key]
         self._revive(checkpoint)
+
+
+class MessageReviver:
+    """Redelivers unacknowledged messages: stores them again, in the retry topic of their group.
+
+    There is no limit. Consumers discard messages that were redelivered too often.
+
+    Args:
+        state: the broker's tables.
+        scheduler: stores the messages.
+    """
+
+    def __init__(self, state: BrokerState, scheduler: MessageScheduler) -> None:
+        self._state = state
+        self._scheduler = scheduler
+
+    def revive(self, checkpoint: Checkpoint) -> None:
+        """Redeliver the unacknowledged messages of a checkpoint, unless its topic or group was deleted."""
+        state, key = self._state, checkpoint.key
+        if (
+            state.topics.get(_original_topic(key)) is None
+            or state.subscription_groups.find(key.group) is None
+        ):
+            return
+        queue = state.store.queue(key.topic, key.queue_id)
+        for offset in checkpoint.offsets:
+            if queue.start <= offset < queue.end:
+                self._store_again(queue[offset], checkpoint)
+
+    def _store_again(self, stored: StoredMessage, checkpoint: Checkpoint) -> None:
+        key = checkpoint.key
+        message = BrokerMessage.decode(stored)
+        properties = dict(message.properties)
+        if not message.reconsume_times:
+            properties.pop(names.FIRST_POP_TIME, None)
+        properties.setdefault(names.FIRST_POP_TIME, str(key.pop_time_ms))
+        properties[names.ORIGIN_GROUP] = key.group
+        retry = BrokerMessage(
+            self._retry_topic(key),
+            0,
+            message.body,
+            properties,
+            message.flag,
+            message.system_flag,
+            message.born_time_ms,
+            self._state.packed_address,
+            message.reconsume_times + (1 if checkpoint.counts_as_failure else 0),
+        )
+        with suppress(PutError):
+            self._scheduler.put(retry)
+
+    def _retry_topic(self, key: CheckpointKey) -> str:
+        """Return the retry topic of a checkpoint. Creates it if it does not exist."""
+        if key.topic.startswith(RETRY_PREFIX):
+            topic = key.topic
+        else:
+            topic = pop_retry_topic(key.topic, key.group, v2=self._state.config.enable_retry_topic_v2)
+        if self._state.topics.get(topic) is None:
+            self._state.topics.get_or_create(topic, 1)
+            if self._state.offsets.committed(key.group, topic, 0) is None:
+                self._state.offsets.commit(key.group, topic, 0, 0)
+        return topic
+
+
+def _original_topic(key: CheckpointKey) -> str:
+    """Return the topic of a checkpoint, without the prefix and group of a retry topic."""
+    if not key.topic.startswith(RETRY_PREFIX):
+        return key.topic
+    return key.topic[len(RETRY_PREFIX) + len(key.group) + 1 :]

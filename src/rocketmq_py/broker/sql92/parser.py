@@ -1,215 +1,222 @@
-"""From a SQL filter's text to its parts (Java: ``SelectorParser``).
+"""Recursive-descent parser of SQL filters (Java: ``SelectorParser``).
 
-As in Java, what is behind a complete one is not looked at: ``a > 1 )`` is ``a > 1``.
+Like Java's, it ignores text after a complete filter: ``a > 1 )`` is read as ``a > 1``.
 """
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from rocketmq_py.broker.sql92.nodes import (
-    Alone,
-    Comparison,
+from rocketmq_py.broker.sql92.expressions import (
+    BooleanLiteral,
+    ComparisonCondition,
+    ComparisonOperator,
     Condition,
-    Constant,
-    Contains,
-    Equal,
-    In,
-    Junction,
-    Negative,
-    Node,
-    Not,
-    Order,
+    EqualityCondition,
+    Expression,
+    InCondition,
+    Literal,
+    LogicalCondition,
+    NotCondition,
     Property,
-    Search,
-    Truth,
+    PropertyCondition,
+    SubstringCondition,
+    SubstringOperator,
+    UnaryMinus,
 )
-from rocketmq_py.broker.sql92.tokens import Kind, SqlFilterError, Token, Tokens, shown
-from rocketmq_py.broker.sql92.values import EvaluationError, Known, Long, Value, compare, java_double
+from rocketmq_py.broker.sql92.tokens import SqlFilterError, Token, Tokenizer, TokenKind, java_name
+from rocketmq_py.broker.sql92.values import EvaluationError, KnownValue, Long, Value, compare, format_double
 
 MAX_DEPTH = 64
-"""How deep parentheses, signs and chains of comparisons are nested at most; Java ends with a full stack."""
+"""Allowed depth of parentheses, signs and chained comparisons. Java has no limit and overflows its stack."""
+_MAX_INTEGER_DIGITS = 19
 
-_ORDERS = {
-    Kind.GREATER: Order.GREATER,
-    Kind.GREATER_EQUAL: Order.GREATER_EQUAL,
-    Kind.LESS: Order.LESS,
-    Kind.LESS_EQUAL: Order.LESS_EQUAL,
+_COMPARISON_OPERATORS = {
+    TokenKind.GREATER: ComparisonOperator.GREATER,
+    TokenKind.GREATER_EQUAL: ComparisonOperator.GREATER_EQUAL,
+    TokenKind.LESS: ComparisonOperator.LESS,
+    TokenKind.LESS_EQUAL: ComparisonOperator.LESS_EQUAL,
 }
-_SEARCHES = {
-    Kind.CONTAINS: Search.CONTAINS,
-    Kind.STARTSWITH: Search.STARTSWITH,
-    Kind.ENDSWITH: Search.ENDSWITH,
+_SUBSTRING_OPERATORS = {
+    TokenKind.CONTAINS: SubstringOperator.CONTAINS,
+    TokenKind.STARTSWITH: SubstringOperator.STARTSWITH,
+    TokenKind.ENDSWITH: SubstringOperator.ENDSWITH,
 }
-_WITH_NOT = frozenset({Kind.NOT, Kind.BETWEEN, Kind.IN})
-_TRUTHS = {Kind.TRUE: True, Kind.FALSE: False, Kind.NULL: None}
+_STARTS_OF_COMPARISON = frozenset(
+    {TokenKind.NOT, TokenKind.BETWEEN, TokenKind.IN, *_COMPARISON_OPERATORS, *_SUBSTRING_OPERATORS}
+)
+_BOOLEAN_LITERALS = {TokenKind.TRUE: True, TokenKind.FALSE: False, TokenKind.NULL: None}
 
-# What Java expects, in the order in which it says so.
+# Token kinds that Java expects at a place, in the order of its error messages.
 _OPERAND = (
-    Kind.NOT, Kind.TRUE, Kind.FALSE, Kind.NULL, Kind.INTEGER, Kind.FLOAT, Kind.TEXT, Kind.NAME, Kind.OPEN,
-    Kind.MINUS, Kind.PLUS,
+    TokenKind.NOT, TokenKind.TRUE, TokenKind.FALSE, TokenKind.NULL, TokenKind.INTEGER, TokenKind.FLOAT,
+    TokenKind.STRING, TokenKind.IDENTIFIER, TokenKind.OPEN, TokenKind.MINUS, TokenKind.PLUS,
 )  # fmt: skip
-_AFTER_NOT = (Kind.CONTAINS, Kind.STARTSWITH, Kind.ENDSWITH, Kind.BETWEEN, Kind.IN)
-_COMPARISON = (Kind.BETWEEN, Kind.IN, *_SEARCHES, *_ORDERS)
-_END_OF_GROUP = (Kind.AND, Kind.OR, Kind.IS, Kind.EQUAL, Kind.NOT_EQUAL, Kind.CLOSE)
-_END_OF_COMPARISON = sorted([*_END_OF_GROUP, *_COMPARISON, Kind.NOT])
+_AFTER_NOT = (
+    TokenKind.CONTAINS, TokenKind.STARTSWITH, TokenKind.ENDSWITH, TokenKind.BETWEEN, TokenKind.IN,
+)  # fmt: skip
+_COMPARISON = (TokenKind.BETWEEN, TokenKind.IN, *_SUBSTRING_OPERATORS, *_COMPARISON_OPERATORS)
+_END_OF_GROUP = (
+    TokenKind.AND, TokenKind.OR, TokenKind.IS, TokenKind.EQUAL, TokenKind.NOT_EQUAL, TokenKind.CLOSE,
+)  # fmt: skip
+_END_OF_COMPARISON = sorted([*_END_OF_GROUP, *_COMPARISON, TokenKind.NOT])
 
 
 def parse(text: str) -> Condition:
-    """Return the SQL filter that ``text`` holds.
+    """Parse a SQL filter.
 
     Raises:
-        SqlFilterError: it holds none, or is longer or nested deeper than this broker allows.
+        SqlFilterError: the text is not a SQL filter, or exceeds the length or depth that this broker allows.
     """
     return _Parser(text).parse()
 
 
-class _UnexpectedError(SqlFilterError):
-    """A word stands where it should not."""
+class _UnexpectedTokenError(SqlFilterError):
+    """A token stands where the grammar does not allow it."""
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = Tokens(text)
+        self._tokens = Tokenizer(text)
         self._depth = 0
-        self._after_null = False
+        self._after_is_null = False
 
     def parse(self) -> Condition:
-        return _as_condition(self._junction(Kind.OR))
+        return _as_condition(self._logical_expression(TokenKind.OR))
 
-    def _junction(self, kind: Kind) -> Node:
-        first = self._part_of(kind)
-        parts: list[Condition] = []
+    def _logical_expression(self, kind: TokenKind) -> Expression:
+        first = self._logical_operand(kind)
+        operands: list[Condition] = []
         while self._next is kind:
             self._tokens.take()
-            part = self._part_of(kind)
-            # Not before: Java looks first at what follows.
-            parts = parts or [_as_condition(first)]
-            parts.append(_as_condition(part))
-        return Junction(tuple(parts), kind is Kind.AND) if parts else first
+            operand = self._logical_operand(kind)
+            # The first operand is checked only now, because Java reports errors in the second one first.
+            operands = operands or [_as_condition(first)]
+            operands.append(_as_condition(operand))
+        return LogicalCondition(tuple(operands), kind is TokenKind.AND) if operands else first
 
-    def _part_of(self, junction: Kind) -> Node:
-        return self._junction(Kind.AND) if junction is Kind.OR else self._equality()
+    def _logical_operand(self, kind: TokenKind) -> Expression:
+        return self._logical_expression(TokenKind.AND) if kind is TokenKind.OR else self._equality()
 
-    def _equality(self) -> Node:
+    def _equality(self) -> Expression:
         left = self._comparison()
-        links = 0
-        while self._next in (Kind.EQUAL, Kind.NOT_EQUAL, Kind.IS):
-            links += 1
-            self._check_depth(links)
+        chained = 0
+        while self._next in (TokenKind.EQUAL, TokenKind.NOT_EQUAL, TokenKind.IS):
+            chained += 1
+            self._check_depth(chained)
             kind = self._tokens.take().kind
-            if kind is Kind.IS:
+            if kind is TokenKind.IS:
                 left = self._is_null(left)
             else:
-                equal = _equal(left, self._comparison())
-                left = equal if kind is Kind.EQUAL else Not(equal)
+                equality = _equality_of(left, self._comparison())
+                left = equality if kind is TokenKind.EQUAL else NotCondition(equality)
         return left
 
-    def _is_null(self, left: Node) -> Condition:
-        is_null = Equal(left, Truth(None))
-        negated = self._next is Kind.NOT
+    def _is_null(self, left: Expression) -> Condition:
+        is_null = EqualityCondition(left, BooleanLiteral(None))
+        negated = self._next is TokenKind.NOT
         if negated:
             self._tokens.take()
-            self._expect(Kind.NULL)
-        elif self._next is Kind.NULL:
+            self._expect(TokenKind.NULL)
+        elif self._next is TokenKind.NULL:
             self._tokens.take()
         else:
-            self._fail(Kind.NOT, Kind.NULL)
-        self._after_null = True
-        return Not(is_null) if negated else is_null
+            self._fail(TokenKind.NOT, TokenKind.NULL)
+        self._after_is_null = True
+        return NotCondition(is_null) if negated else is_null
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> Expression:
         left = self._unary()
-        links = 0
-        while self._next in _ORDERS or self._next in _SEARCHES or self._next in _WITH_NOT:
-            links += 1
-            self._check_depth(links)
-            left = self._compared(left)
-        self._after_null = False
+        chained = 0
+        while self._next in _STARTS_OF_COMPARISON:
+            chained += 1
+            self._check_depth(chained)
+            left = self._comparison_with(left)
+        self._after_is_null = False
         return left
 
-    def _compared(self, left: Node) -> Condition:
-        if self._next in _ORDERS:
-            order = _ORDERS[self._tokens.take().kind]
-            return _comparison(left, order, self._unary())
-        negated = self._next is Kind.NOT
+    def _comparison_with(self, left: Expression) -> Condition:
+        if self._next in _COMPARISON_OPERATORS:
+            operator = _COMPARISON_OPERATORS[self._tokens.take().kind]
+            return _comparison_of(left, operator, self._unary())
+        negated = self._next is TokenKind.NOT
         if negated:
             if self._tokens.peek(1).kind not in _AFTER_NOT:
                 self._fail(*_COMPARISON)
             self._tokens.take()
         kind = self._tokens.take().kind
-        if kind is Kind.BETWEEN:
+        if kind is TokenKind.BETWEEN:
             low = self._unary()
-            self._expect(Kind.AND)
+            self._expect(TokenKind.AND)
             return _between(left, low, self._unary(), negated=negated)
-        if kind is Kind.IN:
-            return _member(left, self._list(), negated=negated)
-        return Contains(left, _SEARCHES[kind], self._text(), negated)
+        if kind is TokenKind.IN:
+            return _in_list(left, self._string_list(), negated=negated)
+        return SubstringCondition(left, _SUBSTRING_OPERATORS[kind], self._string(), negated)
 
-    def _list(self) -> tuple[str, ...]:
-        self._expect(Kind.OPEN)
-        texts = [self._text()]
-        while self._next is Kind.COMMA:
+    def _string_list(self) -> tuple[str, ...]:
+        self._expect(TokenKind.OPEN)
+        strings = [self._string()]
+        while self._next is TokenKind.COMMA:
             self._tokens.take()
-            texts.append(self._text())
-        if self._next is not Kind.CLOSE:
-            self._fail(Kind.COMMA, Kind.CLOSE)
+            strings.append(self._string())
+        if self._next is not TokenKind.CLOSE:
+            self._fail(TokenKind.COMMA, TokenKind.CLOSE)
         self._tokens.take()
-        return tuple(texts)
+        return tuple(strings)
 
-    def _text(self) -> str:
-        return _text_of(self._expect(Kind.TEXT))
+    def _string(self) -> str:
+        return _unquote(self._expect(TokenKind.STRING))
 
-    def _unary(self) -> Node:
+    def _unary(self) -> Expression:
         self._depth += 1
         self._check_depth(self._depth)
-        node = self._operand()
+        expression = self._operand()
         self._depth -= 1
-        return node
+        return expression
 
-    def _operand(self) -> Node:
+    def _operand(self) -> Expression:
         kind = self._next
         if kind not in _OPERAND:
             self._fail(*_OPERAND)
         token = self._tokens.take()
-        if kind is Kind.PLUS:
+        if kind is TokenKind.PLUS:
             try:
                 return self._unary()
-            except _UnexpectedError:  # Java says that the sign should not be there
+            except _UnexpectedTokenError:  # Java reports the sign, not the token after it
                 self._fail(*_OPERAND[:-1], found=token)
-        if kind is Kind.MINUS:
-            return Negative(self._unary())
-        if kind is Kind.NOT:
-            return Not(_as_condition(self._unary()))
-        if kind is Kind.OPEN:
-            node = self._junction(Kind.OR)
-            if self._next is not Kind.CLOSE:
-                self._fail(*(_END_OF_GROUP if self._after_null else _END_OF_COMPARISON))
+        if kind is TokenKind.MINUS:
+            return UnaryMinus(self._unary())
+        if kind is TokenKind.NOT:
+            return NotCondition(_as_condition(self._unary()))
+        if kind is TokenKind.OPEN:
+            expression = self._logical_expression(TokenKind.OR)
+            if self._next is not TokenKind.CLOSE:
+                self._fail(*(_END_OF_GROUP if self._after_is_null else _END_OF_COMPARISON))
             self._tokens.take()
-            return node
-        if kind in _TRUTHS:
-            return Truth(_TRUTHS[kind])
-        if kind is Kind.NAME:
+            return expression
+        if kind in _BOOLEAN_LITERALS:
+            return BooleanLiteral(_BOOLEAN_LITERALS[kind])
+        if kind is TokenKind.IDENTIFIER:
             return Property(token.text)
-        return _constant(token)
+        return _literal(token)
 
     @property
-    def _next(self) -> Kind:
+    def _next(self) -> TokenKind:
         return self._tokens.peek().kind
 
-    def _expect(self, kind: Kind) -> Token:
+    def _expect(self, kind: TokenKind) -> Token:
         if self._next is not kind:
             self._fail(kind)
         return self._tokens.take()
 
-    def _fail(self, *expected: Kind, found: Token | None = None) -> NoReturn:
-        """Raise Java's ``ParseException``."""
+    def _fail(self, *expected: TokenKind, found: Token | None = None) -> NoReturn:
+        """Raise an error with the text of Java's ``ParseException``."""
         found = found or self._tokens.peek()
-        wanted = "".join([f"    {shown(kind)} ...\n" for kind in expected])
-        raise _UnexpectedError(
+        names = "".join([f"    {java_name(kind)} ...\n" for kind in expected])
+        raise _UnexpectedTokenError(
             f'org.apache.rocketmq.filter.parser.ParseException: Encountered "{found}" at '
-            f"{self._tokens.place(found.start)}.\n"
-            f"Was expecting{'' if len(expected) == 1 else ' one of'}:\n{wanted}    "
+            f"{self._tokens.describe_position(found.start)}.\n"
+            f"Was expecting{'' if len(expected) == 1 else ' one of'}:\n{names}    "
         )
 
     def _check_depth(self, depth: int) -> None:
@@ -217,14 +224,14 @@ class _Parser:
             raise SqlFilterError(f"the SQL filter is nested deeper than {MAX_DEPTH}")
 
 
-def _as_condition(node: Node) -> Condition:
-    if isinstance(node, Condition):
-        return node
-    if isinstance(node, Property):
-        return Alone(node)
+def _as_condition(expression: Expression) -> Condition:
+    if isinstance(expression, Condition):
+        return expression
+    if isinstance(expression, Property):
+        return PropertyCondition(expression)
     raise SqlFilterError(
         "org.apache.rocketmq.filter.parser.ParseException: Expression will not result in a boolean value: "
-        f"{node}"
+        f"{expression}"
     )
 
 
@@ -232,79 +239,77 @@ def _refuse(reason: str) -> NoReturn:
     raise SqlFilterError(f"java.lang.RuntimeException: {reason}")
 
 
-def _equal(left: Node, right: Node) -> Equal:
-    for node in (left, right):
-        if node == Truth(None):
-            _refuse(f"'{node}' cannot be compared.")
-    if isinstance(left, Truth) and isinstance(right, Constant):
+def _equality_of(left: Expression, right: Expression) -> EqualityCondition:
+    for operand in (left, right):
+        if operand == BooleanLiteral(None):
+            _refuse(f"'{operand}' cannot be compared.")
+    if isinstance(left, BooleanLiteral) and isinstance(right, Literal):
         _refuse(f"'{left}' cannot be compared with '{right}'")
-    return Equal(left, right)
+    return EqualityCondition(left, right)
 
 
-def _comparison(left: Node, order: Order, right: Node) -> Comparison:
-    for node in (left, right):
-        if isinstance(node, Condition) or (isinstance(node, Constant) and isinstance(node.constant, str)):
-            _refuse(f"Value '{node}' cannot be compared.")
-    return Comparison(left, order, right)
+def _comparison_of(left: Expression, operator: ComparisonOperator, right: Expression) -> ComparisonCondition:
+    for operand in (left, right):
+        is_string = isinstance(operand, Literal) and isinstance(operand.value, str)
+        if is_string or isinstance(operand, Condition):
+            _refuse(f"Value '{operand}' cannot be compared.")
+    return ComparisonCondition(left, operator, right)
 
 
-def _between(value: Node, low: Node, high: Node, *, negated: bool) -> Condition:
+def _between(value: Expression, low: Expression, high: Expression, *, negated: bool) -> Condition:
     if negated:
-        below, above = _comparison(value, Order.LESS, low), _comparison(value, Order.GREATER, high)
-        return Junction((below, above), is_and=False)
-    if isinstance(low, Constant | Truth) and isinstance(high, Constant | Truth):
-        _check_range(low.constant, high.constant)
-    at_least = _comparison(value, Order.GREATER_EQUAL, low)
-    return Junction((at_least, _comparison(value, Order.LESS_EQUAL, high)), is_and=True)
+        below = _comparison_of(value, ComparisonOperator.LESS, low)
+        above = _comparison_of(value, ComparisonOperator.GREATER, high)
+        return LogicalCondition((below, above), is_and=False)
+    if isinstance(low, Literal | BooleanLiteral) and isinstance(high, Literal | BooleanLiteral):
+        _check_range(low.value, high.value)
+    at_least = _comparison_of(value, ComparisonOperator.GREATER_EQUAL, low)
+    at_most = _comparison_of(value, ComparisonOperator.LESS_EQUAL, high)
+    return LogicalCondition((at_least, at_most), is_and=True)
 
 
 def _check_range(low: Value, high: Value) -> None:
     if low is None or high is None:
         _refuse("Illegal values of between, values can not be null!")
     try:
-        reversed_ = compare(high, low) < 0
+        is_reversed = compare(high, low) < 0
     except EvaluationError as error:
         _refuse(str(error))
-    if reversed_:
-        shown_low, shown_high = [_plain(value) for value in (low, high)]
+    if is_reversed:
         _refuse(
-            f"Illegal values of between, left value({shown_low}) must less than or equal to"
-            f" right value({shown_high})"
+            f"Illegal values of between, left value({_format(low)}) must less than or equal to"
+            f" right value({_format(high)})"
         )
 
 
-def _plain(value: Known) -> str:
+def _format(value: KnownValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return java_double(value) if isinstance(value, float) else str(value)
+    return format_double(value) if isinstance(value, float) else str(value)
 
 
-def _member(left: Node, texts: tuple[str, ...], *, negated: bool) -> In:
+def _in_list(left: Expression, strings: tuple[str, ...], *, negated: bool) -> InCondition:
     if not isinstance(left, Property):
         _refuse(f"Expected a property for In expression, got: {left}")
-    return In(left, texts, negated)
+    return InCondition(left, strings, negated)
 
 
-def _constant(token: Token) -> Constant:
+def _literal(token: Token) -> Literal:
     text = token.text
-    if token.kind is Kind.TEXT:
-        return Constant(_text_of(token))
-    if token.kind is Kind.FLOAT:
+    if token.kind is TokenKind.STRING:
+        return Literal(_unquote(token))
+    if token.kind is TokenKind.FLOAT:
         number = float(text)
         if number in (float("inf"), 0.0):
-            bound = "greater than 1.7976931348623157E308" if number else "less than 4.9E-324"
-            _refuse(f"{text} is {bound}")
-        return Constant(number)
+            limit = "greater than 1.7976931348623157E308" if number else "less than 4.9E-324"
+            _refuse(f"{text} is {limit}")
+        return Literal(number)
     digits = text.rstrip("lL")
-    if len(digits) > _LONGEST or int(digits) >= 2**63:
+    if len(digits) > _MAX_INTEGER_DIGITS or int(digits) >= 2**63:
         raise SqlFilterError(f'java.lang.NumberFormatException: For input string: "{digits}"')
     value = int(digits)
-    return Constant(value if value < 2**31 else Long(value))
+    return Literal(value if value < 2**31 else Long(value))
 
 
-_LONGEST = 19
-"""Digits of the largest integer."""
-
-
-def _text_of(token: Token) -> str:
+def _unquote(token: Token) -> str:
     return token.text[1:-1].replace("''", "'")

@@ -1,4 +1,4 @@
-"""A SQL filter's text, cut into its words."""
+"""Tokenizer of SQL filters (Java: the token manager of ``SelectorParser``)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import re
 import attrs
 
 MAX_LENGTH = 32_768
-"""Characters of a SQL filter. Java has no bound but the size of a request."""
+"""Characters allowed in a SQL filter. Java has no limit other than the size of a request."""
 _TAB_SIZE = 8
 
 
 class SqlFilterError(Exception):
-    """A text is no SQL filter; the message is what Java's broker says of it."""
+    """The text is not a valid SQL filter. Java's broker has the same error message."""
 
 
-class Kind(enum.IntEnum):
-    """What a word is. The numbers are Java's: in their order its broker says what it expected."""
+class TokenKind(enum.IntEnum):
+    """The kind of a token. The numbers are Java's: its error messages list expected tokens in this order."""
 
     END = 0
     NOT = 8
@@ -34,8 +34,8 @@ class Kind(enum.IntEnum):
     ENDSWITH = 19
     INTEGER = 20
     FLOAT = 21
-    TEXT = 23
-    NAME = 24
+    STRING = 23
+    IDENTIFIER = 24
     EQUAL = 25
     NOT_EQUAL = 26
     GREATER = 27
@@ -49,107 +49,119 @@ class Kind(enum.IntEnum):
     MINUS = 35
 
 
-KEYWORDS = {kind.name: kind for kind in Kind if Kind.NOT <= kind <= Kind.ENDSWITH}
-SIGNS = {
-    "=": Kind.EQUAL, "<>": Kind.NOT_EQUAL, ">": Kind.GREATER, ">=": Kind.GREATER_EQUAL, "<": Kind.LESS,
-    "<=": Kind.LESS_EQUAL, "(": Kind.OPEN, ",": Kind.COMMA, ")": Kind.CLOSE, "+": Kind.PLUS, "-": Kind.MINUS,
-}  # fmt: skip
-_SHOWN = {
-    Kind.END: "<EOF>",
-    Kind.INTEGER: "<DECIMAL_LITERAL>",
-    Kind.FLOAT: "<FLOATING_POINT_LITERAL>",
-    Kind.TEXT: "<STRING_LITERAL>",
-    Kind.NAME: "<ID>",
-    **{kind: f'"{text}"' for text, kind in (KEYWORDS | SIGNS).items()},
+_KEYWORDS = {kind.name: kind for kind in TokenKind if TokenKind.NOT <= kind <= TokenKind.ENDSWITH}
+_SYMBOLS = {
+    "=": TokenKind.EQUAL,
+    "<>": TokenKind.NOT_EQUAL,
+    ">": TokenKind.GREATER,
+    ">=": TokenKind.GREATER_EQUAL,
+    "<": TokenKind.LESS,
+    "<=": TokenKind.LESS_EQUAL,
+    "(": TokenKind.OPEN,
+    ",": TokenKind.COMMA,
+    ")": TokenKind.CLOSE,
+    "+": TokenKind.PLUS,
+    "-": TokenKind.MINUS,
+}
+_JAVA_NAMES = {
+    TokenKind.END: "<EOF>",
+    TokenKind.INTEGER: "<DECIMAL_LITERAL>",
+    TokenKind.FLOAT: "<FLOATING_POINT_LITERAL>",
+    TokenKind.STRING: "<STRING_LITERAL>",
+    TokenKind.IDENTIFIER: "<ID>",
+    **{kind: f'"{text}"' for text, kind in (_KEYWORDS | _SYMBOLS).items()},
 }
 
-# The longest match counts, so what begins like another and is longer comes first.
-_skip = re.compile(
+_skip_blanks_and_comments = re.compile(
     r"(?:[ \t\n\r\f]|--[^\n\r]*[\n\r]|/\*[^*]*+\*(?:\*|[^*/][^*]*+\*)*+/)*+",
 ).match
-_word = re.compile(
+# The longest match wins, so alternatives that share a beginning are ordered by length, longest first.
+_match_token = re.compile(
     r"(?P<FLOAT>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)?|\.[0-9]+(?:E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+)"
     r"|(?P<INTEGER>0|[1-9][0-9]*L?)"
-    r"|(?P<TEXT>'(?:''|[^'])*')"
-    r"|(?P<NAME>[A-Z_$][A-Z0-9_$]*)"
-    r"|(?P<sign><>|>=|<=|[=<>(,)+-])",
+    r"|(?P<STRING>'(?:''|[^'])*')"
+    r"|(?P<IDENTIFIER>[A-Z_$][A-Z0-9_$]*)"
+    r"|(?P<symbol><>|>=|<=|[=<>(,)+-])",
     re.IGNORECASE | re.ASCII,
 ).match
 
 
 @attrs.frozen
 class Token:
-    """A word.
+    """A token of a SQL filter.
 
     Attributes:
-        kind: what it is.
-        text: as it is written.
-        start: where it begins, from 0; the end is where the last character is.
+        kind: its kind.
+        text: its source text.
+        start: its position in the filter, from 0. The END token is at the last character.
     """
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
 
     def __str__(self) -> str:
-        if self.kind is Kind.END:
-            return shown(self.kind)
-        return f' {shown(self.kind)} "{_escaped(self.text)} "'
+        if self.kind is TokenKind.END:
+            return java_name(self.kind)
+        return f' {java_name(self.kind)} "{_escape(self.text)} "'
 
 
-def shown(kind: Kind) -> str:
-    """Return how Java's broker names a kind."""
-    return _SHOWN[kind]
+def java_name(kind: TokenKind) -> str:
+    """Return the name of a token kind in Java's error messages."""
+    return _JAVA_NAMES[kind]
 
 
-class Tokens:
-    """The words of a SQL filter, cut off as they are asked for: Java does not see what is behind its end."""
+class Tokenizer:
+    """Splits a SQL filter into tokens, on demand: Java does not read past the end of a complete filter."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
             raise SqlFilterError(f"the SQL filter has {len(text)} characters; {MAX_LENGTH} are allowed")
         self._text = text
-        self._ahead: list[Token] = []
+        self._lookahead: list[Token] = []
         self._position = 0
 
-    def peek(self, number: int = 0) -> Token:
-        """Return the next word but ``number``, or the end. Raises SqlFilterError if it is none."""
-        while len(self._ahead) <= number:
-            self._ahead.append(self._cut())
-        return self._ahead[number]
+    def peek(self, ahead: int = 0) -> Token:
+        """Return the next token, or the one ``ahead`` tokens later, without consuming it.
+
+        Raises SqlFilterError if the text there is not a token.
+        """
+        while len(self._lookahead) <= ahead:
+            self._lookahead.append(self._scan())
+        return self._lookahead[ahead]
 
     def take(self) -> Token:
-        """Return the next word, and go on behind it. Raises SqlFilterError if it is none."""
+        """Consume and return the next token. Raises SqlFilterError if the text there is not a token."""
         token = self.peek()
-        del self._ahead[0]
+        del self._lookahead[0]
         return token
 
-    def place(self, position: int) -> str:
-        """Return a position in Java's words."""
+    def describe_position(self, position: int) -> str:
+        """Return the line and column of a position, in Java's words."""
         line, column = self._line_and_column(position)
         return f"line {line}, column {column}"
 
-    def _cut(self) -> Token:
+    def _scan(self) -> Token:
         text = self._text
-        blank = _skip(text, self._position)
-        assert blank is not None  # it may be empty
-        start = blank.end()
+        skipped = _skip_blanks_and_comments(text, self._position)
+        assert skipped is not None  # the pattern matches an empty string
+        start = skipped.end()
         if start == len(text):
-            return Token(Kind.END, "", start - 1)
-        word = _word(text, start)
-        if word is None:
-            raise self._no_word(start)
-        self._position = word.end()
-        group = word.lastgroup
-        if group == "sign":
-            return Token(SIGNS[word[0]], word[0], start)
-        if group == "NAME":
-            return Token(KEYWORDS.get(word[0].upper(), Kind.NAME), word[0], start)
-        assert group is not None  # every alternative has a name
-        return Token(Kind[group], word[0], start)
+            return Token(TokenKind.END, "", start - 1)
+        match = _match_token(text, start)
+        if match is None:
+            raise self._lexical_error(start)
+        self._position = match.end()
+        group = match.lastgroup
+        if group == "symbol":
+            return Token(_SYMBOLS[match[0]], match[0], start)
+        if group == "IDENTIFIER":
+            return Token(_KEYWORDS.get(match[0].upper(), TokenKind.IDENTIFIER), match[0], start)
+        assert group is not None  # every alternative is a named group
+        return Token(TokenKind[group], match[0], start)
 
-    def _no_word(self, start: int) -> SqlFilterError:
-        """Return Java's ``TokenMgrError``: what was read as the beginning of a word, and where it ended."""
+    def _lexical_error(self, start: int) -> SqlFilterError:
+        """Return Java's ``TokenMgrError`` for text at ``start`` that does not begin a token."""
         text = self._text
         if text[start] == "'" or text.startswith("/*", start):
             end = len(text)
@@ -162,12 +174,12 @@ class Tokens:
             found, after = "<EOF> ", read
             line, column = (line + 1, 0) if last in "\n\r" else (line, column + 1)
         else:
-            found, after = f'"{_escaped(last)}" ({ord(last)}), ', read[:-1]
+            found, after = f'"{_escape(last)}" ({ord(last)}), ', read[:-1]
         if len(read) == 1:
             after = ""
         return SqlFilterError(
             f"org.apache.rocketmq.filter.parser.TokenMgrError: Lexical error at line {line}, column {column}."
-            f'  Encountered: {found}after : "{_escaped(after)}"'
+            f'  Encountered: {found}after : "{_escape(after)}"'
         )
 
     def _line_and_column(self, position: int) -> tuple[int, int]:
@@ -189,9 +201,9 @@ _ESCAPES = {
 }  # fmt: skip
 
 
-def _escaped(text: str) -> str:
-    return "".join([_ESCAPES.get(char) or _plain(char) for char in text if char != "\0"])
+def _escape(text: str) -> str:
+    return "".join([_ESCAPES.get(char) or _escape_non_ascii(char) for char in text if char != "\0"])
 
 
-def _plain(char: str) -> str:
+def _escape_non_ascii(char: str) -> str:
     return char if " " <= char <= "~" else f"\\u{ord(char):04x}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from rocketmq_py.client.config import positive
+from rocketmq_py.arguments import positive
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.message import MessageQueue
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import attrs
 
-from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.arguments import check_instances
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
 
@@ -57,11 +57,7 @@ def allocate_averagely_by_circle(
 
 
 def _queues(queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-    found = frozenset(queues)
-    for queue in found:
-        if not isinstance(queue, MessageQueue):
-            raise ConfigurationError(f"{queue!r} is no MessageQueue")
-    return found
+    return frozenset(check_instances(queues, "queues", MessageQueue))
 
 
 @attrs.frozen

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from rocketmq_py.arguments import check_instances, check_not_blank
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.config import ClientConfig, split_options
 from rocketmq_py.client.member import Member
@@ -66,6 +68,7 @@ class GroupConsumer(Member):
         rng: random.Random | None,
         now_ms: Callable[[], int],
     ) -> None:
+        check_callable(now_ms, "now_ms", awaited=False)
         own, shared = split_options(options, kind, ClientConfig, configs=configs, group=group)
         config: Any = kind(**own)
         self.config = config
@@ -108,7 +111,7 @@ class GroupConsumer(Member):
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing happens if it is not subscribed."""
-        self._subscriptions.remove(topic)
+        self._subscriptions.remove(check_topic(topic))
 
     def add_hook(self, hook: ConsumerHook) -> Callable[[], None]:
         """Have a hook called around what is consumed from now on; returns what removes it."""
@@ -134,7 +137,8 @@ class GroupConsumer(Member):
                 broker does not say it.
         """
         self._check_open()
-        return await map_over_brokers(queues, self.client.brokers.min_offset)
+        checked = check_instances(queues, "queues", MessageQueue)
+        return await map_over_brokers(checked, self.client.brokers.min_offset)
 
     async def end_offsets(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Ask the brokers for the offset that the next message of each queue will get.
@@ -142,7 +146,8 @@ class GroupConsumer(Member):
         Otherwise as :meth:`begin_offsets`. Java: ``MQAdmin.maxOffset``.
         """
         self._check_open()
-        return await map_over_brokers(queues, self.client.brokers.max_offset)
+        checked = check_instances(queues, "queues", MessageQueue)
+        return await map_over_brokers(checked, self.client.brokers.max_offset)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers how many messages are not committed, of each of the queues that this consumer has.
@@ -173,6 +178,7 @@ class GroupConsumer(Member):
             RequestTimeoutError: nobody can tell.
         """
         self._check_open()
+        sql = check_not_blank(sql, "sql")
         subscription = subscription_of(check_topic(topic), ALL, sql, version_ms=self._now_ms())
         await check_sql_filter(self.client, self._group, subscription)
 

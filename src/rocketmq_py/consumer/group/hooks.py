@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import trio
 
+from rocketmq_py.callables import check_methods
 from rocketmq_py.consumer.group.results import Commit
 from rocketmq_py.message import MessageQueue, ReceivedMessage
 from rocketmq_py.protocol.trace import ConsumeReturn
@@ -117,7 +118,11 @@ class ConsumerHooks:
         self.all: list[ConsumerHook] = []
 
     def add(self, hook: ConsumerHook) -> Callable[[], None]:
-        """Add a hook; returns what removes it."""
+        """Add a hook. Returns a function that removes it.
+
+        Raises ConfigurationError if it lacks a method of ConsumerHook, or one does not accept its context.
+        """
+        check_methods(hook, "hook", ConsumerHook)
         self.all.append(hook)
         return lambda: self.all.remove(hook)
 

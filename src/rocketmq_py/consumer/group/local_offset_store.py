@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ import attrs
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.errors import ConfigurationError, LocalOffsetsError, ProtocolError, RocketMQError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import ResetOffsets
@@ -24,6 +25,9 @@ logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 DEFAULT_INSTANCE = "DEFAULT"
 """The name of an instance that was given none. Java: ``ClientConfig.instanceName``."""
+
+# The "=" of the escapes is escaped as well, so that different names stay different.
+_REFUSED_BY_WINDOWS: Final = re.compile(r'[<>:"/\\|?*=]|[. ]$')
 
 
 def default_folder() -> Path:
@@ -34,12 +38,18 @@ def default_folder() -> Path:
 def offsets_path(folder: Path, client: Client, group: str) -> Path:
     """Return the file for a group's offsets: ``folder/address@instance/group/offsets.json``.
 
-    It does not depend on the process, so that one that is started anew finds it again.
+    The path does not depend on the process, so that a restarted process finds the file again. Characters
+    that Windows refuses in names, such as the colons of an IPv6 address, are written as ``=`` and two hex
+    digits.
     """
     config = client.config
     unit = f"@{config.unit_name}" if config.unit_name else ""
     owner = f"{client.host}@{config.instance_name or DEFAULT_INSTANCE}{unit}"
-    return folder / owner / client.namespace.wrap_group(group) / "offsets.json"
+    return folder / _escaped(owner) / _escaped(client.namespace.wrap_group(group)) / "offsets.json"
+
+
+def _escaped(name: str) -> str:
+    return _REFUSED_BY_WINDOWS.sub(lambda match: f"={ord(match[0]):02X}", name)
 
 
 @attrs.define(eq=False)
@@ -159,7 +169,7 @@ class LocalOffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}
         self._writes = 0
-        self._failure_log = FailureLog()
+        self._retry_log = RetryLog(logger, "local offset write", group=group, path=path)
 
     async def open(self) -> None:
         """Read the file.
@@ -219,17 +229,16 @@ class LocalOffsetStore:
         wrap = self._namespace.wrap_topic
         table = {attrs.evolve(queue, topic=wrap(queue.topic)): offset for queue, offset in offsets.items()}
         self._writes += 1
-        what = f"group {self._group}: writing offsets to {self._file.path}"
         try:
             # Abandoned, it may still come to its end: the next one then waits for it.
             await trio.to_thread.run_sync(
                 partial(self._file.write, table, self._writes), abandon_on_cancel=True
             )
         except OSError as error:
-            self._failure_log.failed(what, error, self._interval)
+            self._retry_log.failed(error, retry_in=self._interval)
         else:
             self._written = offsets
-            self._failure_log.succeeded(what)
+            self._retry_log.succeeded()
 
     async def confirm(
         self, queues: Iterable[MessageQueue] | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-import trio
-
 from rocketmq_py.errors import RocketMQError
+from rocketmq_py.remoting.running import open_nursery
 
 MOST_AT_ONCE = 256
 """Questions that are under way at the same time: their answers may carry messages."""
@@ -34,7 +33,7 @@ async def map_over_brokers(
                 errors.append(error)
             key = next(left, None)
 
-    async with trio.open_nursery() as nursery:
+    async with open_nursery() as nursery:
         for _, key in zip(range(MOST_AT_ONCE), left, strict=False):
             nursery.start_soon(ask_in_turn, key)
     if errors:

@@ -11,10 +11,12 @@ from typing import Final, Protocol, TypeAlias
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.errors import NoQueueError, RocketMQError
-from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.message import MessageQueue
 from rocketmq_py.names import RETRY_PREFIX
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -78,6 +80,7 @@ class RemoteOffsetStore:
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
+        self._retry_logs = RetryLogs(logger, "offset commit", "broker", group=group)
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, BrokerOffset] = {}
         self._confirmed: dict[MessageQueue, BrokerOffset] = {}
@@ -144,10 +147,9 @@ class RemoteOffsetStore:
                 for queue in broker_queues:
                     await self._write(queue)
             except RocketMQError as error:
-                logger.warning(
-                    "group %s: offsets of %d queues of %s not committed: %s",
-                    self._group, len(broker_queues), broker_name, error,
-                )  # fmt: skip
+                self._retry_logs.failed(broker_name, error, queues=len(broker_queues))
+            else:
+                self._retry_logs.succeeded(broker_name)
 
     async def _write(self, queue: MessageQueue) -> None:
         offset = self._offsets.get(queue)
@@ -177,7 +179,7 @@ class RemoteOffsetStore:
         Failures are logged. Returns those of this call.
         """
         failures: dict[MessageQueue, RocketMQError] = {}
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for queue in self._offsets if queues is None else queues:
                 if not self._is_in(self._confirmed, queue):
                     nursery.start_soon(self._confirm_one, queue, failures)
@@ -188,10 +190,9 @@ class RemoteOffsetStore:
             await self._commit(queue)
         except RocketMQError as error:
             failures[queue] = error
-            logger.warning(
-                "group %s: offset %s of %s not committed: %s",
-                self._group, self._offsets.get(queue), queue_name(queue), error,
-            )  # fmt: skip
+            self._retry_logs.failed(queue.broker_name, error, topic=queue.topic, queue=queue.queue_id)
+        else:
+            self._retry_logs.succeeded(queue.broker_name)
 
     async def _commit(self, queue: MessageQueue) -> None:
         entry = self._client.brokers.offsets_address(queue), queue.topic

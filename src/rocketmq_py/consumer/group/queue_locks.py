@@ -10,9 +10,11 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import LOCK_INTERVAL, LOCK_LIFE
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -150,6 +152,7 @@ class QueueLocks:
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
+        self._retry_logs = RetryLogs(logger, "queue lock", "broker", group=group)
         self._locks: dict[MessageQueue, Lock] = {}
         self._wanted = trio.Event()
 
@@ -173,7 +176,7 @@ class QueueLocks:
         kept = [lock for lock in locks if lock.may_be_kept]
         for lock in locks:
             self._locks.pop(lock.queue, None)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for broker_name, queues in _by_broker(kept).items():
                 nursery.start_soon(self._unlock, broker_name, [lock.queue for lock in queues])
 
@@ -187,7 +190,7 @@ class QueueLocks:
             if all(lock.ask_at > now for lock in self._locks.values()):
                 continue
             due = [lock for lock in self._locks.values() if lock.ask_at <= now + GATHER_SECONDS]
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 for broker_name, locks in _by_broker(due).items():
                     # At once: who gives a queue up before the task runs shall wait for the answer.
                     for lock in locks:
@@ -200,16 +203,14 @@ class QueueLocks:
         try:
             locked = await self._client.brokers.lock(self._group, self._client.client_id, broker_name, queues)
         except RocketMQError as error:
-            logger.warning(
-                "group %s: %d queues of %s not locked: %s; trying again in %g s",
-                self._group, len(queues), broker_name, error, FAILED_SECONDS,
-            )  # fmt: skip
+            self._retry_logs.failed(broker_name, error, queues=len(queues), retry_in=FAILED_SECONDS)
             for lock in locks:
                 lock.ask_at = trio.current_time() + FAILED_SECONDS
             return
         finally:
             for lock in locks:
                 lock.answered()
+        self._retry_logs.succeeded(broker_name)
         for lock in locks:
             if lock.queue in locked:
                 lock.got(asked_at)

@@ -9,13 +9,13 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy
 from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker, Assignments, TopicAssignment
 from rocketmq_py.errors import (
     NameServerError,
     RocketMQError,
-    TopicNotFoundError,
     UnsupportedByBrokerError,
 )
 from rocketmq_py.message import MessageQueue
@@ -73,7 +73,10 @@ class Rebalancer:
         self._assign_popped = assign_popped
         self._wanted = trio.Event()
         self._must_announce = True
-        self._said_missing: set[str] = set()
+        self._name_server_log = RetryLog(logger, "route lookup", group=group)
+        self._topic_logs = RetryLogs(logger, "route lookup", "topic", group=group)
+        self._assignment_logs = RetryLogs(logger, "queue assignment", "topic", group=group)
+        self._member_logs = RetryLogs(logger, "member lookup", "broker", group=group)
 
     def wake(self) -> None:
         """Have a round follow at once: the group's members have changed."""
@@ -112,7 +115,7 @@ class Rebalancer:
             # Before asking who is there: brokers shall count this member.
             self._must_announce = False
             await self._client.heartbeats.send()
-        members = _Members(self._client, self._group)
+        members = _Members(self._client, self._group, self._member_logs)
         settled = len(routes) == len(topics)
         for route in routes:
             settled &= await self._rebalance(route, members)
@@ -125,30 +128,31 @@ class Rebalancer:
     async def _routes(self, topics: Sequence[str]) -> list[Route]:
         """Return the routes of those topics that have one."""
         routes = []
-        answered = True
+        unanswered: NameServerError | None = None
         for topic in topics:
             route = self._client.routes.get_nowait(topic)
             if route is None or route.is_default:
-                # Without a name server, asking for each further topic would only take time.
-                if not answered:
-                    continue
+                if unanswered is not None:
+                    continue  # a lookup of each further topic would only take time
                 try:
                     route = await self._client.routes.get(topic)
-                except RocketMQError as error:
-                    self._say_missing(topic, error)
-                    answered = not isinstance(error, NameServerError)
+                except NameServerError as error:
+                    unanswered = error
                     continue
+                except RocketMQError as error:
+                    self._name_server_log.succeeded()
+                    # Users do not know the group's retry topic. Brokers create it at the first heartbeat.
+                    if not topic.startswith(RETRY_PREFIX):
+                        self._topic_logs.failed(topic, error)
+                    continue
+                self._name_server_log.succeeded()
+            self._topic_logs.succeeded(topic)
             routes.append(route)
-        self._said_missing -= {route.topic for route in routes}
+        if unanswered is not None:
+            known = ",".join([topic for topic in topics if not topic.startswith(RETRY_PREFIX)])
+            addresses = self._client.name_servers.addresses
+            self._name_server_log.failed(unanswered, topics=known, name_servers=addresses)
         return routes
-
-    def _say_missing(self, topic: str, error: RocketMQError) -> None:
-        if not isinstance(error, TopicNotFoundError):
-            logger.warning("group %s: no route for %s: %s; trying again", self._group, topic, error)
-        elif topic not in self._said_missing and not topic.startswith(RETRY_PREFIX):
-            # (A group's retry topic comes into being when its brokers first hear of the group.)
-            logger.warning("group %s: %s; waiting until it does", self._group, error)
-            self._said_missing.add(topic)
 
     async def _rebalance(self, route: Route, members: _Members) -> bool:
         topic = route.topic
@@ -180,8 +184,10 @@ class Rebalancer:
             except UnsupportedByBrokerError:
                 pass  # the members do it themselves
             except RocketMQError as error:
-                logger.warning("group %s: it keeps its queues of %s: %s", self._group, route.topic, error)
+                self._assignment_logs.failed(route.topic, error)
                 return None
+            else:
+                self._assignment_logs.succeeded(route.topic)
         if assigned:
             return assigned
         # Brokers that share out queues have none for a member that they do not know yet.
@@ -198,9 +204,10 @@ class Rebalancer:
 class _Members:
     """The members of the group, as the brokers see them; each broker is asked once."""
 
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: Client, group: str, logs: RetryLogs) -> None:
         self._client = client
         self._group = group
+        self._logs = logs
         self._seen: dict[str, Sequence[str]] = {}
 
     async def seen_by(self, route: Route) -> Sequence[str]:
@@ -217,8 +224,9 @@ class _Members:
         try:
             client_ids = await self._client.brokers.consumer_ids(self._group, broker_name)
         except RocketMQError as error:
-            logger.warning("group %s: %s does not say who is in it: %s", self._group, broker_name, error)
+            self._logs.failed(broker_name, error)
             return ()
+        self._logs.succeeded(broker_name)
         # A broker that was frozen may list a member twice for a while, once for a connection that is gone.
         # Sharing the queues with that one would leave half of them to nobody.
         return sorted(set(client_ids))

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import not_negative
+from rocketmq_py.arguments import not_negative
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MAX_DELAY_LEVEL
 

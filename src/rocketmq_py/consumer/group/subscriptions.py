@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.errors import (
     BrokerError,
     ConfigurationError,
@@ -118,6 +119,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         self._accepted: dict[str, SubscriptionData] = {}
         self._unchecked: dict[str, SubscriptionData] = {}
         self._more = trio.lowlevel.ParkingLot()
+        self._retry_logs = RetryLogs(logger, "SQL filter check", "topic", group=group)
 
     def __getitem__(self, topic: str) -> SubscriptionData:
         return self._accepted[topic]
@@ -186,6 +188,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
             except RocketMQError as error:
                 unsettled[topic] = error
             else:
+                self._retry_logs.succeeded(topic)
                 if self._unchecked.get(topic) is subscription:
                     del self._unchecked[topic]
                     self._accept(subscription)
@@ -207,12 +210,8 @@ class Subscriptions(Mapping[str, SubscriptionData]):
             unsettled = await self.check(topics)
             if not unsettled:
                 continue
-            if pause == FIRST_RETRY_SECONDS:
-                for topic, error in unsettled.items():
-                    logger.warning(
-                        "group %s: topic %s waits for a broker that accepts its SQL filter: %s",
-                        self._group, topic, error,
-                    )  # fmt: skip
+            for topic, error in unsettled.items():
+                self._retry_logs.failed(topic, error)
             with trio.move_on_after(pause):
                 await self._more.park()
             pause = min(pause * 2, LAST_RETRY_SECONDS)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
+from rocketmq_py.arguments import flag, not_negative, positive
+from rocketmq_py.client.config import ClientOptions, trace_topic
 from rocketmq_py.consumer.allocation.strategies import AllocateStrategy, allocate_averagely
-from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
+from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, allocates, consume_from
 from rocketmq_py.names import check_group
 
 
@@ -46,7 +47,7 @@ class LitePullConsumerConfig:
     """
 
     group: str = attrs.field(converter=check_group)
-    auto_commit: bool = True
+    auto_commit: bool = attrs.field(default=True, validator=flag)
     auto_commit_interval: float = attrs.field(default=5.0, validator=positive)
     poll_timeout: float = attrs.field(default=5.0, validator=not_negative)
     pull_batch_size: int = 32
@@ -54,14 +55,14 @@ class LitePullConsumerConfig:
     pull_threshold_for_queue: int = 1000
     pull_threshold_size_for_queue: int = 100 * 1024 * 1024
     consume_max_span: int = attrs.field(default=2000, validator=positive)
-    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, converter=consume_from)
     consume_timestamp_ms: int | None = None
-    allocate: AllocateStrategy = allocate_averagely
+    allocate: AllocateStrategy = attrs.field(default=allocate_averagely, validator=allocates)
     rebalance_interval: float = 20.0
     pull_hold: float = 20.0
     pull_timeout: float = 30.0
     pull_max_idle_time: float = 120.0
-    trace: bool | str = False
+    trace: bool | str = attrs.field(default=False, validator=trace_topic)
     close_timeout: float = 5.0
 
     def __attrs_post_init__(self) -> None:
@@ -98,7 +99,7 @@ class LitePullConsumerOptions(ClientOptions, total=False):
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
     consume_max_span: int
-    consume_from: ConsumeFrom
+    consume_from: ConsumeFrom | str
     consume_timestamp_ms: int | None
     allocate: AllocateStrategy
     rebalance_interval: float

@@ -11,6 +11,8 @@ from typing import Self, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_instance, check_instances, check_integer, check_timeout, optional
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS
@@ -21,9 +23,11 @@ from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
 from rocketmq_py.consumer.read.iteration import YIELD_EVERY
+from rocketmq_py.consumer.read.offset_queries import check_offsets
 from rocketmq_py.consumer.read.range import first_at
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
+from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import ALL
 
@@ -89,6 +93,8 @@ class LitePullConsumer(GroupConsumer):
         timestamp_ms = self.config.consume_timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = now_ms() - HALF_AN_HOUR_MS
+        if assignment_listener is not None:
+            check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._queues = Assignment(
             self.client,
             self.config,
@@ -110,6 +116,7 @@ class LitePullConsumer(GroupConsumer):
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more; nothing happens if it is not subscribed."""
+        check_topic(topic)
         if not self._assigns:
             super().unsubscribe(topic)
 
@@ -150,7 +157,7 @@ class LitePullConsumer(GroupConsumer):
         if self._subscriptions.wanted and not self._assigns:
             raise ConfigurationError("this consumer has subscribed; it cannot be assigned queues as well")
         wanted: defaultdict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
+        for queue in check_instances(queues, "queues", MessageQueue):
             wanted[queue.topic].append(queue)
         version_ms = self._now_ms()
         subscriptions = [subscription_of(topic, tags, sql, version_ms=version_ms) for topic in wanted]
@@ -205,12 +212,10 @@ class LitePullConsumer(GroupConsumer):
         Other errors of brokers do not end up here: they are logged, and tried again. When cancelled, no
         message is lost.
         """
+        max_messages = check_integer(max_messages, "max_messages", lowest=1)
+        check_timeout(timeout)
         if timeout is None:
             timeout = self.config.poll_timeout
-        if max_messages < 1 or not timeout >= 0:
-            raise ConfigurationError(
-                f"poll(max_messages={max_messages}, timeout={timeout}): 1 or more, and 0 or more"
-            )
         self._check_polling()
         return await self._poll(max_messages, timeout, yields=True)
 
@@ -259,11 +264,14 @@ class LitePullConsumer(GroupConsumer):
         They keep their place, and what has been pulled of them. Queues of others are passed over. A queue
         that is lost and comes again is not paused any more.
         """
-        self._queues.pause(queues, True)
+        self._pause(queues, True)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on after :meth:`pause`."""
-        self._queues.pause(queues, False)
+        self._pause(queues, False)
+
+    def _pause(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
+        self._queues.pause(optional(check_instances, queues, "queues", kind=MessageQueue), paused)
 
     # Places
 
@@ -279,6 +287,7 @@ class LitePullConsumer(GroupConsumer):
         When cancelled, the queue goes on where it was.
         """
         self._check_assigned(queue)
+        offset = check_integer(offset, "offset")
         brokers = self.client.brokers
         first, end = await brokers.min_offset(queue), await brokers.max_offset(queue)
         if not first <= offset <= end:
@@ -300,6 +309,7 @@ class LitePullConsumer(GroupConsumer):
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on with the first message stored at a time or later; see :meth:`offset_at`. As :meth:`seek`."""
         self._check_assigned(queue)
+        timestamp_ms = check_integer(timestamp_ms, "timestamp_ms", lowest=0)
         self._queues.seek(queue, await first_at(self.client, self.config.group, queue, timestamp_ms))
 
     async def position(self, queue: MessageQueue) -> int:
@@ -324,7 +334,7 @@ class LitePullConsumer(GroupConsumer):
             NameServerError, BrokerError.
         """
         self._check_open()
-        return sorted((await self.client.routes.get(topic)).read_queues)
+        return sorted((await self.client.routes.get(check_topic(topic))).read_queues)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at a time or later, else the queue's end.
@@ -335,6 +345,8 @@ class LitePullConsumer(GroupConsumer):
         RequestTimeoutError.
         """
         self._check_open()
+        check_instance(queue, "queue", MessageQueue)
+        timestamp_ms = check_integer(timestamp_ms, "timestamp_ms", lowest=0)
         return await first_at(self.client, self.config.group, queue, timestamp_ms)
 
     # Commits
@@ -359,11 +371,10 @@ class LitePullConsumer(GroupConsumer):
         """
         if not self.is_leaving:
             self._check_open()
-        for queue, offset in (offsets or {}).items():
+        checked = None if offsets is None else check_offsets(offsets)
+        for queue in checked or ():
             self._queues.check_assigned(queue)
-            if offset < 0:
-                raise ConfigurationError(f"cannot commit offset {offset} of {queue_name(queue)}: below 0")
-        await self._queues.commit(offsets)
+        await self._queues.commit(checked)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return where the group goes on in a queue, as its broker has it; None if it has never been there.
@@ -371,7 +382,7 @@ class LitePullConsumer(GroupConsumer):
         4.x brokers that still have a queue's first message in memory say 0 for None. Raises as
         :meth:`offset_at`.
         """
-        await self.queues(queue.topic)
+        await self.queues(check_instance(queue, "queue", MessageQueue).topic)
         return await self.client.brokers.committed_offset(self.config.group, queue, zero_if_new=False)
 
     @property
@@ -415,7 +426,7 @@ class LitePullConsumer(GroupConsumer):
 
     def _check_assigned(self, queue: MessageQueue) -> None:
         self._check_open()
-        self._queues.check_assigned(queue)
+        self._queues.check_assigned(check_instance(queue, "queue", MessageQueue))
 
 
 def _want_the_same(one: SubscriptionData | None, other: SubscriptionData) -> bool:

@@ -16,6 +16,7 @@ from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.errors import SqlFilterRefusedError
 from rocketmq_py.protocol.bodies import ConsumeType
+from rocketmq_py.remoting.running import open_nursery
 
 
 class LitePullSession:
@@ -74,7 +75,7 @@ class LitePullSession:
         self._ended = ended = trio.Event()
         forget_routes = self._client.on_route(self._rebalancer.route_changed)
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_nursery() as nursery:
                 self._queues.open(nursery)
                 nursery.start_soon(self._share_out)
                 nursery.start_soon(self._membership.keep_checking)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import NoQueueError, RocketMQError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.protocol.bodies import ALL_QUEUES
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 TURN_SECONDS = 1.0
 """How long one broker may hold a pop while there are others that might have messages."""
@@ -35,7 +39,8 @@ class PopTargets:
         self._client = client
         self._group = group
         self._turn = 0
-        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)  # by topic, or by broker
+        self._topic_logs = RetryLogs(logger, "route lookup", "topic", group=group)
+        self._broker_logs = RetryLogs(logger, "pop", "broker", group=group)
         self._retries: dict[PopTarget, PullRetry] = {}
 
     async def of(self, topics: Iterable[str]) -> list[PopTarget]:
@@ -55,12 +60,14 @@ class PopTargets:
                 continue
             names = {queue.broker_name for queue in route.read_queues}
             targets += [PopTarget(topic, name) for name in sorted(names)]
-            if not names:
+            if names:
+                self._topic_logs.succeeded(topic)
+            else:
                 errors[topic] = NoQueueError(f"topic {topic!r} has no queue that may be read")
         if not targets:
             raise next(iter(errors.values()))
         for topic, missing in errors.items():
-            self._failure_logs[topic].failed(f"group {self._group}, topic {topic}", missing, TURN_SECONDS)
+            self._topic_logs.failed(topic, missing)
         self._turn += 1
         first = self._turn % len(targets)
         return targets[first:] + targets[:first]
@@ -72,8 +79,8 @@ class PopTargets:
         retry = self._retries.get(target)
         if retry is None:
             retry = self._retries[target] = PullRetry(
-                f"group {self._group}, popping from {target.broker_name}",
-                self._failure_logs[target.broker_name],
+                MessageQueue(target.topic, target.broker_name, ALL_QUEUES),
+                self._broker_logs.of(target.broker_name),
                 partial(self._client.routes.invalidate, target.topic),
                 pause=TURN_SECONDS,
             )

@@ -6,13 +6,14 @@ from typing import Any
 
 import attrs
 
-from rocketmq_py.client.config import ClientOptions, not_negative, positive
-from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES, ConsumeFrom
+from rocketmq_py.arguments import flag, not_negative, positive
+from rocketmq_py.client.config import ClientOptions, trace_topic
+from rocketmq_py.consumer.config import DEFAULT_RECONSUME_TIMES, ConsumeFrom, consume_from
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.names import check_group
 
 
-def _consume_from(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+def _first_or_last(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value not in (ConsumeFrom.FIRST, ConsumeFrom.LAST):
         raise ConfigurationError(f"{attribute.name} is {value!r}; a pop can begin with the FIRST or the LAST")
 
@@ -36,9 +37,11 @@ class PopConsumerConfig:
 
     group: str = attrs.field(converter=check_group)
     max_reconsume_times: int = attrs.field(default=DEFAULT_RECONSUME_TIMES, validator=not_negative)
-    orderly: bool = False
-    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST, validator=_consume_from)
-    trace: bool | str = False
+    orderly: bool = attrs.field(default=False, validator=flag)
+    consume_from: ConsumeFrom = attrs.field(
+        default=ConsumeFrom.LAST, converter=consume_from, validator=_first_or_last
+    )
+    trace: bool | str = attrs.field(default=False, validator=trace_topic)
     close_timeout: float = attrs.field(default=5.0, validator=positive)
 
 
@@ -47,6 +50,6 @@ class PopConsumerOptions(ClientOptions, total=False):
 
     max_reconsume_times: int
     orderly: bool
-    consume_from: ConsumeFrom
+    consume_from: ConsumeFrom | str
     trace: bool | str
     close_timeout: float

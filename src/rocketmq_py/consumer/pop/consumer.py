@@ -11,8 +11,10 @@ from typing import Final, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_integer, check_timeout, optional
 from rocketmq_py.client.client import Client, wall_clock_ms
-from rocketmq_py.client.config import ClientConfig, check_timeout
+from rocketmq_py.client.config import ClientConfig
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom
 from rocketmq_py.consumer.group.broker_requests import BrokerRequests
 from rocketmq_py.consumer.group.consumer import GroupConsumer
@@ -27,6 +29,7 @@ from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.message import MessageQueue
+from rocketmq_py.names import check_topic
 from rocketmq_py.protocol.bodies import ConsumeType, SubscriptionData
 from rocketmq_py.protocol.headers import INIT_FROM_MAX, INIT_FROM_MIN
 
@@ -96,6 +99,7 @@ class PopConsumer(GroupConsumer):
         self._membership = Membership(
             self.client, self._group, self._subscriptions, ConsumeType.POP, self.config.consume_from
         )
+        self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=self._group)
         self._stopping = trio.Event()
         self._left = trio.Event()
 
@@ -135,8 +139,8 @@ class PopConsumer(GroupConsumer):
         comes again from the broker if that is too late.
         """
         self._check_open()
-        if not isinstance(max_messages, int) or not 1 <= max_messages <= MAX_MESSAGES:
-            raise ConfigurationError(f"max_messages is {max_messages!r}; 1 to {MAX_MESSAGES} are allowed")
+        optional(check_topic, topic, "topic")
+        max_messages = check_integer(max_messages, "max_messages", lowest=1, highest=MAX_MESSAGES)
         _check_seconds("invisible", invisible)
         _check_seconds("wait", wait)
         if not invisible:
@@ -302,7 +306,9 @@ class PopConsumer(GroupConsumer):
                 counts.failed += 1
                 counts.sent_back += 1
         except RocketMQError as error:
-            logger.warning("group %s: messages are not done with: %s", self.config.group, error)
+            self._acknowledge_logs.failed(broker_name, error)
+        else:
+            self._acknowledge_logs.succeeded(broker_name)
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Ask the brokers how many messages of each queue the group has not come to.

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pop.messages import PoppedMessage, count_popped, triage
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
@@ -18,7 +18,7 @@ from rocketmq_py.consumer.pop.requests import PopRequests, PopSpec
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, after_nothing
 from rocketmq_py.consumer.pull.retry import PullRetry
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.message import MessageQueue
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -36,7 +36,7 @@ class PopLoop:
         outcomes: sees to what is not to be handed out.
         deliver: takes what has been put into the PoppedQueue.
         invalidate_route: told when an error shows that the topic's route is out of date.
-        failure_log: logs failures; shared by the loops of a broker.
+        retry_log: logs failures; shared by the loops of a broker.
 
     Attributes:
         queue: the queue; with ALL_QUEUES for its number, all of the broker's.
@@ -57,7 +57,7 @@ class PopLoop:
         outcomes: PopOutcomes,
         deliver: Callable[[PoppedQueue], None],
         invalidate_route: Callable[[], None],
-        failure_log: FailureLog,
+        retry_log: RetryLog,
     ) -> None:
         self.queue: MessageQueue = popped_queue.queue
         self.popped_queue = popped_queue
@@ -70,7 +70,7 @@ class PopLoop:
         self._max_reconsume_times = max_reconsume_times
         self._outcomes = outcomes
         self._deliver = deliver
-        self._retry = PullRetry(f"popping {queue_name(self.queue)}", failure_log, invalidate_route)
+        self._retry = PullRetry(self.queue, retry_log, invalidate_route)
         self._changed = trio.lowlevel.ParkingLot()
         self._pause = trio.CancelScope()
 

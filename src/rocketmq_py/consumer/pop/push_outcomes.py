@@ -8,11 +8,13 @@ from typing import Final
 
 import trio
 
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.consumer.pop.messages import PoppedMessage
 from rocketmq_py.consumer.pop.requests import PopRequests
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import DELAY_LEVEL_NAMES, MAX_DELAY_LEVEL
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -36,7 +38,9 @@ class PopOutcomes:
 
     def __init__(self, requests: PopRequests, group: str, *, max_reconsume_times: int) -> None:
         self._requests = requests
-        self._group = group
+        # The broker delivers a message again when its invisible time is over.
+        self._send_back_logs = RetryLogs(logger, "send back", "broker", group=group)
+        self._acknowledge_logs = RetryLogs(logger, "acknowledgement", "broker", group=group)
         self._max_reconsume_times = max_reconsume_times
         self._nursery: trio.Nursery | None = None
         self._handled: defaultdict[str, list[PoppedMessage]] = defaultdict(list)
@@ -78,14 +82,15 @@ class PopOutcomes:
                 level = delay_level or min(FIRST_DELAY_LEVEL + failures, MAX_DELAY_LEVEL)
                 await self._requests.change_invisible(message, DELAY_SECONDS[level])
         except RocketMQError as error:
-            logger.warning(
-                "group %s: message %s of topic %s is not sent back: %s; it comes again when its time is up",
-                self._group, message.message_id, message.topic, error,
-            )  # fmt: skip
+            self._send_back_logs.failed(
+                message.receipt.broker_name, error, topic=message.topic, message=message.message_id
+            )
+        else:
+            self._send_back_logs.succeeded(message.receipt.broker_name)
 
     async def flush(self) -> None:
         """Acknowledge all that is not acknowledged yet; to be called when :meth:`done` is called no more."""
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for broker_name in [name for name, handled in self._handled.items() if handled]:
                 nursery.start_soon(self._acknowledge, broker_name)
 
@@ -97,10 +102,9 @@ class PopOutcomes:
                 try:
                     await self._requests.acknowledge(broker_name, together)
                 except RocketMQError as error:
-                    logger.warning(
-                        "group %s: %d messages not acknowledged: %s; they come again when their time is up",
-                        self._group, len(together), error,
-                    )  # fmt: skip
+                    self._acknowledge_logs.failed(broker_name, error, messages=len(together))
+                else:
+                    self._acknowledge_logs.succeeded(broker_name)
                 del handled[: len(together)]
         finally:
             self._busy.discard(broker_name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, KeysView, Mapping
 from functools import partial
 from typing import Final
@@ -11,9 +10,9 @@ from typing import Final
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig
 from rocketmq_py.consumer.group.counters import Statistics, epoch_ms
-from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.statistics import QueueStatistics
 from rocketmq_py.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_py.consumer.pop.push_loop import PopLoop
@@ -60,7 +59,7 @@ class PoppedQueues:
             self._requests, config.group, max_reconsume_times=config.reconsume_limit
         )
         self._loops: LoopTable[PopLoop] = LoopTable()
-        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._retry_logs = RetryLogs(logger, "pop", "broker", group=config.group)
         self._nursery: trio.Nursery
         self._deliver: Callable[[PoppedQueue], None]
         self.topics: Callable[[], KeysView[str]] = self._loops.topics
@@ -160,5 +159,5 @@ class PoppedQueues:
             outcomes=self.outcomes,
             deliver=self._deliver,
             invalidate_route=partial(self._client.routes.invalidate, queue.topic),
-            failure_log=self._failure_logs[queue.broker_name],
+            retry_log=self._retry_logs.of(queue.broker_name),
         )

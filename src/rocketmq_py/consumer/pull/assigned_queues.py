@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.config import FlowLimits, PushConsumerConfig
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener, tell
 from rocketmq_py.consumer.group.counters import SAMPLE_SECONDS, Statistics, epoch_ms
-from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.offset_store import OffsetStore
 from rocketmq_py.consumer.group.queue_locks import Lock, QueueLocks
 from rocketmq_py.consumer.group.statistics import QueueStatistics
@@ -27,6 +27,7 @@ from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -82,7 +83,7 @@ class AssignedQueues:
         self._nursery: trio.Nursery
         self._deliver: Callable[[ProcessQueue], None]
         self._loops: LoopTable[PullLoop] = LoopTable()
-        self._failure_logs: defaultdict[str, FailureLog] = defaultdict(FailureLog)
+        self._retry_logs = RetryLogs(logger, "pull", "broker", group=config.group)
         # How much of each queue was done with at the last look, and when that had become more.
         self._progress: WeakKeyDictionary[PullLoop, tuple[int, float]] = WeakKeyDictionary()
         self._locks = QueueLocks(client, config.group)
@@ -196,7 +197,7 @@ class AssignedQueues:
             "group %s: topic %s: %d queues, of which %d are new; %d revoked",
             self._config.group, topic, len(kept) + len(acquired), len(acquired), len(revoked),
         )  # fmt: skip
-        async with trio.open_nursery() as nursery:  # a slow broker shall not hold up the queues of the others
+        async with open_nursery() as nursery:  # a slow broker shall not hold up the queues of the others
             nursery.start_soon(self._commit_revoked, revoked)
             if self._listener is not None:
                 await tell(self._listener.on_assigned, self._config.group, acquired)
@@ -220,7 +221,7 @@ class AssignedQueues:
             by_broker: defaultdict[str, list[PullLoop]] = defaultdict(list)
             for loop in loops:
                 by_broker[loop.queue.broker_name].append(loop)
-            async with trio.open_nursery() as nursery:  # a broker that is slow shall not hold up the others
+            async with open_nursery() as nursery:  # a broker that is slow shall not hold up the others
                 for of_broker in by_broker.values():
                     nursery.start_soon(self._leave_in_order, of_broker)
         else:
@@ -308,7 +309,7 @@ class AssignedQueues:
             may_commit=partial(self._offsets.has_entry, queue),
             deliver=self._deliver,
             invalidate_route=partial(client.routes.invalidate, queue.topic),
-            failure_log=self._failure_logs[queue.broker_name],
+            retry_log=self._retry_logs.of(queue.broker_name),
             lock=lock,
             counts=self._statistics.of(queue.topic),
             on_set_back=partial(self._offsets.forget, queue),

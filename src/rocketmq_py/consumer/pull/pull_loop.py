@@ -11,9 +11,9 @@ import attrs
 import trio
 
 from rocketmq_py import properties as names
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.config import FlowLimits
 from rocketmq_py.consumer.group.counters import TopicCounts
-from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.pop_retry_topics import original_topic
 from rocketmq_py.consumer.group.queue_locks import Lock
 from rocketmq_py.consumer.group.statistics import Flow
@@ -40,7 +40,7 @@ class PullLoop:
         may_commit: says whether a pull may carry the offset to commit.
         deliver: takes what has been put into the ProcessQueue.
         invalidate_route: told when an error shows that the topic's route is out of date.
-        failure_log: logs failures; shared by the loops of a broker.
+        retry_log: logs failures; shared by the loops of a broker.
         lock: the right to consume the queue in order; None where there is no order to keep.
         counts: counts what is pulled, and what becomes of it.
         on_set_back: told when the broker has set the queue back: what it was told of offsets holds no more.
@@ -66,7 +66,7 @@ class PullLoop:
         may_commit: Callable[[], bool],
         deliver: Callable[[ProcessQueue], None],
         invalidate_route: Callable[[], None],
-        failure_log: FailureLog,
+        retry_log: RetryLog,
         lock: Lock | None = None,
         counts: TopicCounts | None = None,
         on_set_back: Callable[[], None] = lambda: None,
@@ -88,8 +88,8 @@ class PullLoop:
         self._deliver = deliver
         self._is_retry = self.queue.topic.startswith(RETRY_PREFIX)
         self._retry = PullRetry(
-            f"pulling {queue_name(self.queue)}",
-            failure_log,
+            self.queue,
+            retry_log,
             invalidate_route,
             is_quiet=self._is_retry,  # brokers create a group's retry topic when they first hear of the group
         )

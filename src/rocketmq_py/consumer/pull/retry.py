@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RepeatedLog, RetryLog
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.group.failure_log import QUIET_SECONDS, FailureLog
 from rocketmq_py.consumer.group.statistics import Flow
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS, after_nothing
 from rocketmq_py.consumer.pull.queue_puller import Pulled, PullStatus, QueuePuller, RawPulled
@@ -25,33 +25,37 @@ from rocketmq_py.protocol.subscription import SQL92
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
+SECOND_CORRECTION_SECONDS = 30.0
+"""A broker that corrects an offset again within this time is not followed: it would do so without end."""
+
+
 class PullRetry:
     """When to ask a broker again, and for what.
 
     Args:
-        what: what is done, for the log, such as "pulling T/broker-a/0".
-        failure_log: logs failures; shared by those who ask the same broker.
+        queue: the queue, for the log.
+        log: logs failures; the loops of one broker share it.
         invalidate_route: told when an error shows that the topic's route is out of date.
-        is_quiet: whether failures are expected, and no more than a line for who looks for faults.
-        pause: seconds until the next try, as the log says it.
+        is_quiet: whether failures are expected, and logged at DEBUG only.
+        pause: seconds until the next try, for the log.
     """
 
     def __init__(
         self,
-        what: str,
-        failure_log: FailureLog,
+        queue: MessageQueue,
+        log: RetryLog,
         invalidate_route: Callable[[], None],
         *,
         is_quiet: bool = False,
         pause: float = WAIT_SECONDS[Flow.FAILED],
     ) -> None:
-        self._what = what
-        self._failure_log = failure_log
+        self._where = {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
+        self._log = log
         self._invalidate_route = invalidate_route
         self._is_quiet = is_quiet
         self._pause = pause
         self._has_failed = False
-        self._corrections = FailureLog()
+        self._correction_log = RepeatedLog(logger)
         self._went_back_at = -math.inf
 
     def failed(self, error: RocketMQError) -> Flow:
@@ -61,9 +65,9 @@ class PullRetry:
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return Flow.BUSY
         if self._is_quiet:
-            logger.debug("%s: %s; trying again every %g s", self._what, error, self._pause)
+            self._log.failed_as_expected(error, **self._where, retry_in=self._pause)
         else:
-            self._failure_log.failed(self._what, error, self._pause)
+            self._log.failed(error, **self._where, retry_in=self._pause)
             self._has_failed = True
         return Flow.FAILED
 
@@ -71,7 +75,7 @@ class PullRetry:
         """Note that there was an answer."""
         if self._has_failed:
             self._has_failed = False
-            self._failure_log.succeeded(self._what)
+            self._log.succeeded(**self._where)
 
     def go_on(self, asked: int, asked_at: float, pulled: Pulled) -> tuple[int, Flow]:
         """Return where to go on after an answer, and what to do next.
@@ -87,7 +91,10 @@ class PullRetry:
         """
         offset = pulled.next_offset
         if pulled.status is PullStatus.OFFSET_MOVED or offset < asked:
-            self._corrections.warn(f"{self._what}: the broker corrects offset {asked} to {offset}")
+            self._correction_log.warning(
+                "offset corrected by the broker: topic=%s broker=%s queue=%d asked=%d corrected=%d",
+                *self._where.values(), asked, offset,
+            )  # fmt: skip
         if offset > asked:
             return offset, Flow.PULLING
         if pulled.status is PullStatus.FOUND:  # nothing that was asked for
@@ -96,7 +103,7 @@ class PullRetry:
             offset = max(offset, pulled.min_offset, 0)
             now = trio.current_time()
             was_back, self._went_back_at = self._went_back_at, now
-            if offset >= asked or now - was_back < QUIET_SECONDS:
+            if offset >= asked or now - was_back < SECOND_CORRECTION_SECONDS:
                 return min(offset, asked), Flow.FAILED
             return offset, Flow.PULLING
         return asked, after_nothing(asked_at)

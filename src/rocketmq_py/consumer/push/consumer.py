@@ -9,6 +9,8 @@ from typing import Final, Unpack
 
 import trio
 
+from rocketmq_py.arguments import check_instance, check_instances, check_integer
+from rocketmq_py.callables import check_methods
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import HALF_AN_HOUR_MS, PushConsumerConfig, PushConsumerOptions
@@ -16,9 +18,9 @@ from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.consumer.push.session import Session
-from rocketmq_py.errors import ClosedError, ConfigurationError, leaves_of
+from rocketmq_py.errors import ClosedError, ConfigurationError
 from rocketmq_py.message import MessageQueue
-from rocketmq_py.names import retry_topic
+from rocketmq_py.names import check_topic, retry_topic
 from rocketmq_py.protocol.subscription import make_subscription
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
@@ -68,6 +70,8 @@ class PushConsumer(GroupConsumer):
         super().__init__(
             PushConsumerConfig, client, configs=configs, group=group, options=options, rng=rng, now_ms=now_ms
         )
+        if assignment_listener is not None:
+            check_methods(assignment_listener, "assignment_listener", AssignmentListener)
         self._assignment_listener = assignment_listener
         self._made_ms = now_ms()
         self._session: Session | None = None
@@ -79,7 +83,7 @@ class PushConsumer(GroupConsumer):
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing happens if it is not subscribed."""
-        if topic != retry_topic(self._group):
+        if check_topic(topic) != retry_topic(self._group):
             super().unsubscribe(topic)
 
     @property
@@ -145,9 +149,6 @@ class PushConsumer(GroupConsumer):
         self._session = session
         try:
             await session.run()
-        except BaseExceptionGroup as group:
-            leaves = leaves_of(group)
-            raise (leaves[0] if len(leaves) == 1 else group) from None
         finally:
             self._session = None
 
@@ -193,7 +194,7 @@ class PushConsumer(GroupConsumer):
             BrokerError, NoQueueError, ConnectError, ConnectionLostError, RequestTimeoutError: the queue's
                 broker does not say it.
         """
-        _check_queue(queue)
+        check_instance(queue, "queue", MessageQueue)
         return await self._running().committed(queue)
 
     def _consumed(self) -> Session | None:
@@ -211,9 +212,8 @@ class PushConsumer(GroupConsumer):
             ConfigurationError: the offset is negative.
             NoQueueError: the queue is not one of this member's now.
         """
-        _check_queue(queue)
-        if not isinstance(offset, int) or offset < 0:
-            raise ConfigurationError(f"offset is {offset!r}; it must be a whole number of 0 or more")
+        check_instance(queue, "queue", MessageQueue)
+        offset = check_integer(offset, "offset", lowest=0)
         await self._running().seek(queue, offset)
 
     def _running(self) -> Session:
@@ -226,10 +226,11 @@ class PushConsumer(GroupConsumer):
             self._session.subscription_changed(topic)
 
     def _set_paused(self, paused: bool, queues: Iterable[MessageQueue] | None) -> None:
-        if queues is None:
+        checked = None if queues is None else set(check_instances(queues, "queues", MessageQueue))
+        if checked is None:
             self._paused = paused
         if self._session is not None:
-            self._session.pause(paused, None if queues is None else set(queues))
+            self._session.pause(paused, checked)
 
     async def _close(self) -> None:
         session = self._session
@@ -237,8 +238,3 @@ class PushConsumer(GroupConsumer):
             session.stop()
             await session.ended.wait()
         await super()._close()
-
-
-def _check_queue(queue: object) -> None:
-    if not isinstance(queue, MessageQueue):
-        raise ConfigurationError(f"queue is {queue!r}; it must be a MessageQueue, such as those of `queues`")

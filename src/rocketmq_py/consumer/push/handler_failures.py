@@ -18,6 +18,7 @@ import trio
 from rocketmq_py.consumer.pull.message_buffer import MessageBuffer
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import ReceivedMessage
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -60,7 +61,7 @@ class Redelivery:
     ) -> None:
         """Send messages back to the broker; those that it does not take are kept, and tried again here."""
         buffer.counts.failed += len(messages)
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for message in messages:
                 nursery.start_soon(self._deliver_one_again, buffer, message, delay_level)
 
@@ -72,11 +73,7 @@ class Redelivery:
             return
         try:
             await self._send_back(message, delay_level)
-        except RocketMQError as error:
-            logger.warning(
-                "%s not sent back: %s; it is handled again here in %g s",
-                describe(buffer, message), error, RETRY_HERE_SECONDS,
-            )  # fmt: skip
+        except RocketMQError:  # logged by SendBack
             again = attrs.evolve(message, reconsume_times=message.reconsume_times + 1)
             self._later.append((trio.current_time() + RETRY_HERE_SECONDS, buffer, again))
             self._more_later.unpark_all()

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 
 import trio
 
-from rocketmq_py.client.user_calls import is_async
+from rocketmq_py.callables import check_callable, is_async
 from rocketmq_py.consumer.push.far_side import FarHandler, FarSide
 from rocketmq_py.consumer.push.handler_threads import HandlerThreads
-from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import ReceivedMessage
 
 Handler: TypeAlias = Callable[[ReceivedMessage], Any] | Callable[[list[ReceivedMessage]], Any]
@@ -22,24 +21,8 @@ it returns a ConsumeResult; when it raises an Exception, they are delivered agai
 
 
 def check_handler(handle: object, *, in_lists: bool) -> None:
-    """Raise ConfigurationError unless a handler can be called with messages, as far as that can be told."""
-    what = "a list of messages" if in_lists else "a message"
-    if inspect.iscoroutine(handle):
-        handle.close()
-        raise ConfigurationError("the handler is a coroutine: give the function itself, and do not call it")
-    if not callable(handle):
-        raise ConfigurationError(f"the handler is {handle!r}; it must be a function that takes {what}")
-    name = getattr(handle, "__qualname__", repr(handle))
-    if inspect.isgeneratorfunction(handle) or inspect.isasyncgenfunction(handle):
-        raise ConfigurationError(f"the handler {name} has a yield in it: calling it would do nothing")
-    try:
-        signature = inspect.signature(handle)
-    except (TypeError, ValueError):
-        return  # some built-in functions do not tell
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        raise ConfigurationError(f"the handler {name} cannot be called with {what}: {error}") from None
+    """Raise ConfigurationError unless a handler can be called with a message, or with a list of them."""
+    check_callable(handle, "handle", "messages" if in_lists else "message")
 
 
 class Invoker:

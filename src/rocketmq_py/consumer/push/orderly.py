@@ -183,7 +183,7 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
             limit = self._max_reconsume_times
             if message.corruption is not None:  # no handler can mend it, and its queue shall not end here
                 limit = min(limit, DEFAULT_RECONSUME_TIMES)
-            if message.reconsume_times >= limit and await self._is_dead_letter(buffer, message):
+            if message.reconsume_times >= limit and await self._is_dead_letter(message):
                 buffer.release(message)
             else:
                 again.append(attrs.evolve(message, reconsume_times=message.reconsume_times + 1))
@@ -192,13 +192,9 @@ class OrderlyDispatch(Dispatch[ProcessQueue]):
         buffer.put_back_first(again)
         return self._suspend if seconds is None else seconds
 
-    async def _is_dead_letter(self, buffer: ProcessQueue, message: ReceivedMessage) -> bool:
+    async def _is_dead_letter(self, message: ReceivedMessage) -> bool:
         try:
             await self._send_to_dead_letters(message)
-        except RocketMQError as error:
-            logger.warning(
-                "%s has failed for the last time, but is no dead letter yet: %s; it is tried again here",
-                describe(buffer, message), error,
-            )  # fmt: skip
+        except RocketMQError:  # logged by SendBack
             return False
         return True

@@ -9,6 +9,7 @@ from typing import Final
 
 from rocketmq_py import properties as names
 from rocketmq_py.client.client import Client
+from rocketmq_py.client.retry_log import RetryLogs
 from rocketmq_py.consumer.group.results import DEAD_LETTER, FIRST_DELAY_LEVEL
 from rocketmq_py.errors import RocketMQError
 from rocketmq_py.message import MAX_DELAY_LEVEL, Message, MessageQueue, ReceivedMessage
@@ -49,6 +50,7 @@ class SendBack:
         self._client = client
         self._group = group
         self._max_reconsume_times = max_reconsume_times
+        self._retry_logs = RetryLogs(logger, "send back", "broker", group=group)
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
         """Have the message's broker keep it for later; if it does not, send a copy to any broker.
@@ -58,7 +60,7 @@ class SendBack:
             delay_level: as ConsumeLater has it.
 
         Raises:
-            RocketMQError: neither was possible. The message is where it was.
+            RocketMQError: neither was possible, which is logged. The message is where it was.
         """
         try:
             await self._client.brokers.send_back(
@@ -68,8 +70,10 @@ class SendBack:
                 max_reconsume_times=self._max_reconsume_times,
             )
         except RocketMQError as error:
-            logger.info("message %s not sent back: %s; sending a copy of it", message.message_id, error)
+            logger.debug("message %s was not sent back, sending a copy: %s", message.message_id, error)
             await self.send_copy(message, delay_level)
+        else:
+            self._retry_logs.succeeded(message.broker_name)
 
     async def drop(self, message: ReceivedMessage, _: int) -> None:
         """Do without it: where every member gets every message, none is delivered again."""
@@ -84,6 +88,16 @@ class SendBack:
         Arguments and errors are those of :meth:`send_back`. The brokers are tried in turn, that of the
         message last.
         """
+        try:
+            await self._send_copy(message, delay_level)
+        except RocketMQError as error:
+            self._retry_logs.failed(
+                message.broker_name, error, topic=message.topic, message=message.message_id
+            )
+            raise
+        self._retry_logs.succeeded(message.broker_name)
+
+    async def _send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
         route = await self._client.routes.get(retry_topic(self._group))
         candidates = list(route.queues_to_write())
         self._client.rng.shuffle(candidates)

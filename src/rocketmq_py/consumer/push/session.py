@@ -40,6 +40,7 @@ from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import ConsumeType
 from rocketmq_py.protocol.subscription import make_subscription
+from rocketmq_py.remoting.running import open_nursery
 
 FIRST_COMMIT_SECONDS = 1.0
 
@@ -193,13 +194,13 @@ class Session:
     async def _consume(self) -> None:
         config = self._config
         close_timeout = config.close_timeout
-        async with trio.open_nursery() as handlers:
+        async with open_nursery() as handlers:
             in_lists = config.batch_size is not None
             invoker = Invoker(self._handle, config.concurrency, handlers, in_lists=in_lists)
             dispatch = self._dispatch = self._open_dispatch(handlers, invoker)
             dispatch.thread_grace = close_timeout * DRAIN_SHARE
             handlers.start_soon(self._queues.keep_locks)
-            async with trio.open_nursery() as background:
+            async with open_nursery() as background:
                 self._queues.open(background, dispatch.offer)
                 self._popped.open(background, handlers, dispatch.offer)
                 background.start_soon(self.rebalancer.run)
@@ -272,7 +273,7 @@ class Session:
         self._popped.assign(topic, queues)
 
     async def _commit_all(self) -> None:
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             nursery.start_soon(self._popped.leave)
             nursery.start_soon(self._queues.leave)
 

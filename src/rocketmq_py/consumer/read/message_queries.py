@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
-import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.codes import ResponseCode
@@ -16,6 +15,7 @@ from rocketmq_py.message import ReceivedMessage
 from rocketmq_py.protocol.headers import QueryMessageRequest, ViewMessageRequest
 from rocketmq_py.protocol.message_id import OffsetMessageId
 from rocketmq_py.protocol.stored_message import decode_messages
+from rocketmq_py.remoting.running import open_nursery
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
 
@@ -31,10 +31,10 @@ MAX_WITH_UNIQUE_ID = 32
 async def view(client: Client, offset_message_id: str, topic: str | None) -> ReceivedMessage | None:
     """Return the message that a broker gave an id, or None if it is not there; see ``Reader.message``."""
     parsed = OffsetMessageId.parse(offset_message_id)
-    broker_name = await _broker_at(client, parsed.broker_address)
+    broker_name, address = await _broker_of(client, parsed)
     header = ViewMessageRequest(offset=parsed.commit_log_offset, topic=topic)
     try:
-        answer = await client.brokers.call(parsed.broker_address, header)
+        answer = await client.brokers.call(address, header)
     except BrokerError as error:
         if (error.remark or "").startswith(NOTHING_THERE):
             return None
@@ -110,14 +110,16 @@ async def find_by_unique_id(client: Client, topic: str, message_id: str) -> Rece
     return messages[0] if messages else None
 
 
-async def _broker_at(client: Client, address: str) -> str:
-    """Return the name of the broker at an address: an id leads to brokers of this cluster only."""
+async def _broker_of(client: Client, message_id: OffsetMessageId) -> tuple[str, str]:
+    """Return the name and address of the broker that made an id, if it is one of this cluster."""
     info = await client.name_servers.cluster_info()
     for name, broker in info.broker_addr_table.items():
-        if address in broker.broker_addrs.values():
-            return name
+        for address in broker.broker_addrs.values():
+            if message_id.is_of(address):
+                return name, address
     raise ConfigurationError(
-        f"the message id names {address}, where no broker of this cluster is; is it an offset_message_id?"
+        f"the message id names {message_id.broker_address}, where no broker of this cluster is; "
+        "is it an offset_message_id?"
     )
 
 
@@ -138,7 +140,7 @@ async def _query(
         except RocketMQError as error:
             failures[broker_name] = error
 
-    async with trio.open_nursery() as nursery:
+    async with open_nursery() as nursery:
         for broker_name in route.brokers:
             nursery.start_soon(ask, broker_name)
     # Brokers know only hashes of topic and key.

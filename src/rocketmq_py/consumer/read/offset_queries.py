@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
+from rocketmq_py.arguments import check_instance, check_integer, wrong_type
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
@@ -16,6 +17,18 @@ from rocketmq_py.consumer.read.stream import READER_GROUP, TIMEOUT_SECONDS
 from rocketmq_py.errors import BrokerError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.subscription import make_subscription
+
+
+def check_offsets(offsets: object, name: str = "offsets") -> dict[MessageQueue, int]:
+    """Return a copy of a mapping of queues to offsets. Raises ConfigurationError for anything else."""
+    if not isinstance(offsets, Mapping):
+        raise wrong_type(name, "a mapping of MessageQueue to int", offsets)
+    return {
+        check_instance(queue, f"a queue in {name}", MessageQueue): check_integer(
+            offset, f"{name}[{queue}]", lowest=0
+        )
+        for queue, offset in offsets.items()
+    }
 
 
 async def offsets_of(

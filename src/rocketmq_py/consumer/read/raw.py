@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
-import trio
-
+from rocketmq_py.arguments import check_above_zero, check_flag, check_instances, check_integer
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
-from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
 from rocketmq_py.consumer.read.span_pull import SpanPull
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
-from rocketmq_py.errors import ClosedError, ConfigurationError, RocketMQError, SqlFilterRefusedError
+from rocketmq_py.errors import ClosedError, RocketMQError, SqlFilterRefusedError
+from rocketmq_py.names import check_group
 from rocketmq_py.protocol.bodies import SubscriptionData
+from rocketmq_py.remoting.running import open_nursery
 
 __all__ = ["DEFAULT_BUFFER", "DEFAULT_PARALLEL", "DEFAULT_PATIENCE", "PulledChunk", "RawPull", "Span"]
 
@@ -26,6 +28,9 @@ DEFAULT_PARALLEL = 8
 DEFAULT_PATIENCE = 60.0
 AT_ONCE = 512 * 1024
 """Bytes that `RawPull.some` waits for: to hand a chunk to another thread takes as long as to pull it."""
+
+
+logger: Final = logging.getLogger("rocketmq_py.consumer")
 
 
 class RawPull(Lifespan):
@@ -64,13 +69,12 @@ class RawPull(Lifespan):
         group: str,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("max_buffered_bytes", max_buffered_bytes),
-            ("parallel", parallel),
-            ("patience", patience),
-        ):
-            if not value > 0:
-                raise ConfigurationError(f"{name} is {value!r}; it must be above 0")
+        spans = check_instances(spans, "spans", Span)
+        max_buffered_bytes = check_integer(max_buffered_bytes, "max_buffered_bytes", lowest=1)
+        parallel = check_integer(parallel, "parallel", lowest=1)
+        check_above_zero(patience, "patience")
+        check_flag(in_order, "in_order")
+        check_group(group)
         version_ms = client.now_ms()
         self._client = client
         self._group = group
@@ -86,7 +90,7 @@ class RawPull(Lifespan):
         self._buffer = ChunkBuffer(max_buffered_bytes, queues=len(self._spans) if in_order else 1)
         self._in_order = in_order
         self._at_once = min(AT_ONCE, max_buffered_bytes // 4)
-        self._failure_log = FailureLog()
+        self._retry_log = RetryLog(logger, "read", group=group)
         self._at_work = 0
         self._refused: SqlFilterRefusedError | None = None
 
@@ -121,7 +125,7 @@ class RawPull(Lifespan):
         return ClosedError("this pulling is not open: use it inside `async with reader.pull(...)`")
 
     async def _open(self) -> None:
-        async with trio.open_nursery() as nursery:
+        async with open_nursery() as nursery:
             for subscription in self._subscriptions.values():
                 nursery.start_soon(self._check, subscription)
         if self._refused is not None:
@@ -165,7 +169,7 @@ class RawPull(Lifespan):
             chunk_queue=chunk_queue,
             nursery=self.nursery,
             depth=partial(self._depth, chunk_queue),
-            failure_log=self._failure_log,
+            retry_log=self._retry_log,
             patience=self._patience,
             has_gaps=self._has_gaps,
         )

@@ -6,13 +6,23 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Unpack
 
+from rocketmq_py.arguments import (
+    check_flag,
+    check_instance,
+    check_instances,
+    check_integer,
+    check_not_blank,
+    check_texts,
+    optional,
+)
+from rocketmq_py.callables import check_callable
 from rocketmq_py.client.client import Client, wall_clock_ms
 from rocketmq_py.client.config import ClientOptions
 from rocketmq_py.client.member import Member
 from rocketmq_py.client.users_topics import users_topics
 from rocketmq_py.consumer.group.subscriptions import subscription_of
 from rocketmq_py.consumer.read.message_queries import END_OF_TIME_MS, find_by_key, find_by_unique_id, view
-from rocketmq_py.consumer.read.offset_queries import commit, committed, offsets_at, offsets_of
+from rocketmq_py.consumer.read.offset_queries import check_offsets, commit, committed, offsets_at, offsets_of
 from rocketmq_py.consumer.read.range import Bounds, QueueRange
 from rocketmq_py.consumer.read.raw import (
     DEFAULT_BUFFER,
@@ -24,8 +34,8 @@ from rocketmq_py.consumer.read.raw import (
 )
 from rocketmq_py.consumer.read.start import Start
 from rocketmq_py.consumer.read.stream import READER_GROUP, MessageStream
-from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import check_group, check_topic
 from rocketmq_py.protocol.subscription import ALL
 
 MAX_FOUND = 32
@@ -62,6 +72,7 @@ class Reader(Member):
         now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[ClientOptions],
     ) -> None:
+        check_callable(now_ms, "now_ms", awaited=False)
         super().__init__(client, rng, dict(options))
         self._now_ms = now_ms
 
@@ -70,7 +81,7 @@ class Reader(Member):
         topic: str,
         tags: str = ALL,
         *,
-        start: Start = Start.END,
+        start: Start | str = Start.END,
         stop_at_end: bool = False,
         sql: str | None = None,
     ) -> MessageStream:
@@ -79,7 +90,7 @@ class Reader(Member):
         Args:
             topic: the topic.
             tags: with ``||`` between, or ``*`` for all messages.
-            start: where to begin in each queue.
+            start: where to begin in each queue: a Start, or ``"beginning"`` or ``"end"``.
             stop_at_end: end when everything has been read that was there at the beginning of the
                 ``async with``; else wait for more, and for queues that appear.
             sql: a SQL filter on properties instead, which brokers evaluate if their
@@ -91,8 +102,14 @@ class Reader(Member):
         """
         self._check_open()
         now_ms = self._now_ms()
-        subscription = subscription_of(topic, tags, sql, version_ms=now_ms)
-        return MessageStream(self.client, subscription, start, stop_at_end=stop_at_end, opened_ms=now_ms)
+        subscription = subscription_of(check_topic(topic), tags, sql, version_ms=now_ms)
+        return MessageStream(
+            self.client,
+            subscription,
+            Start.of(start),
+            stop_at_end=check_flag(stop_at_end, "stop_at_end"),
+            opened_ms=now_ms,
+        )
 
     def range(
         self,
@@ -124,8 +141,14 @@ class Reader(Member):
             ClosedError: the reader is not open.
         """
         self._check_open()
-        subscription = subscription_of(queue.topic, tags, sql, version_ms=self._now_ms())
-        bounds = Bounds(start_offset=start_offset, end_offset=end_offset, begin_ms=begin_ms, end_ms=end_ms)
+        topic = check_instance(queue, "queue", MessageQueue).topic
+        subscription = subscription_of(topic, tags, sql, version_ms=self._now_ms())
+        bounds = Bounds(
+            start_offset=optional(check_integer, start_offset, "start_offset"),
+            end_offset=optional(check_integer, end_offset, "end_offset"),
+            begin_ms=optional(check_integer, begin_ms, "begin_ms"),
+            end_ms=optional(check_integer, end_ms, "end_ms"),
+        )
         return QueueRange(self.client, queue, subscription, bounds)
 
     async def message(self, offset_message_id: str, *, topic: str | None = None) -> ReceivedMessage | None:
@@ -143,7 +166,8 @@ class Reader(Member):
             ClosedError: the reader is not open.
         """
         self._check_open()
-        return await view(self.client, offset_message_id, topic)
+        optional(check_topic, topic, "topic")
+        return await view(self.client, check_not_blank(offset_message_id, "offset_message_id"), topic)
 
     async def find_message(self, topic: str, message_id: str) -> ReceivedMessage | None:
         """Return the message with the id that its sender gave it, or None. Java: ``queryMessageByUniqKey``.
@@ -161,7 +185,8 @@ class Reader(Member):
             RequestTimeoutError: nothing was found, and not all brokers have answered.
         """
         self._check_open()
-        return await find_by_unique_id(self.client, topic, message_id)
+        message_id = check_not_blank(message_id, "message_id")
+        return await find_by_unique_id(self.client, check_topic(topic), message_id)
 
     async def find(
         self,
@@ -186,12 +211,17 @@ class Reader(Member):
             end_ms: the last store time.
 
         Raises:
-            ConfigurationError: ``max`` is not above 0. As :meth:`find_message` otherwise.
+            ConfigurationError: ``max`` is below 1. As :meth:`find_message` otherwise.
         """
         self._check_open()
-        if max < 1:
-            raise ConfigurationError(f"max is {max}; it must be above 0")
-        return await find_by_key(self.client, topic, key, count=max, begin_ms=begin_ms, end_ms=end_ms)
+        return await find_by_key(
+            self.client,
+            check_topic(topic),
+            check_not_blank(key, "key"),
+            count=check_integer(max, "max", lowest=1),
+            begin_ms=check_integer(begin_ms, "begin_ms", lowest=0),
+            end_ms=check_integer(end_ms, "end_ms", lowest=0, highest=END_OF_TIME_MS),
+        )
 
     def pull(
         self,
@@ -266,7 +296,7 @@ class Reader(Member):
             TopicNotFoundError: there is no such topic.
             NameServerError, BrokerError, ConnectError, ConnectionLostError, RequestTimeoutError.
         """
-        return (await self.offsets_of([topic]))[topic]
+        return (await self.offsets_of([check_topic(topic)]))[topic]
 
     async def offsets_of(
         self, topics: Iterable[str], *, present: bool = False
@@ -279,7 +309,8 @@ class Reader(Member):
                 Brokers of 4.x keep the first offset of a queue whose messages have all expired.
         """
         self._check_open()
-        return await offsets_of(self.client, topics, present=present)
+        topics = _check_topics(topics)
+        return await offsets_of(self.client, topics, present=check_flag(present, "present"))
 
     async def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> dict[MessageQueue, int]:
         """Return of each queue the offset of the first message stored at a time or later, else its end.
@@ -293,7 +324,8 @@ class Reader(Member):
         Raises as :meth:`offsets` does.
         """
         self._check_open()
-        return await offsets_at(self.client, topics, timestamp_ms)
+        timestamp_ms = check_integer(timestamp_ms, "timestamp_ms", lowest=0)
+        return await offsets_at(self.client, _check_topics(topics), timestamp_ms)
 
     async def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
         """Return where a group goes on in each queue; None where it has never been.
@@ -302,7 +334,8 @@ class Reader(Member):
         memory. Java: ``fetchConsumeOffset``. Raises as :meth:`offsets` does.
         """
         self._check_open()
-        return await committed(self.client, group, queues)
+        queues = check_instances(queues, "queues", MessageQueue)
+        return await committed(self.client, check_group(group), queues)
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Set where a group goes on in each queue, without joining it: its running members do not notice.
@@ -315,4 +348,8 @@ class Reader(Member):
             others: as :meth:`offsets` does. Some of the offsets may have been set then, and when cancelled.
         """
         self._check_open()
-        await commit(self.client, group, offsets)
+        await commit(self.client, check_group(group), check_offsets(offsets))
+
+
+def _check_topics(topics: object) -> list[str]:
+    return [check_topic(topic) for topic in check_texts(topics, "topics")]

@@ -8,14 +8,13 @@ from functools import partial
 import trio
 
 from rocketmq_py.client.client import Client
-from rocketmq_py.consumer.group.failure_log import FailureLog
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.consumer.pull.queue_puller import QueuePuller, RawPulled
 from rocketmq_py.consumer.pull.retry import BoundedRetry, PullRetry
 from rocketmq_py.consumer.read.chunk_buffer import ChunkBuffer, ChunkQueue
 from rocketmq_py.consumer.read.read_ahead import OnEnd, ReadAhead
 from rocketmq_py.consumer.read.spans import PulledChunk, Span
 from rocketmq_py.errors import RocketMQError
-from rocketmq_py.message import queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
 RAW_BATCH_SIZE = 1024
@@ -37,7 +36,7 @@ class SpanPull:
         chunk_queue: where there.
         nursery: where pulls ahead run.
         depth: says how many pulls may be under way now, the one that comes next included.
-        failure_log: who logs failures.
+        retry_log: logs failures.
         patience: seconds without any answer after which the span is given up.
         has_gaps: whether a broker may pass over offsets, as it does for a filter.
     """
@@ -53,7 +52,7 @@ class SpanPull:
         chunk_queue: ChunkQueue,
         nursery: trio.Nursery,
         depth: Callable[[], int],
-        failure_log: FailureLog,
+        retry_log: RetryLog,
         patience: float,
         has_gaps: bool,
     ) -> None:
@@ -71,7 +70,7 @@ class SpanPull:
         self._retry = BoundedRetry(
             client,
             self._puller,
-            PullRetry(f"pulling {queue_name(span.queue)}", failure_log, invalidate_route),
+            PullRetry(span.queue, retry_log, invalidate_route),
             patience=patience,
             has_gaps=has_gaps,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from rocketmq_py.arguments import check_instance, check_integer
 from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue, queue_name
 
@@ -17,6 +18,9 @@ class Span:
     end: int
 
     def __attrs_post_init__(self) -> None:
+        check_instance(self.queue, "queue", MessageQueue)
+        check_integer(self.start, "start")
+        check_integer(self.end, "end")
         if not 0 <= self.start <= self.end:
             raise ConfigurationError(
                 f"a span of {queue_name(self.queue)} from {self.start} to {self.end}: its start must be 0 or "

@@ -7,7 +7,8 @@ from typing import ClassVar, Self
 
 import attrs
 
-from rocketmq_py.client.config import not_negative
+from rocketmq_py.arguments import check_instance, not_negative
+from rocketmq_py.errors import ConfigurationError
 
 
 class StartKind(enum.Enum):
@@ -36,6 +37,19 @@ class Start:
 
     kind: StartKind
     value: int = attrs.field(default=0, validator=not_negative)
+
+    @classmethod
+    def of(cls, start: Start | str) -> Start:
+        """Return the start that ``"beginning"`` or ``"end"`` names; a Start as it is.
+
+        Raises ConfigurationError for anything else.
+        """
+        if isinstance(start, str):
+            words = {one.kind.value: one for one in (cls.BEGINNING, cls.END)}
+            if start.lower() not in words:
+                raise ConfigurationError(f"start is {start!r}; it must be 'beginning', 'end' or a Start")
+            return words[start.lower()]
+        return check_instance(start, "start", Start)
 
     @classmethod
     def at(cls, timestamp_ms: int) -> Self:

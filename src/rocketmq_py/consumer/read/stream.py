@@ -13,8 +13,8 @@ import trio
 from rocketmq_py.client.broker_calls import BrokerCalls
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.client.retry_log import RetryLog
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.group.failure_log import FailureLog
 from rocketmq_py.consumer.group.map_over_brokers import map_over_brokers
 from rocketmq_py.consumer.group.subscriptions import check_sql_filter
 from rocketmq_py.consumer.pull.flow_control import WAIT_SECONDS
@@ -76,7 +76,7 @@ class MessageStream(MessageIterator, Lifespan):
         self._start_at = start
         self._stop_at_end = stop_at_end
         self._opened_ms = opened_ms
-        self._failure_log = FailureLog()
+        self._retry_log = RetryLog(logger, "read")
         self._scopes: dict[MessageQueue, trio.CancelScope] = {}
         # Where each queue is read next, also of those whose broker is away.
         self._next_offsets: dict[MessageQueue, int] = {}
@@ -181,7 +181,7 @@ class MessageStream(MessageIterator, Lifespan):
             timeout=TIMEOUT_SECONDS,
         )
         invalidate_route = partial(self._client.routes.invalidate, queue.topic)
-        retry = PullRetry(f"reading {queue_name(queue)}", self._failure_log, invalidate_route)
+        retry = PullRetry(queue, self._retry_log, invalidate_route)
         with scope, send:
             try:
                 if end is None:

@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from rocketmq_py.address import normal_address
 from rocketmq_py.names import MAX_QUEUES
 from rocketmq_py.protocol.bodies.base import Body
 
@@ -43,16 +44,22 @@ class BrokerData(Body, frozen=True, kw_only=True):
     Attributes:
         cluster: the broker's cluster.
         broker_name: its name.
-        broker_addrs: addresses as ``host:port``, by broker id. MASTER_ID is the id of the master.
+        announced: addresses by broker id, as the brokers announce them (Java: brokerAddrs). MASTER_ID is the
+            id of the master.
         zone_name: its availability zone (5.x).
         enable_acting_master: whether a slave may act for the master (5.x).
     """
 
     cluster: str = ""
     broker_name: str
-    broker_addrs: dict[int, str]
+    announced: dict[int, str] = msgspec.field(name="brokerAddrs")
     zone_name: str | None = None
     enable_acting_master: bool = False
+
+    @property
+    def broker_addrs(self) -> dict[int, str]:
+        """The addresses by broker id, as clients dial and compare them: ``host:port``."""
+        return {broker_id: normal_address(address) for broker_id, address in self.announced.items()}
 
 
 class TopicRoute(Body, frozen=True, kw_only=True):

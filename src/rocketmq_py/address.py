@@ -1,0 +1,117 @@
+"""Addresses of servers and clients: text, host and port, and the packed form of stored messages.
+
+Texts are ``host:port``, and ``[host]:port`` for IPv6, several separated by semicolons. Java's servers write
+an IPv6 host with or without brackets and shortened or not, depending on version and place. Every such text
+is read here, so that equal addresses are equal texts everywhere else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.formatting import one_line
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses of ``"host:port;host:port"``, in order, each once and in the form written here.
+
+    Commas and blanks separate as well. Raises ConfigurationError for an empty text or a bad address.
+    """
+    addresses = text.replace(";", " ").replace(",", " ").split()
+    if not addresses:
+        raise ConfigurationError("no address given; expected host:port, or several as host:port;host:port")
+    return tuple(dict.fromkeys([format_address(split_address(address)) for address in addresses]))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return the host and port of one address; the port follows the last colon.
+
+    An IPv6 host may stand in brackets or without. It is returned shortened and without brackets.
+
+    Raises:
+        ConfigurationError: the text is not an address.
+    """
+    host, separator, port = address.rpartition(":")
+    # Python converts no text of thousands of digits.
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5
+    if not separator or not host or not is_number or not 0 < int(port) < 65536:
+        raise ConfigurationError(
+            f"address {one_line(repr(address))} is not host:port with a port from 1 to 65535"
+        )
+    if ":" not in host and "[" not in host:
+        return host, int(port)
+    try:
+        short = ipaddress.IPv6Address(host[1:-1] if host[0] + host[-1] == "[]" else host)
+    except ValueError:
+        raise ConfigurationError(
+            f"address {one_line(repr(address))}: {one_line(repr(host))} is not an IPv6 address; "
+            "write host:port or [IPv6 address]:port"
+        ) from None
+    return str(short), int(port)
+
+
+@lru_cache(maxsize=1024)  # called for every message sent
+def vip_address(address: str) -> str:
+    """Return a broker's address for requests other than pulls. Java: ``MixAll.brokerVIPChannel``.
+
+    Raises ConfigurationError if ``address``, which comes from a name server, is not one.
+    """
+    host, port = split_address(address)
+    return format_address((host, port - 2))
+
+
+def format_address(socket_name: Sequence[object]) -> str:
+    """Return the text of a host and port, such as ``getpeername`` and ``getsockname`` return."""
+    host, port = str(socket_name[0]), socket_name[1]
+    return f"[{ipaddress.IPv6Address(host)}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def normal_address(text: str) -> str:
+    """Return an address, in any form that users or Java write, in the form of :func:`format_address`.
+
+    Java also writes ``/host:port`` and ``name/host:port``. A text that is not an address is returned
+    unchanged: the error of dialling it then shows it.
+    """
+    try:
+        return format_address(split_address(text.rpartition("/")[2]))
+    except ConfigurationError:
+        return text
+
+
+def announced_address(address: str) -> str:
+    """Return an address as Java's brokers announce themselves: an IPv6 host without brackets."""
+    host, port = split_address(address)
+    return f"{host}:{port}"
+
+
+def java_address(address: str) -> str:
+    """Return an address as Java's brokers write that of a socket: ``[0:0:0:0:0:0:0:1]:port``."""
+    host, port = split_address(address)
+    if ":" not in host:
+        return address
+    host, percent, zone = host.partition("%")
+    groups = struct.unpack(">8H", ipaddress.IPv6Address(host).packed)
+    return f"[{':'.join([f'{group:x}' for group in groups])}{percent}{zone}]:{port}"
+
+
+def pack_address(address: str) -> bytes:
+    """Return the form that stored messages and ids hold: 4 or 16 address bytes, then the port in 4.
+
+    Raises ConfigurationError unless the host is an IP address.
+    """
+    host, port = split_address(address)
+    try:
+        packed = ipaddress.ip_address(host).packed
+    except ValueError:
+        raise ConfigurationError(f"address {address!r} has no numeric host") from None
+    return packed + port.to_bytes(4, "big")
+
+
+def unpack_address(packed: bytes) -> str:
+    """Return the text of an address in the form that stored messages and ids hold."""
+    host, port = packed[:-4], packed[-4:]
+    return format_address((ipaddress.ip_address(host), int.from_bytes(port, "big", signed=True)))

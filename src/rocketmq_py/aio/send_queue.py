@@ -1,0 +1,125 @@
+"""Sends of the asyncio API: pipelined ones with futures, and awaited ones."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import _get_running_loop as _running_loop  # the public one raises where none runs
+from typing import Any
+
+from rocketmq_py.handoff.event_loop import LoopCall, LoopLink, current_link
+from rocketmq_py.handoff.producers import SendCall
+from rocketmq_py.handoff.send_queue import SendQueue
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer import PendingSend
+from rocketmq_py.producer.pending import FailureLog
+from rocketmq_py.producer.send_request import Destination, send_result
+
+YIELD_EVERY = 64
+"""A sender that always finds space lets other tasks run after so many sends."""
+
+
+class LoopSend(asyncio.Future[SendResult]):
+    """A pipelined send. Cancelling it keeps the message from being sent while it waits in the queue.
+
+    Attributes:
+        link: the link to its loop.
+        send_queue: the queue.
+        message: the message; None when the send has ended.
+        size: bytes that it counts for.
+        queue, timeout: further arguments of the producer's ``send_soon``.
+    """
+
+    __slots__ = ("link", "message", "queue", "send_queue", "size", "timeout")
+
+    # Set by LoopSendQueue: one call of a method per message less.
+    link: LoopLink
+    send_queue: LoopSendQueue
+    message: Message | None
+    size: int
+    queue: Destination | None
+    timeout: float | None
+
+    # In the trio thread
+
+    def start(self) -> bool:
+        """Return False if it was cancelled."""
+        return not self.cancelled()
+
+    def settle(self, outcome: Any) -> None:
+        """Set the result."""
+        self.message = None
+        self.send_queue.release(self.size)
+        self.link.deliver(_set_result, self, outcome)
+
+    def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
+        """Set the error. asyncio logs it if it is never retrieved."""
+        self.send_queue.note_failure(self.message, outcome)
+        self.message = None
+        self.send_queue.release(self.size)
+        self.link.deliver(_set_exception, self, outcome)
+
+
+def _set_result(future: asyncio.Future[SendResult], outcome: Any) -> None:
+    if not future.done():
+        future.set_result(outcome.result() if isinstance(outcome, PendingSend) else send_result(outcome))
+
+
+def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+class LoopSendQueue(SendQueue[LoopSend]):
+    """Takes messages from tasks of asyncio loops; see SendQueue."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._until_yield = YIELD_EVERY
+        self._link: LoopLink | None = None  # to the loop that has sent last
+
+    async def send(
+        self, message: Message, queue: Destination | None, timeout: float | None = None
+    ) -> LoopSend:
+        """Queue a message when there is space, and return its future. When cancelled, it is not sent.
+
+        Raises InvalidMessageError and ClosedError.
+        """
+        size = self.check(message)
+        link = self._link
+        if link is None or link.loop is not _running_loop():
+            link = self._link = current_link()
+        if not self._until_yield:
+            self._until_yield = YIELD_EVERY
+            await asyncio.sleep(0)
+        while not self.has_space(size):
+            await self._wait_for_space(link, size)
+            self.check_open()
+        self._until_yield -= 1
+        send = LoopSend(loop=link.loop)
+        send.link = link
+        send.send_queue = self
+        send.message = message
+        send.size = size
+        send.queue = queue
+        send.timeout = timeout
+        self.add(send)
+        return send
+
+    async def _wait_for_space(self, link: LoopLink, size: int) -> None:
+        woken = link.loop.create_future()
+
+        def wake() -> None:
+            link.deliver(_wake, woken)
+
+        if self.must_wait(wake, size):
+            await woken
+            self._until_yield = YIELD_EVERY  # other tasks have run
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+class LoopSendCall(SendCall, LoopCall[SendResult]):
+    """A call of a producer's ``send`` that a task of an asyncio loop waits for."""

@@ -1,0 +1,224 @@
+"""Checks of the arguments of public methods and of settings.
+
+Each check returns the value, or raises ConfigurationError with one sentence that names the argument, the
+type or range that is expected, and the value or its type. A method calls them before it sends a request.
+The value itself is shown only for numbers and choices: texts may be secrets.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rocketmq_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import attrs
+
+Value = TypeVar("Value")
+Choice = TypeVar("Choice", bound=enum.Enum)
+
+
+def optional(check: Callable[..., Value], value: object, name: str, **bounds: Any) -> Value | None:
+    """Return None for None, else what ``check`` returns."""
+    return None if value is None else check(value, name, **bounds)
+
+
+def check_instance(value: object, name: str, kind: type[Value]) -> Value:
+    """Return ``value`` if it is an instance of ``kind``."""
+    if isinstance(value, kind):
+        return value
+    raise wrong_type(name, _with_article(kind.__name__), value)
+
+
+def check_instances(values: object, name: str, kind: type[Value]) -> tuple[Value, ...]:
+    """Return the items of an iterable if each is an instance of ``kind``."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise wrong_type(name, f"a list of {kind.__name__}", values)
+    return tuple([check_instance(value, f"{name}[{place}]", kind) for place, value in enumerate(values)])
+
+
+def check_flag(value: object, name: str) -> bool:
+    """Return ``value`` if it is True or False."""
+    return check_instance(value, name, bool)
+
+
+# Texts
+
+
+def check_text(value: object, name: str) -> str:
+    """Return ``value`` if it is a str."""
+    return check_instance(value, name, str)
+
+
+def check_not_blank(value: object, name: str) -> str:
+    """Return ``value`` if it is a str with at least one letter."""
+    text = check_text(value, name)
+    if not text.strip():
+        raise ConfigurationError(f"{name} is empty")
+    return text
+
+
+def check_texts(values: object, name: str) -> tuple[str, ...]:
+    """Return the items of an iterable of str. A single str is refused: its items are letters."""
+    return check_instances(values, name, str)
+
+
+def check_settings(values: object, name: str) -> dict[str, str]:
+    """Return a copy of a mapping of str to str."""
+    return {key: check_text(value, f"{name}[{key!r}]") for key, value in _check_mapping(values, name).items()}
+
+
+def check_changes(values: object, name: str) -> dict[str, str | None]:
+    """Return a copy of a mapping of str to str, or to None for a setting to remove."""
+    return {
+        key: optional(check_text, value, f"{name}[{key!r}]")
+        for key, value in _check_mapping(values, name).items()
+    }
+
+
+def _check_mapping(values: object, name: str) -> Mapping[str, object]:
+    if not isinstance(values, Mapping):
+        raise wrong_type(name, "a mapping of str to str", values)
+    for key in values:
+        check_text(key, f"a name in {name}")
+    return values
+
+
+def check_choice(value: object, name: str, kind: type[Choice]) -> Choice:
+    """Return the member of an enumeration that ``value`` is, or that it names in any case of letters."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str):
+        for choice in kind:
+            if value.upper() in (choice.name, str(choice.value).upper()):
+                return choice
+        words = [choice.value if isinstance(choice.value, str) else choice.name for choice in kind]
+        raise ConfigurationError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, words))}")
+    raise wrong_type(name, f"{_with_article(kind.__name__)} or a str", value)
+
+
+# Numbers
+
+
+def check_integer(value: object, name: str, *, lowest: int | None = None, highest: int | None = None) -> int:
+    """Return ``value`` as an int if it is a whole number, of any type, from ``lowest`` to ``highest``."""
+    if not _is_number(value) or not isinstance(value, Integral):
+        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number")
+    number = int(value)
+    if (lowest is None or lowest <= number) and (highest is None or number <= highest):
+        return number
+    if highest is not None:
+        raise ConfigurationError(f"{name} is {number}; it must be from {lowest} to {highest}")
+    raise ConfigurationError(f"{name} is {number}; it must be {lowest} or more")
+
+
+def check_number(value: object, name: str) -> float:
+    """Return ``value`` if it is a number, ``math.inf`` and NaN included."""
+    if not _is_number(value):
+        raise ConfigurationError(f"{name} is {value!r}; it must be a number")
+    number: float = value  # type: ignore[assignment]  # numbers of all types are used as floats
+    return number
+
+
+def check_above_zero(value: object, name: str) -> float:
+    """Return ``value`` if it is a number above 0."""
+    number = check_number(value, name)
+    if not number > 0:
+        raise ConfigurationError(f"{name} is {value!r}; it must be above 0")
+    return number
+
+
+def check_timeout(timeout: Any, name: str = "timeout") -> None:
+    """Accept None, 0, a positive number of seconds and ``math.inf``.
+
+    None stands for the setting. 0 gives only results that need no waiting. ``math.inf`` waits without end: a
+    caller that sends the timeout to a broker has to choose a number for it.
+    """
+    if timeout is None:
+        return
+    if not _is_number(timeout):
+        raise ConfigurationError(f"{name} is {timeout!r}; it must be a number of seconds")
+    if not timeout >= 0:
+        raise ConfigurationError(f"{name} is {timeout!r}; it must be 0 or more, in seconds")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+# Validators of attrs
+
+
+def flag(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept True and False."""
+    check_flag(value, attribute.name)
+
+
+def text(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a str."""
+    check_text(value, attribute.name)
+
+
+def whole(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a whole number."""
+    check_integer(value, attribute.name)
+
+
+def path(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a str, and objects such as Path."""
+    if not isinstance(value, str | os.PathLike):
+        raise wrong_type(attribute.name, "a path", value)
+
+
+def instance_of(kind: type) -> Callable[[object, attrs.Attribute[Any], object], None]:
+    """Return a validator that accepts instances of ``kind``."""
+
+    def check(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        check_instance(value, attribute.name, kind)
+
+    return check
+
+
+def positive(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept a number above 0; a whole one where the field is an ``int``."""
+    number = _number(attribute, value)
+    if not number > 0:
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be above 0")
+
+
+def not_negative(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Accept 0 and numbers above it; a whole one where the field is an ``int``."""
+    number = _number(attribute, value)
+    if not number >= 0:
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be 0 or more")
+
+
+def _number(attribute: attrs.Attribute[Any], value: Any) -> float:
+    # Annotations are texts here; `int | None` is one of the whole numbers, too.
+    is_whole = "int" in str(attribute.type)
+    if not _is_number(value) or (is_whole and not isinstance(value, Integral)):
+        kind = "a whole number" if is_whole else "a number"
+        raise ConfigurationError(f"{attribute.name} is {value!r}; it must be {kind}")
+    number: float = value
+    return number
+
+
+# Errors
+
+
+def wrong_type(name: str, expected: str, value: object) -> ConfigurationError:
+    """Return the error for an argument of another type than ``expected``."""
+    return ConfigurationError(f"{name} must be {expected}, not {kind_of(value)}")
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's type for an error, or "None"."""
+    return "None" if value is None else type(value).__name__
+
+
+def _with_article(kind: str) -> str:
+    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,103 @@
+"""Sends of the threads API: pipelined ones with futures, and awaited ones."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from rocketmq_py.blocking.futures import FutureCompleter, ThreadFuture, completer_of
+from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, ThreadCall
+from rocketmq_py.handoff.producers import SendCall
+from rocketmq_py.handoff.send_queue import SendQueue
+from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer import PendingSend
+from rocketmq_py.producer.pending import FailureLog
+from rocketmq_py.producer.send_request import Destination, send_result
+
+
+class SendFuture(ThreadFuture[SendResult]):
+    """A pipelined send. Cancelling it keeps the message from being sent while it waits in the queue.
+
+    Args:
+        send_queue: the queue.
+        message: the message; None when the send has ended.
+        size: bytes that it counts for.
+        queue, timeout: further arguments of the producer's ``send_soon``.
+    """
+
+    def __init__(
+        self,
+        send_queue: ThreadSendQueue,
+        message: Message,
+        size: int,
+        queue: Destination | None,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(send_queue.thread, send_queue.completer)
+        self.message: Message | None = message
+        self.size = size
+        self.queue = queue
+        self.timeout = timeout
+        self._send_queue = send_queue
+
+    def _result_of(self, outcome: Any) -> SendResult:
+        if isinstance(outcome, SendResult):
+            return outcome
+        result = outcome.result() if isinstance(outcome, PendingSend) else send_result(outcome)
+        self._outcome = result
+        return result
+
+    # In the trio thread
+
+    def settle(self, outcome: Any) -> None:
+        """Set the result."""
+        self.message = None
+        self._send_queue.release(self.size)
+        self.finish(outcome)
+
+    def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
+        """Set the error."""
+        self._send_queue.note_failure(self.message, outcome)
+        self.message = None
+        self._send_queue.release(self.size)
+        self.fail(outcome)
+
+
+class ThreadSendQueue(SendQueue[SendFuture]):
+    """Takes messages from threads; see SendQueue.
+
+    Attributes:
+        completer: completes the futures.
+    """
+
+    def __init__(self, thread: TrioThread, *args: Any, **kwargs: Any) -> None:
+        super().__init__(thread, *args, **kwargs)
+        self.completer: FutureCompleter = completer_of(thread)
+
+    def send(self, message: Message, queue: Destination | None, timeout: float | None = None) -> SendFuture:
+        """Queue a message when there is space. If the wait is interrupted, it is not sent.
+
+        Raises InvalidMessageError and ClosedError.
+        """
+        size = self.check(message)
+        if not self.has_space(size):
+            self._wait_for_space(size)
+        future = SendFuture(self, message, size, queue, timeout)
+        self.add(future)
+        return future
+
+    def _wait_for_space(self, size: int) -> None:
+        if self.thread.is_current:
+            return  # a hook that sends: the trio thread cannot wait for itself
+        while not self.has_space(size):
+            self.check_open()
+            woken = threading.Lock()
+            woken.acquire()
+            if self.must_wait(woken.release, size):
+                woken.acquire(timeout=SIGNAL_CHECK_SECONDS)
+        self.check_open()
+
+
+class ThreadSendCall(SendCall, ThreadCall[SendResult]):
+    """A call of a producer's ``send`` that a thread waits for."""

@@ -1,0 +1,210 @@
+"""POP_MESSAGE (Java: ``PopMessageProcessor``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
+from rocketmq_py.broker.message_filters import is_tag_expression, parse_sql_filter, sql_filter, tag_filter
+from rocketmq_py.broker.pop.checkpoints import CheckpointTable, MessageReviver
+from rocketmq_py.broker.pop.held_pops import HeldPop, HeldPops, requested_group_queue
+from rocketmq_py.broker.pop.ordered_pops import GroupQueue, OrderedPops
+from rocketmq_py.broker.pop.pop_reader import PopBatch, PopReader
+from rocketmq_py.broker.sql92 import SqlFilterError
+from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter
+from rocketmq_py.broker.storage.delayed_delivery import MessageScheduler
+from rocketmq_py.broker.topics import PERM_READ, TopicConfig
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.bodies import SubscriptionGroupConfig
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.handles import pop_retry_topic
+from rocketmq_py.protocol.headers import PopMessageAnswer, PopMessageRequest
+from rocketmq_py.protocol.subscription import make_subscription
+from rocketmq_py.remoting import Connection
+
+MAX_POPPED = 32
+"""Maximum number of messages that a pop may request."""
+MAX_LATE_MS = 500
+"""Milliseconds after the end of its polling time at which a pop is still answered with messages."""
+EARLY_MS = 50
+"""Milliseconds before the end of its polling time at which a held pop is answered."""
+PRIORITY_TYPE = "PRIORITY"
+"""The message type of topics whose queues are priorities."""
+PRIORITY_FACTOR = "priority.factor"
+"""A group attribute: the percentage of pops by priority. Here 0 means none, and other values mean all."""
+
+
+_EMPTY_ANSWER = PopMessageAnswer(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0).to_fields()
+
+
+class PopProcessor:
+    """Answers pops, at once or, with long polling, when messages arrive.
+
+    Args:
+        state: the broker's tables.
+        scheduler: stores redelivered messages.
+
+    Attributes:
+        checkpoints: the messages that are not acknowledged. Its ``run`` must be running.
+        ordered_pops: the messages that were popped in order.
+        held_pops: the pops that wait for messages. Its ``run`` must be running.
+    """
+
+    def __init__(self, state: BrokerState, scheduler: MessageScheduler) -> None:
+        self._state = state
+        self._config = state.config
+        self.checkpoints: CheckpointTable = CheckpointTable(MessageReviver(state, scheduler).revive)
+        self.ordered_pops: OrderedPops = OrderedPops()
+        self.held_pops: HeldPops = HeldPops(self._answer_held)
+        self._reader = PopReader(state, self.checkpoints, self.ordered_pops)
+
+    def handlers(self) -> Mapping[int, RequestHandler]:
+        """Return the request handlers by request code."""
+        return {RequestCode.POP_MESSAGE: self._pop}
+
+    def wake_when_free(self, group_queue: GroupQueue) -> None:
+        """Answer a held pop of a group as soon as the queue can be popped in order."""
+        wait_ms = self.ordered_pops.free_at(group_queue, None) - self._state.now_ms()
+        self.held_pops.wake_at(group_queue, trio.current_time() + max(0, wait_ms) / 1000)
+
+    def _pop(self, connection: Connection, request: Command) -> None:
+        header = self._read_header(request)
+        message_filter = _parse_filter(header)
+        self._answer(connection, request, header, message_filter)
+
+    def _answer_held(self, pop: HeldPop) -> None:
+        def answer(connection: Connection, request: Command) -> None:
+            self._answer(connection, request, pop.header, pop.message_filter)
+
+        answer_with(answer, pop.connection, pop.request)
+
+    def _answer(
+        self,
+        connection: Connection,
+        request: Command,
+        header: PopMessageRequest,
+        message_filter: MessageFilter,
+    ) -> None:
+        topic, group = self._check(connection, header)
+        batch = self._reader.read(header, message_filter, by_priority=_is_by_priority(header, topic, group))
+        for _, queue_id in batch.starts if header.order else ():
+            self.wake_when_free(GroupQueue(header.topic, header.consumer_group, queue_id))
+        code = ResponseCode.SUCCESS if batch.count else self._hold(connection, request, topic, batch)
+        # Another held pop may take the remaining messages. A pop of 0 messages would wake itself for ever.
+        if batch.remaining > 0 and header.max_msg_nums > 0:
+            self.held_pops.wake(requested_group_queue(header))
+        if code is None:
+            return
+        offsets = batch.offsets
+        answer = PopMessageAnswer(
+            pop_time=batch.pop_time_ms,
+            invisible_time=header.invisible_time,
+            revive_qid=batch.revive_queue_id,
+            rest_num=batch.remaining,
+            start_offset_info=offsets.start_offset_info,
+            msg_offset_info=offsets.msg_offset_info,
+            order_count_info=offsets.order_count_info if header.order else None,
+        )
+        self._state.store.count_delivered(header.topic, header.consumer_group, len(batch.messages))
+        status = "FOUND" if batch.count else "NO_MESSAGE_IN_QUEUE"
+        connection.respond(request, code, answer.to_fields(), b"".join(batch.messages), status)
+
+    def _hold(
+        self, connection: Connection, request: Command, topic: TopicConfig, batch: PopBatch
+    ) -> ResponseCode | None:
+        """Hold a pop that found no message. Returns the code to answer it with if it cannot be held."""
+        header = batch.header
+        left_ms = header.born_time + header.poll_time - self._state.now_ms()
+        if header.poll_time <= 0 or left_ms <= EARLY_MS:
+            return ResponseCode.POLLING_TIMEOUT
+        queues = self._queues(header, topic)
+        seconds = (left_ms - EARLY_MS) / 1000
+        if self.held_pops.hold(connection, request, header, batch.message_filter, queues, seconds):
+            return None
+        return ResponseCode.POLLING_FULL
+
+    def _queues(self, header: PopMessageRequest, topic: TopicConfig) -> tuple[ConsumeQueue, ...]:
+        """Return the queues that a pop reads, including those of its retry topics."""
+        ids = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        names = [(header.topic, queue_id) for queue_id in ids]
+        if not header.order:
+            names.append((pop_retry_topic(header.topic, header.consumer_group), 0))
+            names.append((pop_retry_topic(header.topic, header.consumer_group, v2=True), 0))
+        return tuple([self._state.store.queue(*name) for name in names])
+
+    def _read_header(self, request: Command) -> PopMessageRequest:
+        fields = request.fields
+        if fields.get("bornTime", "0") == "0":
+            fields = {**fields, "bornTime": str(self._state.now_ms())}
+        return PopMessageRequest.from_fields(fields)
+
+    def _check(
+        self, connection: Connection, header: PopMessageRequest
+    ) -> tuple[TopicConfig, SubscriptionGroupConfig]:
+        """Return the topic and the group of a pop. Raises Refusal if the pop is not permitted."""
+        state = self._state
+        broker, name, group_name = f"the broker[{state.ip}]", header.topic, header.consumer_group
+        if state.now_ms() - header.born_time - header.poll_time > MAX_LATE_MS:
+            raise _refusal(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
+        if not self._config.broker_permission & PERM_READ:
+            raise _refusal(ResponseCode.NO_PERMISSION, f"{broker} pop message is forbidden")
+        if header.max_msg_nums > MAX_POPPED:
+            raise _refusal(
+                ResponseCode.INVALID_PARAMETER, f"{broker} pop message's num is greater than {MAX_POPPED}"
+            )
+        if not self._config.timer_wheel_enable:
+            raise _refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"{broker} pop message is forbidden because timerWheelEnable is false",
+            )
+        topic = state.topics.get(name)
+        if topic is None:
+            raise _refusal(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}"
+            )
+        if not topic.is_readable:
+            raise _refusal(ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
+        if header.queue_id >= topic.read_queue_nums:
+            raise _refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[/{connection.address}]",
+            )
+        group = state.subscription_groups.find(group_name)
+        if group is None:
+            raise _refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group_name}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise _refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
+        return topic, group
+
+
+def _parse_filter(header: PopMessageRequest) -> MessageFilter:
+    if not header.exp:
+        return None
+    expression_type = header.exp_type
+    try:
+        if expression_type is None or is_tag_expression(expression_type):
+            return tag_filter(make_subscription(header.topic, header.exp, version_ms=0))
+        return sql_filter(parse_sql_filter(expression_type, header.exp))
+    except (ConfigurationError, SqlFilterError):
+        raise _refusal(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+        ) from None
+
+
+def _refusal(code: int, remark: str) -> Refusal:
+    # Java's client reads these fields from every answer, so a refusal has them too.
+    return Refusal(code, remark, _EMPTY_ANSWER)
+
+
+def _is_by_priority(header: PopMessageRequest, topic: TopicConfig, group: SubscriptionGroupConfig) -> bool:
+    if header.order or topic.attributes.get("message.type") != PRIORITY_TYPE:
+        return False
+    return group.attributes.get(PRIORITY_FACTOR) != "0"

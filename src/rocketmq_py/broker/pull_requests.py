@@ -1,0 +1,217 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (Java: ``PullMessageProcessor``)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from rocketmq_py.broker.dispatch import FAQ, Refusal, RequestHandler, answer_with
+from rocketmq_py.broker.held_pulls import HeldPull, HeldPulls
+from rocketmq_py.broker.message_filters import is_tag_expression, parse_sql_filter, sql_filter, tag_filter
+from rocketmq_py.broker.sql92 import SqlFilterError
+from rocketmq_py.broker.state import BrokerState
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, MessageFilter, ReadResult, read_messages
+from rocketmq_py.broker.topics import PERM_READ, TopicConfig
+from rocketmq_py.codes import RequestCode, ResponseCode
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.protocol.bodies import SubscriptionData, SubscriptionGroupConfig
+from rocketmq_py.protocol.command import Command
+from rocketmq_py.protocol.headers import PullMessageRequest
+from rocketmq_py.protocol.subscription import make_subscription
+from rocketmq_py.remoting import Connection
+
+COMMIT_FLAG = 1
+"""The pull commits an offset."""
+SUSPEND_FLAG = 2
+"""The broker may hold the pull."""
+SUBSCRIPTION_FLAG = 4
+"""The pull carries its subscription."""
+
+
+class _ForbiddenType(enum.IntEnum):
+    """The reason why a pull is forbidden: the answer's field ``forbiddenType``. Java: ``ForbiddenType``."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+
+
+class PullProcessor:
+    """Answers pulls, at once or, with long polling, when messages arrive.
+
+    Attributes:
+        held_pulls: the pulls that wait for messages. Its ``run`` must be running.
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._config = state.config
+        self.held_pulls: HeldPulls = HeldPulls(self._answer_held)
+
+    def handlers(self) -> Mapping[int, RequestHandler]:
+        """Return the request handlers by request code."""
+        return {RequestCode.PULL_MESSAGE: self._pull, RequestCode.LITE_PULL_MESSAGE: self._pull}
+
+    def _pull(self, connection: Connection, request: Command) -> None:
+        self._answer(connection, request, PullMessageRequest.from_fields(request.fields), may_hold=True)
+
+    def _answer_held(self, pull: HeldPull) -> None:
+        def answer(connection: Connection, request: Command) -> None:
+            self._answer(connection, request, pull.header, may_hold=False)
+
+        answer_with(answer, pull.connection, pull.request)
+
+    def _answer(
+        self, connection: Connection, request: Command, header: PullMessageRequest, *, may_hold: bool
+    ) -> None:
+        group, topic = self._check(connection, header)
+        message_filter = self._message_filter(header, group)
+        queue = self._state.store.queue(header.topic, header.queue_id)
+        result = self._read(queue, header, message_filter)
+        self._update_offsets(header, result.next_offset, may_commit=may_hold)
+        if result.code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & SUSPEND_FLAG:
+            seconds = (
+                header.suspend_timeout_millis / 1000
+                if self._config.long_polling_enable
+                else self._config.short_polling_time
+            )
+            self.held_pulls.hold(connection, request, header, queue, message_filter, seconds)
+            return
+        fields = {
+            "nextBeginOffset": str(result.next_offset),
+            "minOffset": str(queue.start),
+            "maxOffset": str(queue.end),
+            "suggestWhichBrokerId": "0",
+            "topicSysFlag": str(topic.topic_sys_flag),
+            "groupSysFlag": str(group.group_sys_flag),
+        }
+        body = b"".join([message.data for message in result.messages])
+        self._state.store.count_delivered(header.topic, header.consumer_group, len(result.messages))
+        connection.respond(request, result.code, fields, body, result.status)
+
+    def _read(
+        self, queue: ConsumeQueue, header: PullMessageRequest, message_filter: MessageFilter
+    ) -> ReadResult:
+        reset = self._state.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset is not None:
+            return ReadResult(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, [])
+        return read_messages(queue, header.queue_offset, header.max_msg_nums, message_filter, self._config)
+
+    def _update_offsets(self, header: PullMessageRequest, next_offset: int, *, may_commit: bool) -> None:
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._state.offsets.record_pull(group, topic, queue_id, next_offset)
+        # A held pull committed when it arrived. The client may have committed a higher offset since.
+        if may_commit and header.sys_flag & COMMIT_FLAG:
+            self._state.offsets.commit(group, topic, queue_id, header.commit_offset)
+
+    # Checks
+
+    def _check(
+        self, connection: Connection, header: PullMessageRequest
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        """Return the group and the topic of a pull. Raises Refusal if the pull is not permitted."""
+        if not self._config.broker_permission & PERM_READ:
+            raise _forbidden(
+                _ForbiddenType.BROKER, f"the broker[{self._state.ip}] pulling message is forbidden"
+            )
+        group = self._state.subscription_groups.find(header.consumer_group)
+        if group is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise _forbidden(
+                _ForbiddenType.GROUP, f"subscription group no permission, {header.consumer_group}"
+            )
+        topic = self._state.topics.get(header.topic)
+        if topic is None:
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            )
+        if not topic.is_readable:
+            raise _forbidden(_ForbiddenType.TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[/{connection.address}]",
+            )
+        return group, topic
+
+    # Filters
+
+    def _message_filter(self, header: PullMessageRequest, group: SubscriptionGroupConfig) -> MessageFilter:
+        carries_subscription = header.sys_flag & SUBSCRIPTION_FLAG
+        if carries_subscription:
+            subscription = _parse_subscription(header)
+        else:
+            subscription = self._registered_subscription(header, group)
+        if is_tag_expression(subscription.expression_type):
+            return tag_filter(subscription)
+        message_filter = (
+            _carried_sql_filter(subscription) if carries_subscription else self._registered_sql_filter(header)
+        )
+        if not self._config.enable_property_filter:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        return message_filter
+
+    def _registered_sql_filter(self, header: PullMessageRequest) -> MessageFilter:
+        registered = self._state.sql_filters.find(header.topic, header.consumer_group)
+        if registered is None:
+            raise Refusal(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if registered.version < header.sub_version:
+            raise Refusal(
+                ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
+            )
+        return sql_filter(registered.condition)
+
+    def _registered_subscription(
+        self, header: PullMessageRequest, settings: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        group = self._state.consumers.get(header.consumer_group)
+        if group is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if not settings.consume_broadcast_enable and group.is_broadcasting:
+            raise _forbidden(
+                _ForbiddenType.BROADCASTING,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.sub_version < header.sub_version:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+
+def _parse_subscription(header: PullMessageRequest) -> SubscriptionData:
+    expression = header.subscription or ""
+    if not is_tag_expression(header.expression_type) and expression:
+        return SubscriptionData(
+            topic=header.topic, sub_string=expression, expression_type=header.expression_type or ""
+        )
+    try:
+        if is_tag_expression(header.expression_type):
+            return make_subscription(header.topic, expression, version_ms=header.sub_version)
+    except ConfigurationError:
+        pass
+    raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+
+
+def _carried_sql_filter(subscription: SubscriptionData) -> MessageFilter:
+    try:
+        return sql_filter(parse_sql_filter(subscription.expression_type, subscription.sub_string))
+    except SqlFilterError:
+        return None  # as on real brokers, an invalid filter passes all messages
+
+
+def _forbidden(forbidden_type: _ForbiddenType, remark: str) -> Refusal:
+    return Refusal(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(int(forbidden_type))})

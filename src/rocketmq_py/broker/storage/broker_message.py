@@ -1,0 +1,200 @@
+"""A message in decoded form, on its way into the store or out of it (Java: ``MessageExtBrokerInner``)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from rocketmq_py import properties as names
+from rocketmq_py.address import pack_address
+from rocketmq_py.broker.config import BrokerConfig
+from rocketmq_py.broker.storage.consume_queue import ConsumeQueue, StoredMessage
+from rocketmq_py.broker.storage.message_store import MessageStore
+from rocketmq_py.codes import ResponseCode
+from rocketmq_py.errors import InvalidMessageError, ProtocolError
+from rocketmq_py.protocol.stored_message import (
+    COMPRESSED_FLAG,
+    INNER_BATCH_FLAG,
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    decode_messages,
+)
+from rocketmq_py.protocol.subscription import tag_code
+
+TRANSACTION_BITS = TRANSACTION_ROLLBACK
+"""The bits of the system flag that hold the transaction state."""
+_SYSTEM_FLAG_AT = slice(36, 40)
+_UNPACKING_FLAGS = COMPRESSED_FLAG | INNER_BATCH_FLAG
+
+packed_peer = lru_cache(maxsize=1024)(pack_address)
+"""Packs the address of a client. Fast path: cached, because each message that a client sends contains it."""
+
+
+class PutStatus(enum.Enum):
+    """Why a message was not stored. The names are those of Java's ``PutMessageStatus``."""
+
+    MESSAGE_ILLEGAL = enum.auto()
+    """The message is too large, or a number in it is out of its range."""
+    WHEEL_TIMER_MSG_ILLEGAL = enum.auto()
+    """The delivery time is not a number or too far away, or a recall came after the delivery time."""
+    WHEEL_TIMER_NOT_ENABLE = enum.auto()
+    """The message has a delivery time, and timers are disabled."""
+
+    def answer(self, config: BrokerConfig) -> tuple[ResponseCode, str]:
+        """Return the response code and the remark for the sender."""
+        match self:
+            case PutStatus.MESSAGE_ILLEGAL:
+                return ResponseCode.MESSAGE_ILLEGAL, (
+                    "the message is illegal, maybe msg body or properties length not matched. msg body "
+                    f"length limit {config.max_message_size}B, msg properties length limit 32KB."
+                )
+            case PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
+                return ResponseCode.MESSAGE_ILLEGAL, (
+                    "timer message illegal, the delay time should not be bigger than the max delay "
+                    f"{config.timer_max_delay_sec * 1000}ms; or if set del msg, the delay time should be "
+                    "bigger than the current time"
+                )
+            case PutStatus.WHEEL_TIMER_NOT_ENABLE:
+                return (
+                    ResponseCode.SYSTEM_ERROR,
+                    "accurate timer message is not enabled, timerWheelEnable is false",
+                )
+
+
+class PutError(Exception):
+    """A message was not stored."""
+
+    def __init__(self, status: PutStatus) -> None:
+        super().__init__(status.name)
+        self.status = status
+
+
+@lru_cache(maxsize=4096)  # Fast path: computed for every message that is sent
+def tags_code(tags: str | None) -> int:
+    """Return the hash of a tag; 0 without a tag."""
+    return tag_code(tags) if tags else 0
+
+
+def tags_code_of(properties: Mapping[str, str]) -> int:
+    """Return the hash of a message's tag; 0 without a tag."""
+    return tags_code(properties.get(names.TAGS))
+
+
+def decode_properties(encoded: str) -> dict[str, str]:
+    """Decode properties from the wire. Like Java, drops those without a name or without a value."""
+    properties = names.decode_properties(encoded)
+    if "" in properties or "" in properties.values():
+        return {name: value for name, value in properties.items() if name and value}
+    return properties
+
+
+def delay_level_of(properties: Mapping[str, str]) -> int:
+    """Return a message's delay level; 0 without one. Raises ProtocolError if it is not a number."""
+    level = properties.get(names.DELAY_LEVEL)
+    if level is None:
+        return 0
+    try:
+        return int(level)
+    except ValueError:
+        raise ProtocolError(f"property {names.DELAY_LEVEL} is {level!r}, which is not a number") from None
+
+
+def int_or_minus_one(text: str) -> int:
+    """Parse a number; -1 if it is not one. Java: ``NumberUtils.toInt(text, -1)``."""
+    try:
+        return int(text)
+    except ValueError:
+        return -1
+
+
+# A Struct because it is faster to create than an attrs class, and each message that is sent needs one.
+class BrokerMessage(msgspec.Struct, frozen=True, eq=False):
+    """A message in decoded form.
+
+    Attributes:
+        topic: the topic.
+        queue_id: the queue.
+        body: the body; compressed if the system flag says so.
+        properties: the sender's properties, and those that the broker adds.
+        flag: the application's own number.
+        system_flag: RocketMQ's flag bits.
+        born_time_ms: when the message was sent, epoch milliseconds.
+        born_address: the packed address of the sender.
+        reconsume_times: how many times the consumer group failed to process the message.
+        prepared_transaction_offset: the commit-log offset of the half message, for transactions.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: Mapping[str, str]
+    flag: int
+    system_flag: int
+    born_time_ms: int
+    born_address: bytes
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    @property
+    def delay_level(self) -> int:
+        """The delay level; 0 without one. Raises ProtocolError if it is not a number."""
+        return delay_level_of(self.properties)
+
+    @property
+    def is_open_transaction(self) -> bool:
+        """Whether the system flag marks a half message or a rolled-back message, which are never delivered.
+
+        Half messages of clients do not have the flag: the broker clears it and stores them in a topic of
+        their own.
+        """
+        return self.system_flag & TRANSACTION_BITS not in (0, TRANSACTION_COMMIT)
+
+    @classmethod
+    def decode(cls, stored: StoredMessage) -> BrokerMessage:
+        """Decode a stored message."""
+        data = stored.data
+        system_flag = int.from_bytes(data[_SYSTEM_FLAG_AT], "big", signed=True)
+        # Without these bits decode_messages() leaves the body as it is stored.
+        cleared_flag = (system_flag & ~_UNPACKING_FLAGS).to_bytes(4, "big", signed=True)
+        (message,) = decode_messages(data[:36] + cleared_flag + data[40:], "")
+        return cls(
+            message.topic,
+            message.queue_id,
+            message.body,
+            names.decode_properties(message.encoded_properties.decode(errors="replace")),
+            message.flag,
+            system_flag,
+            message.born_time_ms,
+            message.born_address,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+        )
+
+    def append_to(self, store: MessageStore) -> StoredMessage:
+        """Store the message at once.
+
+        Raises:
+            PutError: the message is too large, or a number in it is out of its range.
+        """
+        if self.is_open_transaction:
+            queue = ConsumeQueue(self.topic, self.queue_id)  # not part of the store, so it cannot be read
+        else:
+            queue = store.queue(self.topic, self.queue_id)
+        try:
+            return store.append(
+                queue,
+                self.body,
+                names.encode_properties(self.properties).encode(),
+                tags_code_of(self.properties),
+                self.flag,
+                self.system_flag,
+                self.born_time_ms,
+                self.born_address,
+                self.reconsume_times,
+                self.prepared_transaction_offset,
+            )
+        except InvalidMessageError:
+            raise PutError(PutStatus.MESSAGE_ILLEGAL) from None

@@ -1,0 +1,70 @@
+"""A context manager of the trio thread that is open while a block elsewhere runs: a transaction."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+import trio
+
+from rocketmq_py.handoff.trio_thread import TrioThread
+
+Value = TypeVar("Value")
+
+
+class TrioContext(Generic[Value]):
+    """Enters and leaves an async context manager in a task of the trio thread.
+
+    Args:
+        thread: the trio thread.
+        manager: the context manager.
+
+    Attributes:
+        is_entered: whether it has been entered, and must be left.
+    """
+
+    def __init__(self, thread: TrioThread, manager: AbstractAsyncContextManager[Value]) -> None:
+        self._thread = thread
+        self._manager = manager
+        self.is_entered: bool = False
+        self._value: Value
+        self._scope = trio.CancelScope()
+        self._leaving = trio.Event()
+        self._left = trio.Event()
+        self._block_error: BaseException | None = None
+        self._raised: BaseException | None = None
+
+    async def enter(self) -> Value:
+        """Enter it. Returns its value, and raises what entering raises."""
+        await self._thread.start_task(self._run)
+        return self._value
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Leave it with the error of the user's block. Raises another error that leaving raises.
+
+        An error that is no Exception, such as a cancellation or KeyboardInterrupt, cancels it.
+        """
+        if error is None or isinstance(error, Exception):
+            self._block_error = error
+            self._leaving.set()
+        else:
+            self._scope.cancel()
+        await self._left.wait()
+        if self._raised is not None and self._raised is not error:
+            raise self._raised
+
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            with self._scope:
+                async with self._manager as self._value:
+                    self.is_entered = True
+                    task_status.started()
+                    await self._leaving.wait()
+                    if self._block_error is not None:
+                        raise self._block_error
+        except Exception as error:
+            if not self.is_entered:
+                raise
+            self._raised = error
+        finally:
+            self._left.set()

@@ -1,0 +1,311 @@
+"""The way back from the trio thread to an asyncio loop: an outbox, and one wake-up for everything in it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+from asyncio import _get_running_loop as _running_loop  # the public one raises where none runs
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import trio
+
+from rocketmq_py.errors import ClosedError, OutsideAsyncioError, RocketMQError
+from rocketmq_py.handoff.calls import Call
+from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.handoff.wakeup_fd import WakeupFd
+
+logger: Final = logging.getLogger("rocketmq_py.handoff")
+
+MAX_AT_ONCE = 256
+"""Results that the loop takes from the outbox before its other callbacks run."""
+
+NEVER_SECONDS = 100 * 365 * 86400.0
+
+TASK_CANCELLED = "the task that ran the handler or hook was cancelled"
+
+Result = TypeVar("Result")
+
+
+class OpenedOnLoop(Protocol):
+    """An object that was opened on a loop, and that needs it."""
+
+    async def aclose(self) -> None:
+        """Close it, on the loop."""
+
+    def close_soon(self) -> None:
+        """Close it without waiting, in the trio thread: the loop is gone."""
+
+
+class LoopLink:
+    """Connects the trio thread with one asyncio loop.
+
+    Attributes:
+        loop: the loop.
+        thread: the trio thread.
+        open: what was opened on the loop. It is closed at the end of the loop: when ``shutdown_asyncgens`` is
+            called, as ``asyncio.run`` does, or when the loop is found to be closed.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: TrioThread) -> None:
+        self.loop = loop
+        self.thread = thread
+        self.open: dict[OpenedOnLoop, None] = {}
+        self._outbox: deque[tuple[Any, ...]] = deque()  # functions with their arguments
+        self._will_wake = False  # before trio waits; trio thread only
+        self._is_woken = False
+        self._end: AsyncGenerator[None, None] | None = None
+        self._wakeup_fd: WakeupFd | None = None
+        if isinstance(loop, asyncio.SelectorEventLoop):
+            # Fast path: an eventfd instead of call_soon_threadsafe, saves a handle and a context per wake-up.
+            self._wakeup_fd = WakeupFd()
+            loop.add_reader(self._wakeup_fd, self._woken, self._wakeup_fd)
+
+    # On the loop
+
+    async def watch_end(self) -> None:
+        """Close what is open at the end of the loop."""
+        if self._end is None:
+            self._end = self._close_at_end()
+            self.loop.call_later(NEVER_SECONDS, _LoopClosedDetector(self))
+            await anext(self._end)
+
+    async def _close_at_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            for opened in reversed(list(self.open)):
+                await opened.aclose()
+
+    async def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
+        """Run an async function in the trio thread and return its result, or raise its error.
+
+        When the calling task is cancelled, the function is cancelled, and has ended when this raises
+        CancelledError; a second cancellation does not wait for that.
+        """
+        return await self.wait_for(LoopCall(self, function))
+
+    async def wait_for(self, call: LoopCall[Result]) -> Result:
+        """Post a call and wait for its end, as :meth:`call` does."""
+        try:
+            self.thread.post(call)
+            await call.done
+        except (ClosedError, GeneratorExit):
+            raise
+        except BaseException:
+            if not call.has_ended:
+                call.done = self.loop.create_future()  # the first one was cancelled
+                self.thread.post(call.cancel)
+                await call.done
+            raise
+        try:
+            return call.outcome()
+        except RocketMQError as error:
+            # Frames of the trio thread would mean nothing to the caller.
+            raise error.with_traceback(None) from error.__cause__
+
+    def _woken(self, wakeup_fd: WakeupFd) -> None:
+        try:
+            wakeup_fd.drain()
+        except BaseException:  # a signal handler has raised
+            self.loop.call_soon(self._take_outbox)
+            raise
+        self._take_outbox()
+
+    def _take_outbox(self) -> None:
+        self._is_woken = False
+        outbox = self._outbox
+        try:
+            for _ in range(min(len(outbox), MAX_AT_ONCE)):
+                function, *arguments = outbox.popleft()
+                try:
+                    function(*arguments)
+                except Exception:
+                    logger.exception("a function of an event loop's outbox failed")
+        finally:  # a signal handler may have raised
+            if outbox and not self._is_woken:
+                self.loop.call_soon(self._take_outbox)
+                self._is_woken = True
+
+    def release(self) -> None:
+        """Stop using the loop's descriptors, on the loop: another link has replaced this one.
+
+        Objects that were opened through this link still use it.
+        """
+        wakeup_fd, self._wakeup_fd = self._wakeup_fd, None
+        # In a forked child the selector is shared with the parent, which would lose the descriptor.
+        if wakeup_fd is not None and not (self.loop.is_closed() or self.thread.is_left_behind):
+            self.loop.remove_reader(wakeup_fd)
+            self.loop.call_soon_threadsafe(self._take_outbox)  # in case it was just being woken
+
+    # In the trio thread
+
+    def deliver(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function on the loop, after everything that was delivered before. It must not raise."""
+        self._outbox.append((function, *arguments))
+        if not self._will_wake:
+            self._will_wake = True
+            self.thread.before_wait(self._wake)
+
+    def _wake(self) -> None:
+        self._will_wake = False
+        # A loop may be closed before it handles a wake-up: then it has to be found out here.
+        if self._is_woken and not self.loop.is_closed():
+            return
+        self._is_woken = True
+        wakeup_fd = self._wakeup_fd
+        try:
+            if self.loop.is_closed():
+                self.close_all_soon()
+            elif wakeup_fd is None:
+                self.loop.call_soon_threadsafe(self._take_outbox)
+            else:
+                wakeup_fd.wake()
+        except RuntimeError:  # closed just now
+            self.close_all_soon()
+
+    def close_all_soon(self) -> None:
+        """Close what is open: the loop is closed."""
+        self._outbox.clear()
+        for opened in list(self.open):
+            opened.close_soon()
+
+    async def call_back(
+        self, context: contextvars.Context, function: Callable[..., Any], *arguments: Any
+    ) -> Any:
+        """Call a user's function on the loop, in a copy of a context. Return its result, awaited if need be.
+
+        When cancelled, the task on the loop is cancelled and not waited for. A loop that is closed never
+        answers.
+        """
+        call = _CallBack(self, context.copy(), partial(function, *arguments))
+        self.deliver(call.start)
+        await trio.lowlevel.wait_task_rescheduled(call.abort)
+        return call.outcome()
+
+
+class _LoopClosedDetector:
+    """A callback that is never called: the loop drops it when it is closed, which runs the finalizer.
+
+    A program whose objects all wait for the closed loop would otherwise never find out.
+    """
+
+    def __init__(self, link: LoopLink) -> None:
+        self._link = link
+
+    def __call__(self) -> None:
+        """Do nothing."""
+
+    def __del__(self) -> None:
+        if self._link.loop.is_closed():
+            with suppress(ClosedError):  # the thread has ended: nothing is open
+                self._link.thread.post(self._link.close_all_soon)
+
+
+class LoopCall(Call[Result]):
+    """A call that a task of an asyncio loop waits for.
+
+    Attributes:
+        done: a future of the loop that is done when the call has ended.
+        has_ended: whether it has, as far as the loop knows.
+    """
+
+    def __init__(self, link: LoopLink, function: Callable[[], Awaitable[Result]]) -> None:
+        super().__init__(link.thread, function)
+        self._link = link
+        self.done: asyncio.Future[None] = link.loop.create_future()
+        self.has_ended: bool = False
+
+    def ended(self) -> None:
+        """Let the task go on."""
+        self._link.deliver(self._finish)
+
+    def _finish(self) -> None:
+        self.has_ended = True
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class _CallBack:
+    """A call of a user's function on a loop, for a task of the trio thread."""
+
+    def __init__(self, link: LoopLink, context: contextvars.Context, function: Callable[[], Any]) -> None:
+        self._link = link
+        self._context = context
+        self._function = function
+        self._waiting: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        self._task: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    # On the loop
+
+    def start(self) -> None:
+        """Start the task."""
+        if not self._is_cancelled:
+            self._task = self._link.loop.create_task(self._run(), context=self._context)
+            self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> Any:
+        returned = self._function()
+        return await returned if inspect.isawaitable(returned) else returned
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self._error = RuntimeError(TASK_CANCELLED)
+        else:
+            self._error = task.exception()
+            self._result = None if self._error else task.result()
+        with suppress(ClosedError):  # the thread has ended: no task waits
+            self._link.thread.post(self._resume)
+
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    # In the trio thread
+
+    def abort(self, _: object) -> trio.lowlevel.Abort:
+        """Stop waiting."""
+        self._waiting = None
+        self._link.deliver(self._cancel)
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _resume(self) -> None:
+        if self._waiting is not None:
+            trio.lowlevel.reschedule(self._waiting)
+            self._waiting = None
+
+    def outcome(self) -> Any:
+        """Return the function's result, or raise its error."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+_links = threading.local()
+
+
+def current_link() -> LoopLink:
+    """Return the link to the running loop. Raises OutsideAsyncioError if no loop runs."""
+    loop = _running_loop()
+    if loop is None:
+        raise OutsideAsyncioError(
+            "no asyncio event loop is running, and rocketmq_py.aio needs one: programs on trio use "
+            "rocketmq_py, others rocketmq_py.blocking"
+        )
+    found: LoopLink | None = getattr(_links, "link", None)
+    if found is None or found.loop is not loop or not found.thread.is_usable:
+        if found is not None:
+            found.release()
+        found = _links.link = LoopLink(loop, trio_thread())
+    return found

@@ -1,0 +1,251 @@
+"""Objects of the asyncio and threads APIs: each has a trio object that is open in the trio thread."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+
+import trio
+
+from rocketmq_py.client.client import Client
+from rocketmq_py.client.lifespan import Lifespan
+from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
+from rocketmq_py.errors import ClosedError, ConfigurationError
+from rocketmq_py.handoff.calls import split_cancelled
+from rocketmq_py.handoff.process import trio_thread
+from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.remoting.running import open_nursery
+
+logger: Final = logging.getLogger("rocketmq_py.handoff")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Target = TypeVar("Target", bound=Lifespan, covariant=True)
+
+
+class _BlockFailedError(Exception):
+    """Makes the ``async with`` of the trio object end with an error, as the user's block did."""
+
+
+class Hosted(Generic[Target]):
+    """Opens a trio object in the trio thread, and closes it there.
+
+    Args:
+        target: the trio object.
+        parent: what it is opened from. Closing that closes this first.
+    """
+
+    def __init__(self, target: Target, parent: Hosted[Lifespan] | None = None) -> None:
+        if parent is not None:
+            parent._check_open()
+        self._thread: TrioThread = trio_thread() if parent is None else parent._thread
+        self._target = target
+        self._children: dict[Hosted[Lifespan], None] = {}
+        self._parent = parent
+        self._closing = trio.Event()
+        self._closed = trio.Event()
+        self._was_opened = False
+        self._has_closed = False  # or is about to
+        self._ends_with_error = False
+        self._prepare()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open: False after it was closed, and in a process that was forked since."""
+        return self._thread.is_usable and self._target.is_open and not self._closing.is_set()
+
+    def close_soon(self) -> None:
+        """Close it without waiting, from any thread, signal handler or finalizer."""
+        if self._thread.is_usable:
+            self._thread.post(partial(self._thread.start_task_soon, self.end))
+
+    def _prepare(self) -> None:
+        """Make what is needed in addition to the trio object, before that is opened."""
+
+    def _check_open(self) -> None:
+        """Raise ClosedError if it is closed."""
+        if not self._thread.is_usable:
+            self._thread.check_usable()
+        if self._has_closed:
+            raise ClosedError(f"this {type(self).__name__} is closed; open a new one")
+
+    def _call_plain(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+        """Call a plain method of the trio object: in the trio thread, or directly before it is opened."""
+        self._thread.check_usable()
+        if not self._was_opened:
+            return function(*args, **kwargs)
+        self._check_open()
+        return self._thread.call_plain(partial(function, *args, **kwargs))
+
+    def _get(self, name: str) -> Any:
+        """Return an attribute of the trio object, read in the trio thread while that is open."""
+        get = partial(getattr, self._target, name)
+        return self._thread.call_plain(get) if self.is_open else get()
+
+    def _has_undelivered(self) -> bool:
+        """Whether messages have been fetched that the user has not received."""
+        return False
+
+    def detach(self) -> None:
+        """Close its sockets in a forked child (TrioThread calls this)."""
+        client = self._client
+        if client is not None and hasattr(client, "connections"):
+            client.connections.detach()
+
+    @property
+    def _client(self) -> Client | None:
+        """The owner of the connections, if that is not shared."""
+        return None
+
+    # In the trio thread
+
+    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        has_started = False
+        self._was_opened = True
+        try:
+            async with self._target:
+                self._register()
+                has_started = True
+                task_status.started()
+                await self._closing.wait()
+                if self._ends_with_error or self._has_undelivered():
+                    raise _BlockFailedError
+        except _BlockFailedError:
+            pass
+        except BaseException as error:
+            cancelled, other = split_cancelled(error)
+            if not has_started or other is None:
+                raise
+            # User code that raises SystemExit, say, must not end the thread of all other objects.
+            logger.error("a %s has failed and is closed", type(self).__name__, exc_info=other)
+            if cancelled is not None:
+                raise cancelled from None
+        finally:
+            self._unregister()
+            self._has_closed = True
+            self._closed.set()
+
+    def _register(self) -> None:
+        if self._parent is None:
+            self._thread.open[self] = None
+        else:
+            self._parent._children[self] = None
+
+    def _unregister(self) -> None:
+        self._thread.open.pop(self, None)
+        if self._parent is not None:
+            self._parent._children.pop(self, None)
+
+    async def end(self, deadline: float = math.inf) -> None:
+        """Close it; from ``deadline`` (trio's time) on, without grace."""
+        if not self._was_opened:
+            return
+        if not self._closed.is_set():
+            async with open_nursery() as nursery:
+                for child in self._children:
+                    nursery.start_soon(child.end, deadline)
+            if not self._closing.is_set():  # otherwise another task is closing it
+                deadline = min(deadline, await self._finish(deadline))
+            left = max(deadline - trio.current_time(), 0.0)
+            self._target.close_timeout = min(self._target.close_timeout, left)
+            self._has_closed = True
+            self._closing.set()
+        await self._closed.wait()
+
+    async def _finish(self, deadline: float) -> float:
+        """Finish what is under way, and return the deadline of the rest of the closing."""
+        return deadline
+
+
+def shared_client(
+    client: object, base: type[Hosted[Lifespan]], name: str
+) -> tuple[str | Client | None, Hosted[Lifespan] | None]:
+    """Return the ``client`` argument of a trio object, and the parent of its Hosted.
+
+    Args:
+        client: the user's argument.
+        base: the base class of the API.
+        name: the module of the API.
+
+    Raises ConfigurationError unless it is an address, None, or a Client of that module.
+    """
+    if client is None or isinstance(client, str):
+        return client, None
+    if isinstance(client, base) and isinstance(client._target, Client):
+        return client._target, client
+    kind = type(client)
+    raise ConfigurationError(
+        f"client must be an address (host:port;host:port) or a {name}.Client, "
+        f"not {kind.__name__} of {kind.__module__}"
+    )
+
+
+def plain(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Declare a plain method of a trio class for another API: it is called in the trio thread."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self._call_plain(getattr(self._target, name), *args, **kwargs)
+        return result
+
+    return call
+
+
+class Undelivered(Generic[Item]):
+    """Messages that were fetched for a call that was interrupted. The next call returns them."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    async def fetch(self, function: Callable[[], Awaitable[list[Item]]]) -> None:
+        """Store the list that an async function returns, in the trio thread."""
+        self._items = await function()
+
+    async def fetch_one(self, function: Callable[[], Awaitable[Item]]) -> None:
+        """Store the item that an async function returns, in the trio thread."""
+        self._items = [await function()]
+
+    def drop(self, unwanted: Callable[[Item], bool]) -> None:
+        """Remove items."""
+        self._items = [item for item in self._items if not unwanted(item)]
+
+    def take(self, maximum: int) -> list[Item]:
+        """Remove and return up to ``maximum`` items."""
+        taken, self._items = self._items[:maximum], self._items[maximum:]
+        return taken
+
+
+class ForwardingListener(AssignmentListener):
+    """Calls the methods of a user's assignment listener elsewhere, and waits for them in the trio thread.
+
+    Args:
+        listener: the user's.
+        call: calls one of its methods with a list of queues, in the user's thread or loop.
+    """
+
+    def __init__(
+        self,
+        listener: AssignmentListener,
+        call: Callable[[Callable[..., object], list[MessageQueue]], Awaitable[object]],
+    ) -> None:
+        self._listener = listener
+        self._call = call
+
+    def on_assigned(self, queues: list[MessageQueue]) -> Awaitable[object]:
+        """Call the user's method."""
+        return self._call(self._listener.on_assigned, queues)
+
+    def on_revoked(self, queues: list[MessageQueue]) -> Awaitable[object]:
+        """Call the user's method."""
+        return self._call(self._listener.on_revoked, queues)

@@ -1,0 +1,156 @@
+"""Producers of the asyncio and threads APIs: awaited sends, and a queue of pipelined ones."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+import trio
+
+from rocketmq_py.errors import ClosedError
+from rocketmq_py.handoff.calls import CANCELLED, Call
+from rocketmq_py.handoff.hosted import Hosted, Target
+from rocketmq_py.handoff.send_queue import QueuedSend, SendQueue
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer import BatchingProducer, PendingSend, Producer
+from rocketmq_py.producer.first_attempt import FirstAttempt
+from rocketmq_py.producer.pending import Outstanding
+from rocketmq_py.producer.send_request import Destination, Stored, send_result
+
+LEAVE_SECONDS = 1.0
+"""Time for unregistering from brokers when the time for pending sends is over."""
+
+
+class SendCall(Call[SendResult]):
+    """A call of a producer's ``send``, without a task while it waits only for the broker's answer.
+
+    Args:
+        owner: what the other base class is made with.
+        producer: the producer.
+        message, queue, timeout: the arguments of ``send``.
+    """
+
+    _attempt: FirstAttempt | None = None
+
+    def __init__(
+        self,
+        owner: Any,
+        producer: Producer,
+        message: Message,
+        queue: Destination | None,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(owner, self._send)
+        self._producer = producer
+        self._arguments = message, queue, timeout
+
+    def __call__(self) -> None:
+        """Send the message."""
+        self.has_started = True
+        message, queue, timeout = self._arguments
+        try:
+            attempt = self._context.run(self._producer._begin_send, message, self._answered, queue, timeout)
+        except BaseException as error:  # noqa: BLE001  # raised in the caller's thread
+            self._error = error
+            self.ended()
+            return
+        if attempt is None:
+            super().__call__()
+        elif attempt.is_under_way:
+            self._attempt = attempt
+        else:
+            self._function = attempt.rest
+            super().__call__()
+
+    async def _send(self) -> SendResult:
+        message, queue, timeout = self._arguments
+        return await self._producer.send(message, queue=queue, timeout=timeout)
+
+    def _answered(self, outcome: Stored | SendResult | None) -> None:
+        attempt, self._attempt = self._attempt, None
+        if outcome is not None:
+            self._result = send_result(outcome)
+            self.ended()
+        elif attempt is not None:
+            self._function = attempt.rest
+            super().__call__()
+
+    def cancel(self) -> None:
+        """Cancel the send. The message may still be stored."""
+        if self._attempt is None:
+            super().cancel()
+        else:
+            self._attempt.give_up()
+            self._attempt = None
+            self._error = ClosedError(CANCELLED)
+            self.ended()
+
+
+Queue = TypeVar("Queue", bound=SendQueue[Any])
+
+
+class HostedProducer(Hosted[Target], Generic[Target, Queue]):
+    """A producer of the asyncio or threads API, with a queue of pipelined sends."""
+
+    _queue_class: ClassVar[Callable[..., Any]]
+    _send_queue: Queue
+
+    def _prepare(self) -> None:
+        max_count, max_bytes = self._limits()
+        self._send_queue = type(self)._queue_class(
+            self._thread, self._begin_send, max_count=max_count, max_bytes=max_bytes
+        )
+
+    @abstractmethod
+    def _limits(self) -> tuple[int, int]:
+        """Return how many messages, and bytes of them, may be queued or in flight."""
+
+    # In the trio thread
+
+    def _begin_send(self, send: QueuedSend) -> Coroutine[Any, Any, object] | None:
+        """Pass a message to the trio producer."""
+        target = self._target
+        assert send.message is not None
+        if isinstance(target, Producer):
+            return target._submit(send, send.message, send.queue, send.timeout)
+        assert isinstance(target, BatchingProducer)
+        on_done = partial(_forward_outcome, send)
+        return target.send_soon(send.message, queue=send.queue, on_done=on_done)
+
+    def _register(self) -> None:
+        super()._register()
+        self._send_queue.open(self._target.nursery)
+
+    def _unregister(self) -> None:
+        super()._unregister()
+        client = self._client
+        self._send_queue.abandon("shared" if client is None else client.name_servers.addresses)
+
+    async def _finish(self, deadline: float) -> float:
+        # At the end of a process, pending sends have all the time that there is; otherwise close_timeout.
+        if deadline == math.inf:
+            deadline = trio.current_time() + self._target.close_timeout + LEAVE_SECONDS
+        self._send_queue.close()
+        # Two tasks may close it, for example if closing it was cancelled and its client is closed next. The
+        # other one may have come further.
+        with trio.move_on_at(deadline - LEAVE_SECONDS), suppress(ClosedError):
+            await self._drain()
+        self._send_queue.stop()  # a send that still waits for a route must not delay closing
+        return deadline
+
+    async def _drain(self) -> None:
+        """Wait until every message that was queued until now has its outcome."""
+        target: Any = self._target
+        await self._send_queue.drain()
+        await target.flush()
+
+
+def _forward_outcome(send: Outstanding, done: PendingSend) -> None:
+    if done.error is None:
+        send.settle(done)
+    else:
+        send.resolve(done.error, None)

@@ -1,0 +1,266 @@
+"""Pipelined sends on their way to the trio thread: in order, with backpressure on the sender's side."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import trio
+
+from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
+from rocketmq_py.handoff.calls import split_cancelled
+from rocketmq_py.handoff.trio_thread import TrioThread
+from rocketmq_py.message import Message
+from rocketmq_py.producer.pending import FailureLog, Outstanding
+from rocketmq_py.producer.send_request import Destination
+
+logger: Final = logging.getLogger("rocketmq_py.handoff")
+
+OVERHEAD = 112
+"""Bytes that a message counts in addition to its body."""
+
+
+class QueuedSend(Outstanding, Protocol):
+    """A message on its way to the producer, then in flight.
+
+    Attributes:
+        message: the message; None when the send has ended.
+        queue, timeout: further arguments of the producer's ``send_soon``.
+        size: bytes it counts for.
+    """
+
+    message: Message | None
+    queue: Destination | None
+    timeout: float | None
+    size: int
+
+    def start(self) -> bool:
+        """Note that it is being sent. Return False if it was cancelled before."""
+
+    def resolve(self, outcome: BaseException, log: FailureLog | None = None) -> None:
+        """Set the error."""
+
+
+Sent = TypeVar("Sent", bound=QueuedSend)
+
+
+class SendQueue(Generic[Sent]):
+    """Takes messages from any thread, and passes them to a producer in the trio thread.
+
+    Senders wait while too many messages, or bytes, are queued or in flight. The bounds need no lock: a sender
+    reads the length of the queue (a deque) and the counts of messages in flight, which the trio thread alone
+    changes. So several threads that look at the same moment may each pass the bound by one message. Sizes
+    are counted when the trio thread takes a message; until then each counts as much as the one that asks.
+
+    Args:
+        thread: the trio thread; also an attribute.
+        send: passes a send to the producer. It returns a coroutine if something has to be awaited first.
+        max_count, max_bytes: bounds of the messages queued and in flight.
+
+    Attributes:
+        in_flight, in_flight_bytes: messages that the producer has, without an outcome yet.
+        waiting: functions that wake up senders that wait for space.
+    """
+
+    def __init__(
+        self,
+        thread: TrioThread,
+        send: Callable[[Sent], Coroutine[Any, Any, object] | None],
+        *,
+        max_count: int,
+        max_bytes: int,
+    ) -> None:
+        self.thread = thread
+        self._send = send
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._enough_count = max_count * 3 // 4  # senders are woken below these
+        self._enough_bytes = max_bytes * 3 // 4
+        self._queue: deque[Sent | trio.Event] = deque()
+        self.in_flight: int = 0
+        self.in_flight_bytes: int = 0
+        self.waiting: deque[Callable[[], object]] = deque()
+        self._is_closed = False
+        self._is_awaiting = False  # the producer has to await something before it takes more
+        self._is_stopped = False
+        self._nursery: trio.Nursery
+        self._scope: trio.CancelScope | None = None
+        self._lost = _LostMessages()
+        self._take_function: Callable[[], object] = self._take  # one object for all messages
+
+    # In any thread
+
+    def __len__(self) -> int:
+        return len(self._queue) + self.in_flight
+
+    def check(self, message: Message) -> int:
+        """Return the size that a message counts for. Raises InvalidMessageError and ClosedError."""
+        if not isinstance(message, Message):
+            raise InvalidMessageError(f"message must be a Message, not {type(message).__name__}")
+        self.check_open()
+        return len(message.body) + OVERHEAD
+
+    def check_open(self) -> None:
+        """Raise ClosedError if the producer is closed."""
+        if not self.thread.is_usable:
+            self.thread.check_usable()
+        if self._is_closed:
+            raise ClosedError("this producer is closed; open a new one")
+
+    def has_space(self, size: int) -> bool:
+        """Whether a message of this size may be added. One always may if there is no other."""
+        queued = len(self._queue)
+        count = queued + self.in_flight
+        return not count or (
+            count < self._max_count and self.in_flight_bytes + (queued + 1) * size <= self._max_bytes
+        )
+
+    def add(self, send: Sent) -> None:
+        """Queue a message. The caller has waited for space."""
+        self._queue.append(send)
+        self.thread.post(self._take_function)
+
+    def must_wait(self, wake: Callable[[], object], size: int) -> bool:
+        """Call ``wake`` when there is space. Return False if there is some now: then it may not be called."""
+        self.waiting.append(wake)
+        self.thread.post(self._take_function)  # an interrupted sender may have left a message behind
+        return not (self._is_closed or self.has_space(size))
+
+    # In the trio thread
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Start. What has to be awaited runs in ``nursery``."""
+        self._nursery = nursery
+
+    def _take(self) -> None:
+        """Pass queued messages to the producer, until it has to await something."""
+        queue = self._queue
+        while queue and not self._is_awaiting:
+            one = queue[0]
+            if isinstance(one, trio.Event):
+                queue.popleft()
+                one.set()
+                continue
+            # Counted before it leaves the queue: senders may see it twice, but never not at all.
+            self.in_flight += 1
+            self.in_flight_bytes += one.size
+            queue.popleft()
+            if not one.start():
+                self.release(one.size)
+                continue
+            try:
+                coroutine = self._send(one)
+            except BaseException as error:  # noqa: BLE001  # a selector may raise anything
+                one.resolve(error)
+                continue
+            if coroutine is not None:
+                self._is_awaiting = True
+                self._nursery.start_soon(self._await_then_take, one, coroutine)
+        if self.waiting:
+            self._wake_senders()
+
+    async def _await_then_take(self, one: Sent, coroutine: Coroutine[Any, Any, object]) -> None:
+        with trio.CancelScope() as self._scope:
+            if self._is_stopped:
+                self._scope.cancel()
+            try:
+                await coroutine
+            except BaseException as error:  # noqa: BLE001  # as where nothing has to be awaited
+                cancelled, other = split_cancelled(error)
+                one.resolve(other or _closed_before_sending())
+                if cancelled is not None:
+                    raise cancelled from None
+            self._is_awaiting = False
+            self._take()
+
+    def release(self, size: int) -> None:
+        """Release the space of a message that has its outcome."""
+        self.in_flight -= 1
+        self.in_flight_bytes -= size
+        if self.waiting:
+            self._wake_senders()
+
+    def _wake_senders(self) -> None:
+        """Wake up all senders that wait, once a quarter of the space is free."""
+        count = len(self._queue) + self.in_flight
+        if (
+            self._is_closed
+            or not count
+            or (count <= self._enough_count and self.in_flight_bytes <= self._enough_bytes)
+        ):
+            while self.waiting:
+                self.waiting.popleft()()
+
+    async def drain(self) -> None:
+        """Return when the producer has every message that was added until now."""
+        if self._is_closed and not self._queue and not self._is_awaiting:
+            return
+        event = trio.Event()
+        self._queue.append(event)
+        self._take()
+        await event.wait()
+
+    def close(self) -> None:
+        """Take no more messages from senders."""
+        self._is_closed = True
+        self._wake_senders()
+
+    def stop(self) -> None:
+        """Pass nothing more to the producer."""
+        self._is_stopped = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def note_failure(self, message: Message | None, error: BaseException) -> None:
+        """Remember a message that failed while the producer is closed, for the log."""
+        if self._is_closed and message is not None:
+            self._lost.add(message, error)
+
+    def abandon(self, name_servers: str) -> None:
+        """Fail the messages that the producer never had, and log what is lost."""
+        self.close()
+        while self._queue:
+            one = self._queue.popleft()
+            if isinstance(one, trio.Event):
+                one.set()
+                continue
+            self.in_flight += 1  # resolve() releases it
+            self.in_flight_bytes += one.size
+            if one.start():
+                one.resolve(_closed_before_sending())
+            else:
+                self.release(one.size)
+        self._lost.report(name_servers)
+
+
+def _closed_before_sending() -> ClosedError:
+    return ClosedError("the producer was closed before the message could be sent")
+
+
+class _LostMessages:
+    """Messages that failed while a producer was closed: counts by topic, and the last error."""
+
+    def __init__(self) -> None:
+        self._topics: dict[Delivery, Counter[str]] = {}
+        self._errors: dict[Delivery, BaseException] = {}
+
+    def add(self, message: Message, error: BaseException) -> None:
+        """Count a message."""
+        delivery = error.delivery if isinstance(error, RocketMQError) else Delivery.NOT_SENT
+        self._topics.setdefault(delivery, Counter())[message.topic] += 1
+        self._errors[delivery] = error
+
+    def report(self, name_servers: str) -> None:
+        """Log one line per kind of delivery."""
+        for delivery, topics in self._topics.items():
+            logger.error(
+                "%d messages were not sent before their producer was closed%s: %s, name_servers=%s. "
+                "Last error: %s",
+                topics.total(),
+                " (they may have been stored)" if delivery is Delivery.UNKNOWN else "",
+                ", ".join([f"{count} of topic {topic!r}" for topic, count in topics.most_common()]),
+                name_servers,
+                self._errors[delivery],
+            )

@@ -1,0 +1,286 @@
+"""The thread that runs trio for the asyncio and threads APIs, and its inbox."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
+
+import trio
+
+from rocketmq_py.errors import ClosedError
+from rocketmq_py.handoff.calls import Call, PlainThreadCall, ThreadCall
+from rocketmq_py.handoff.wakeup_fd import WakeupFd
+from rocketmq_py.remoting.writer import WriteTogether
+
+logger: Final = logging.getLogger("rocketmq_py.handoff")
+
+EXIT_SECONDS = 15.0
+"""How long the end of the process waits for everything that is open to close gracefully."""
+EXIT_MARGIN = 2.0
+"""Seconds in addition to that for closing without grace. A longer wait would mean that the thread hangs."""
+
+PROCESS_ENDING = "the process is ending: rocketmq_py has closed everything and opens nothing any more"
+
+Result = TypeVar("Result")
+
+_here = threading.local()
+
+
+def in_trio_thread() -> bool:
+    """Return whether the caller runs in a TrioThread."""
+    return hasattr(_here, "is_trio_thread")
+
+
+class Opened(Protocol):
+    """An object that is open in the trio thread."""
+
+    async def end(self, deadline: float) -> None:
+        """Close it, in the trio thread. From ``deadline`` (trio's time) on, without grace."""
+
+    def detach(self) -> None:
+        """Close its descriptors in a forked child: the connections belong to the parent."""
+
+
+class TrioThread(trio.abc.Instrument):
+    """A daemon thread that runs trio, with an inbox of functions to call.
+
+    Attributes:
+        is_usable: False after the thread has ended, and in a forked child.
+        is_left_behind: whether this process is a child that was forked while the thread ran.
+        is_process_ending: whether the thread ends because the process does.
+        open: what is open in the thread.
+        at_end: functions that the end of the process calls when everything is closed.
+    """
+
+    def __init__(self) -> None:
+        self.is_usable: bool = True
+        self.is_left_behind: bool = False
+        self.is_process_ending: bool = False
+        self.open: dict[Opened, None] = {}
+        self.at_end: deque[Callable[[], object]] = deque()
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._drained = 0  # how often the wake-ups were drained
+        self._woken_after = -1  # a wake-up was written after this drain
+        self._wakeup_fd = WakeupFd()
+        self._before_wait: list[Callable[[], object]] = []
+        self._nursery: trio.Nursery
+        self._is_running = threading.Event()
+        self._ident: int | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="rocketmq-py", daemon=True)
+
+    # In any thread
+
+    def start(self) -> None:
+        """Start the thread. Returns when it takes functions."""
+        self._thread.start()
+        self._is_running.wait()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End the thread without closing anything, and wait for its end, for at most ``timeout`` seconds."""
+        with suppress(ClosedError):  # it has failed
+            self.post(lambda: self._nursery.cancel_scope.cancel())
+        self._thread.join(timeout)
+        self.is_usable = False
+
+    def join(self) -> None:
+        """Wait for the end of the thread."""
+        self._thread.join()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread: a hook, a selector, or a finalizer."""
+        return threading.get_ident() == self._ident
+
+    def ended_error(self) -> ClosedError:
+        """Return the error of calls that this thread can no longer serve."""
+        if self.is_left_behind:
+            return ClosedError("this was opened in the parent process; open it again here")
+        if self.is_process_ending:
+            return ClosedError(PROCESS_ENDING)
+        error = ClosedError("the background thread of rocketmq_py has ended; open a new object")
+        error.__cause__ = self._failure
+        return error
+
+    def check_usable(self) -> None:
+        """Raise ClosedError if the thread takes no functions."""
+        if not self.is_usable:
+            raise self.ended_error()
+
+    def check_may_wait(self) -> None:
+        """Raise ClosedError if the thread takes no functions, and RuntimeError in the thread itself."""
+        if not self.is_usable:
+            raise self.ended_error()
+        if self._ident == threading.get_ident():
+            raise RuntimeError(
+                "hooks and selectors run in the background thread, which serves all calls and cannot wait "
+                "for one: use send_soon, or make the call in another thread"
+            )
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Call a function in the thread, after everything that was posted before. It must not block.
+
+        It may be called anywhere: in signal handlers, finalizers, and the thread itself. Raises ClosedError
+        if the thread takes no functions.
+        """
+        if not self.is_usable:
+            raise self.ended_error()
+        self._inbox.append(function)
+        drained = self._drained
+        if self._woken_after != drained:
+            self._wakeup_fd.wake()
+            # Only now: code that runs between two bytecodes here must not rely on a wake-up to come. If the
+            # thread has drained this one meanwhile, the number is old, and the next function wakes it again.
+            self._woken_after = drained
+        self._check_taken(function)
+
+    def _check_taken(self, function: Callable[[], object]) -> None:
+        """Raise ClosedError if the thread has just ended and left a function in the inbox."""
+        if not self.is_usable:
+            with suppress(ValueError):  # it was called, or abandoned
+                self._inbox.remove(function)
+                raise self.ended_error()
+
+    def call(self, function: Callable[[], Awaitable[Result]], *, timeout: float | None = None) -> Result:
+        """Run an async function in the thread and return its result, or raise its error.
+
+        It runs with the context variables of the caller. If the wait is interrupted (KeyboardInterrupt), the
+        function is cancelled, and has ended when the interruption is raised.
+
+        Raises:
+            ClosedError: the thread takes no functions.
+            TimeoutError: it took longer than ``timeout`` seconds. It goes on.
+            RuntimeError: the caller is the thread itself.
+        """
+        return self.wait_for(ThreadCall(self, function), timeout)
+
+    def call_plain(self, function: Callable[[], Result]) -> Result:
+        """Call a plain function in the thread and return its result, or raise its error. It must not block.
+
+        The thread itself calls it directly. Raises ClosedError if the thread takes no functions.
+        """
+        if self.is_current:
+            return function()
+        return self.wait_for(PlainThreadCall(self, function))
+
+    def wait_for(self, call: ThreadCall[Result], timeout: float | None = None) -> Result:
+        """Post a call and wait for its end, as :meth:`call` does."""
+        self.check_may_wait()
+        try:
+            self.post(call)
+            in_time = call.wait(timeout)
+        except ClosedError:
+            raise
+        except BaseException:
+            if self.is_usable:
+                self.post(call.cancel)
+                call.wait()
+            raise
+        if not in_time:
+            raise TimeoutError(f"the call has not ended within {timeout:g} s")
+        return call.outcome()
+
+    # In the trio thread
+
+    def before_wait(self, wake: Callable[[], object]) -> None:
+        """Call a function before the thread waits for I/O next, to wake up a thread or a loop.
+
+        A thread that is woken earlier would compete for the interpreter with the work that is left here,
+        and be woken again for the rest of the results.
+        """
+        self._before_wait.append(wake)
+
+    def before_io_wait(self, timeout: float) -> None:
+        """Wake up threads and loops (trio calls this)."""
+        if not self._before_wait:
+            return
+        wakes, self._before_wait = self._before_wait, []
+        for wake in wakes:
+            try:
+                wake()
+            except BaseException:  # trio would remove the instrument
+                logger.exception("waking up a caller failed")
+
+    async def start_task(self, function: Callable[..., Awaitable[object]]) -> None:
+        """Start a task, and wait until it reports that it has started."""
+        await self._nursery.start(function)
+
+    def start_task_soon(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Start a task."""
+        self._nursery.start_soon(function, *arguments)
+
+    def _run(self) -> None:
+        self._ident = threading.get_ident()
+        _here.is_trio_thread = True
+        try:
+            trio.run(self._main, instruments=[self])
+        except BaseException as error:
+            self._failure = error
+            logger.exception("the background thread has failed")
+        finally:
+            self.is_usable = False
+            self._is_running.set()
+            self._abandon_inbox()
+
+    def _abandon_inbox(self) -> None:
+        """End the calls that came too late."""
+        while self._inbox:
+            function = self._inbox.popleft()
+            if isinstance(function, Call):
+                function.abandon()
+        self.before_io_wait(0)
+
+    async def _main(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            contextvars.Context().run(self._nursery.start_soon, self._serve_inbox)
+            self._is_running.set()
+            await trio.sleep_forever()
+
+    async def _serve_inbox(self) -> None:
+        inbox, descriptor = self._inbox, self._wakeup_fd.fileno()
+        while True:
+            await trio.lowlevel.wait_readable(descriptor)
+            self._wakeup_fd.drain()
+            self._drained += 1  # functions that are posted from here on wake it again
+            with WriteTogether():
+                for _ in range(len(inbox)):
+                    try:
+                        inbox.popleft()()
+                    except BaseException:
+                        logger.exception("a function of the inbox failed")
+
+    # The end of the process, and forks
+
+    def close_all(self) -> None:
+        """Close everything that is open, within EXIT_SECONDS, and end the thread.
+
+        Finalizers still run when the interpreter has stopped all threads but the main one. A call that waits
+        for this thread then would never return, so calls raise ClosedError from here on.
+        """
+        if self.open and self.is_usable:
+            try:
+                self.call(self._close_all, timeout=EXIT_SECONDS + EXIT_MARGIN)
+            except (TimeoutError, ClosedError) as error:
+                logger.error("could not close everything before the process ended: %s", error)
+        for function in self.at_end:
+            function()
+        self.is_process_ending = True
+        self.stop(EXIT_MARGIN)
+
+    async def _close_all(self) -> None:
+        deadline = trio.current_time() + EXIT_SECONDS
+        async with trio.open_nursery() as nursery:
+            for opened in list(self.open):
+                nursery.start_soon(opened.end, deadline)
+
+    def leave_behind(self) -> None:
+        """Give up everything in a forked child, which has neither the thread nor a right to its sockets."""
+        self.is_left_behind = True
+        self.is_usable = False
+        for opened in list(self.open):
+            opened.detach()

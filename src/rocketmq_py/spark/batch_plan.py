@@ -1,0 +1,301 @@
+"""Planning a batch: the offset range of each queue, and the tasks that read them.
+
+All of it is arithmetic on offsets. :mod:`discovery` asks the brokers for the queues and their ranges.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+from pyspark.sql.datasource import InputPartition
+
+from rocketmq_py.consumer.read.raw import Span
+from rocketmq_py.errors import DataLossError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.offsets import Offsets, StreamOffset
+from rocketmq_py.spark.positions import QueueRanges
+
+logger: Final = logging.getLogger("rocketmq_py.spark")
+
+SMALL_PLAN_TASKS = 32
+"""Up to this number of tasks, each queue has a task of its own."""
+SHARED_TASK_OFFSETS = 10_000
+"""In larger plans, small queues share tasks of about this many offsets."""
+
+# Lost offsets
+
+LOSS_ADVICE = "; set failOnDataLoss to false to continue without them"
+
+
+@attrs.frozen
+class LostOffsets:
+    """Offsets that a batch should read and that no longer exist.
+
+    Args:
+        queue: their queue.
+        first: the first lost offset.
+        end: the offset after the last one, or None if unknown.
+        cause: why they are lost, for the error.
+    """
+
+    queue: MessageQueue
+    first: int
+    end: int | None
+    cause: str = "the broker does not have them any more"
+
+    def error(self, advice: str = "") -> DataLossError:
+        """Return the error that describes the loss."""
+        return DataLossError(self.queue, self.first, self.end, advice, cause=self.cause)
+
+
+def data_loss_error(losses: Sequence[LostOffsets]) -> DataLossError:
+    """Return one error for all losses. It describes the first loss and counts the other queues."""
+    others = len(losses) - 1
+    queues = "queue has" if others == 1 else "queues have"
+    more = f"; {others} more {queues} lost offsets" if others else ""
+    return losses[0].error(more + LOSS_ADVICE)
+
+
+def report_losses(losses: Sequence[LostOffsets], *, fail: bool) -> None:
+    """Raise a DataLossError for the losses if ``fail`` is set, else log a warning for each."""
+    if losses and fail:
+        raise data_loss_error(losses)
+    for loss in losses:
+        logger.warning("%s; continuing without them", loss.error())
+
+
+# Offset ranges
+
+
+@attrs.frozen
+class Backlog:
+    """The offsets left to read in each queue, empty ranges included.
+
+    Args:
+        starts: where reading starts.
+        ends: where it could end.
+        repositioned: the starts of new queues and of queues that do not continue at the previous batch's end.
+        losses: offsets that should be read and no longer exist.
+    """
+
+    starts: Offsets
+    ends: Offsets
+    repositioned: Offsets
+    losses: Sequence[LostOffsets]
+
+    def lags(self) -> dict[MessageQueue, int]:
+        """Return the number of offsets left in each queue that has any."""
+        return {
+            queue: end - self.starts[queue] for queue, end in self.ends.items() if end > self.starts[queue]
+        }
+
+
+def stream_backlog(start: Offsets, ranges: QueueRanges, *, initial: bool = False) -> Backlog:
+    """Return the backlog of a stream in the queues that exist now.
+
+    New queues start at their first message. So do queues that end before ``start``, because their messages
+    were replaced. Queues of ``start`` that are missing from ``ranges`` are left out.
+
+    Args:
+        start: where the stream continues.
+        ranges: the existing queues.
+        initial: no batch has been read yet, and ``start`` is the position that the user set.
+    """
+    starts, ends, repositioned, losses = {}, {}, {}, []
+    for queue, (first, end) in ranges.items():
+        begin = start.get(queue)
+        if begin is not None and begin > end:
+            if initial:
+                cause = f"the queue ends at {end}, before startingOffsets"
+                losses.append(LostOffsets(queue, begin, None, cause))
+            else:
+                cause = f"the queue ends at {end} now: its topic was deleted or recreated, or lost messages"
+                losses.append(LostOffsets(queue, end, begin, cause))
+        elif begin is not None and begin < first:
+            losses.append(LostOffsets(queue, begin, first))
+        if begin is None or not first <= begin <= end:
+            begin = repositioned[queue] = first
+        starts[queue], ends[queue] = begin, end
+    return Backlog(starts, ends, repositioned, losses)
+
+
+def batch_backlog(starts: Offsets, ends: Offsets, ranges: QueueRanges) -> Backlog:
+    """Return the backlog of a batch job: the existing offsets between ``starts`` and ``ends``."""
+    losses = []
+    existing_starts, existing_ends = {}, {}
+    for queue, (first, last) in ranges.items():
+        begin, end = starts[queue], ends[queue]
+        if begin < min(first, end):
+            losses.append(LostOffsets(queue, begin, min(first, end)))
+        if begin > last and begin != end:
+            lost_end = end if end > begin else None
+            losses.append(LostOffsets(queue, begin, lost_end, f"the queue ends at {last}"))
+        elif end > max(begin, last):
+            losses.append(LostOffsets(queue, last, end, f"the queue ends at {last}"))
+        begin = min(max(begin, first), last)
+        existing_starts[queue], existing_ends[queue] = begin, max(begin, min(end, last))
+    return Backlog(existing_starts, existing_ends, {}, losses)
+
+
+def next_stream_offset(start: StreamOffset, backlog: Backlog, max_offsets: int | None) -> StreamOffset:
+    """Return the end of the next batch of a stream, or ``start`` itself if there is nothing to read.
+
+    Missing queues keep their offset. New queues appear in the offset once a batch reads from them.
+
+    Args:
+        start: where the batch starts.
+        backlog: the offsets left to read.
+        max_offsets: the maximum number of offsets of the batch.
+    """
+    shares = share_out(backlog.lags(), max_offsets, turn=sum(backlog.starts.values()))
+    ends = {**start.offsets, **{queue: backlog.starts[queue] + share for queue, share in shares.items()}}
+    repositioned = {queue: begin for queue, begin in backlog.repositioned.items() if queue in ends}
+    ends |= {queue: begin for queue, begin in repositioned.items() if queue not in shares}
+    if start.initial:
+        return StreamOffset(ends, {**start.offsets, **repositioned})
+    return StreamOffset(ends, repositioned) if shares or repositioned else start
+
+
+def share_out(
+    lags: Mapping[MessageQueue, int], max_offsets: int | None, *, turn: int
+) -> dict[MessageQueue, int]:
+    """Share out a batch's offsets over the queues in proportion to their lag.
+
+    Each queue gets at least one. If there are more queues than offsets, the queues take turns. The shares
+    never add up to more than ``max_offsets``, unlike in Spark's Kafka connector, which rounds up.
+
+    Args:
+        lags: the offsets left in each queue, at least 1.
+        max_offsets: the maximum number of offsets. None takes all.
+        turn: a number that grows with the offsets read. It selects the queues whose turn it is.
+    """
+    total = sum(lags.values())
+    if max_offsets is None or total <= max_offsets:
+        return dict(lags)
+    queues = sorted(lags)
+    if max_offsets < len(queues):
+        rotation = turn % len(queues)
+        return dict.fromkeys((queues[rotation:] + queues[:rotation])[:max_offsets], 1)
+    rest, lag_of_rest = max_offsets - len(queues), total - len(queues)
+    shares, remainders = {}, {}
+    for queue in queues:
+        share, remainders[queue] = divmod(rest * (lags[queue] - 1), lag_of_rest)
+        shares[queue] = 1 + share
+    for queue in heapq.nlargest(max_offsets - sum(shares.values()), queues, key=remainders.__getitem__):
+        shares[queue] += 1
+    return shares
+
+
+# Tasks
+
+
+class SpansPartition(InputPartition):
+    """The spans of one task. Together with the options, this is all that Spark sends to the task.
+
+    Attributes:
+        spans: offset ranges, sorted by queue.
+        final_offsets: the ends of the queues whose last range this task reads. A batch job's task commits
+            them for the consumer group.
+    """
+
+    def __init__(
+        self, spans: Sequence[Span], final_offsets: Mapping[MessageQueue, int] | None = None
+    ) -> None:
+        super().__init__(None)
+        self.spans: Final = tuple(spans)
+        self.final_offsets: dict[MessageQueue, int] = dict(final_offsets or {})
+
+
+def plan_partitions(
+    starts: Offsets, ends: Offsets, *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[SpansPartition]:
+    """Return the tasks that read all offsets between ``starts`` and ``ends``.
+
+    The same arguments give the same tasks: a row's number in its task is part of its stamp.
+
+    Args:
+        starts, ends: offset ranges. A range that is empty or ends before it starts reads nothing.
+        min_partitions: see :func:`plan_tasks`.
+        max_records: see :func:`plan_tasks`.
+    """
+    spans = spans_between(starts, ends)
+    final_offsets = {span.queue: span.end for span in spans}
+    return [
+        SpansPartition(task, {span.queue: span.end for span in task if span.end == final_offsets[span.queue]})
+        for task in plan_tasks(spans, min_partitions=min_partitions, max_records=max_records)
+    ]
+
+
+def spans_between(starts: Offsets, ends: Offsets) -> list[Span]:
+    """Return the offset ranges that are not empty, sorted by queue."""
+    return [
+        Span(queue, starts[queue], end) for queue, end in sorted(ends.items()) if end > starts.get(queue, end)
+    ]
+
+
+def plan_tasks(
+    spans: Sequence[Span], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[tuple[Span, ...]]:
+    """Divide spans into tasks.
+
+    Each queue has a task of its own. Only in plans of more than SMALL_PLAN_TASKS tasks without
+    ``min_partitions`` do small queues share tasks, so that a batch of 1,000 queues does not have 1,000 tasks.
+
+    Args:
+        spans: one for each queue.
+        min_partitions: split the largest spans until there are this many tasks.
+        max_records: the maximum number of offsets of a task. Longer spans are split.
+    """
+    parts = [-(-span_length(span) // max_records) if max_records else 1 for span in spans]
+    if spans and min_partitions is not None:
+        _add_parts(spans, parts, min_partitions)
+    pieces = [piece for span, number in zip(spans, parts, strict=True) for piece in _split(span, number)]
+    if min_partitions is not None or len(pieces) <= SMALL_PLAN_TASKS:
+        return [(piece,) for piece in pieces]
+    total = sum([span_length(span) for span in spans])
+    return _pack(pieces, max(SMALL_PLAN_TASKS, -(-total // SHARED_TASK_OFFSETS)), max_records)
+
+
+def span_length(span: Span) -> int:
+    """Return the number of offsets of a span."""
+    return span.end - span.start
+
+
+def _add_parts(spans: Sequence[Span], parts: list[int], wanted: int) -> None:
+    """Increase the numbers of parts, largest parts first, until there are enough or no offsets to split."""
+    largest = [
+        (-span_length(span) / number, index)
+        for index, (span, number) in enumerate(zip(spans, parts, strict=True))
+    ]
+    heapq.heapify(largest)
+    for _ in range(wanted - sum(parts)):
+        negative_length, index = largest[0]
+        if negative_length >= -1:
+            return
+        parts[index] += 1
+        heapq.heapreplace(largest, (-span_length(spans[index]) / parts[index], index))
+
+
+def _split(span: Span, parts: int) -> list[Span]:
+    """Split a span into parts of almost equal length."""
+    edges = [span.start + span_length(span) * part // parts for part in range(parts + 1)]
+    return [Span(span.queue, start, end) for start, end in itertools.pairwise(edges)]
+
+
+def _pack(pieces: Sequence[Span], tasks: int, max_records: int | None) -> list[tuple[Span, ...]]:
+    """Pack spans into tasks of about equal size, with extra tasks where ``max_records`` requires them."""
+    packed: list[list[Span]] = []
+    smallest: list[tuple[int, int]] = []  # a heap of each task's size and index
+    for piece in sorted(pieces, key=lambda piece: (-span_length(piece), piece.queue, piece.start)):
+        if len(packed) < tasks or (max_records and smallest[0][0] + span_length(piece) > max_records):
+            heapq.heappush(smallest, (0, len(packed)))
+            packed.append([])
+        size, index = smallest[0]
+        heapq.heapreplace(smallest, (size + span_length(piece), index))
+        packed[index].append(piece)
+    return [tuple(sorted(task, key=lambda piece: (piece.queue, piece.start))) for task in packed]

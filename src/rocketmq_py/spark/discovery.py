@@ -1,0 +1,224 @@
+"""Discovery of the queues to read, with retries while the cluster is away, and detection of lost queues."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+import attrs
+
+from rocketmq_py.errors import ConfigurationError, NameServerError, RocketMQError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.batch_plan import LostOffsets
+from rocketmq_py.spark.offsets import Offsets
+from rocketmq_py.spark.positions import Positions, QueueRanges
+from rocketmq_py.spark.source_options import SourceOptions
+
+logger: Final = logging.getLogger("rocketmq_py.spark")
+
+BROKER_PATIENCE = 300.0
+"""Seconds that a broker with unread messages may be away before its messages count as lost."""
+RETRY_DELAYS = (1.0, 2.0, 4.0, 8.0, *[15.0] * 19)
+"""Seconds between attempts to reach the cluster, BROKER_PATIENCE in total.
+
+Name servers list a broker for two minutes after its machine has died.
+"""
+
+
+class OffsetClient(Protocol):
+    """The methods of ``rocketmq_py.blocking.Reader`` that planning uses."""
+
+    def topics(self) -> list[str]:
+        """Return all topics except RocketMQ's own."""
+
+    def offsets_of(self, topics: Iterable[str], *, present: bool = False) -> Mapping[str, QueueRanges]:
+        """Return, by topic, each queue's minimum and maximum offset.
+
+        With ``present`` the minimum skips offsets whose message has expired.
+        """
+
+    def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> Mapping[MessageQueue, int]:
+        """Return each queue's offset of the first message stored at or after a time, else its end."""
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Commit offsets of a consumer group."""
+
+    def close(self) -> None:
+        """Close the reader. Its client stays open."""
+
+
+class QueueDiscovery:
+    """Finds the queues that the options select, and their offset ranges.
+
+    Args:
+        client: asks the name servers and brokers.
+        options: select topics or queues.
+        sleep: waits between retries. Replaced in tests.
+    """
+
+    def __init__(
+        self, client: OffsetClient, options: SourceOptions, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._sleep = sleep
+        self._has_succeeded = False
+
+    def initial_ranges(self) -> QueueRanges:
+        """Return the ranges for the start of a query, when all topics and assigned queues must exist.
+
+        Raises:
+            TopicNotFoundError: a topic does not exist.
+            ConfigurationError: a queue of ``assign`` does not exist.
+            RocketMQError: as ``Reader.offsets_of``.
+        """
+        ranges = self._ranges_of(self._topics(), present=True)  # the query may start at the minimum
+        missing = set(self._options.assign) - ranges.keys()
+        if missing:
+            names = ", ".join(
+                [f"{queue.topic} {queue.broker_name} {queue.queue_id}" for queue in sorted(missing)]
+            )
+            raise ConfigurationError(f"option assign: no such queues: {names}")
+        return ranges
+
+    def current_ranges(self) -> QueueRanges:
+        """Return the ranges of the selected queues that exist now.
+
+        Retries for BROKER_PATIENCE while the cluster does not answer, once a call has succeeded.
+
+        Raises:
+            RocketMQError: as ``Reader.offsets_of``, except that missing topics are skipped.
+        """
+        for delay in RETRY_DELAYS if self._has_succeeded else ():
+            try:
+                return self._existing_ranges()
+            except RocketMQError as error:
+                if not (error.retriable or isinstance(error, NameServerError)):
+                    raise
+                logger.warning("cannot plan a batch, retrying in %g s: %s", delay, error)
+            self._sleep(delay)
+        return self._existing_ranges()
+
+    def _existing_ranges(self) -> QueueRanges:
+        topics = set(self._topics())
+        while True:
+            try:
+                return self._ranges_of(topics)
+            except TopicNotFoundError as error:
+                if error.topic not in topics:
+                    raise
+                topics.remove(error.topic)
+
+    def _ranges_of(self, topics: Iterable[str], *, present: bool = False) -> QueueRanges:
+        ranges: dict[MessageQueue, tuple[int, int]] = {}
+        for ranges_of_topic in self._client.offsets_of(topics, present=present).values():
+            ranges.update(ranges_of_topic)
+        self._has_succeeded = True
+        if self._options.assign:
+            return {queue: ranges[queue] for queue in self._options.assign if queue in ranges}
+        return ranges
+
+    def _topics(self) -> list[str]:
+        options = self._options
+        if options.topic_pattern is not None:
+            pattern = re.compile(options.topic_pattern)
+            return [topic for topic in self._client.topics() if pattern.fullmatch(topic)]
+        return sorted({*options.topics, *[queue.topic for queue in options.assign]})
+
+
+def check_positions_exist(positions: Positions, ranges: QueueRanges) -> None:
+    """Raise ConfigurationError if positions name topics, brokers or queues that do not exist."""
+    unmatched = [" ".join([str(name) for name in path]) for path in positions.unmatched(ranges)]
+    if unmatched:
+        raise ConfigurationError(
+            f"the starting or ending offsets name queues that do not exist: {', '.join(unmatched)}"
+        )
+
+
+@attrs.define
+class _MissingQueue:
+    """The state of a queue that is missing from the cluster.
+
+    Attributes:
+        since: when it was first missed.
+        is_logged: the log has a warning that the stream waits for it.
+        is_reported: its loss has been returned.
+    """
+
+    since: float
+    is_logged: bool = False
+    is_reported: bool = False
+
+
+class MissingQueues:
+    """Decides whether queues that have disappeared from the cluster are temporarily away or lost.
+
+    A name server forgets a broker that shuts down, for an upgrade too, and with it all its queues. A missing
+    queue is lost if its broker still serves the topic, or if it has been missing for too long. A queue whose
+    last known messages have all been read is not lost: brokers are retired this way.
+
+    Args:
+        patience: seconds that a broker may be away.
+        clock: the monotonic time in seconds.
+        is_selected: whether the options still select a queue. A checkpoint may contain others.
+    """
+
+    def __init__(
+        self,
+        patience: float = BROKER_PATIENCE,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        is_selected: Callable[[MessageQueue], bool] = lambda _: True,
+    ) -> None:
+        self.patience = patience
+        self._clock = clock
+        self._is_selected = is_selected
+        self._last_ends: dict[MessageQueue, int] = {}
+        self._missing: dict[MessageQueue, _MissingQueue] = {}
+
+    def losses(self, offsets: Offsets, ranges: QueueRanges) -> list[LostOffsets]:
+        """Return newly lost queues. Each loss is returned once.
+
+        Args:
+            offsets: the stream's position.
+            ranges: the queues that exist now.
+        """
+        self._last_ends |= {queue: end for queue, (_, end) in ranges.items()}
+        for queue in ranges:
+            self._missing.pop(queue, None)
+        served = {(queue.topic, queue.broker_name) for queue in ranges}
+        losses = []
+        for queue, offset in offsets.items():
+            is_read_to_end = offset >= self._last_ends.get(queue, offset + 1)
+            if queue in ranges or is_read_to_end:
+                continue
+            state = self._missing.setdefault(queue, _MissingQueue(self._clock()))
+            if state.is_reported:
+                continue
+            cause = self._cause_of_loss(queue, state, served)
+            if cause is not None:
+                state.is_reported = True
+                losses.append(LostOffsets(queue, offset, self._last_ends.get(queue), cause))
+            elif not state.is_logged:
+                state.is_logged = True
+                logger.warning(
+                    "queue missing topic=%s broker=%s queue=%d: its broker is away; waiting up to %g s for "
+                    "its messages from offset %d on",
+                    queue.topic, queue.broker_name, queue.queue_id, self.patience, offset,
+                )  # fmt: skip
+        return losses
+
+    def _cause_of_loss(
+        self, queue: MessageQueue, state: _MissingQueue, served: set[tuple[str, str]]
+    ) -> str | None:
+        """Return why a missing queue counts as lost, or None while it may come back."""
+        if not self._is_selected(queue):
+            return "the checkpoint contains the queue, but the options no longer select it"
+        if (queue.topic, queue.broker_name) in served:
+            return "the queue was deleted, or is no longer readable"
+        if self._clock() - state.since >= self.patience:
+            return "its topic was deleted, or its broker is away"
+        return None

@@ -1,0 +1,374 @@
+"""Stored messages to Arrow record batches, column by column.
+
+The messages of a batch lie in one buffer. Numpy reads one header field of all messages at once, and Arrow
+slices all bodies or properties out of the buffer at once. No Python object is created per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import chain
+from typing import Any, Self, TypeAlias
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rocketmq_py import properties as names
+from rocketmq_py.consumer.read.raw import PulledChunk
+from rocketmq_py.errors import ProtocolError
+from rocketmq_py.message import MessageQueue, queue_name
+from rocketmq_py.properties import decode_properties
+from rocketmq_py.protocol.stored_message import BORN_HOST_V6_FLAG, MAGIC, MAGIC_V2, STORE_HOST_V6_FLAG
+from rocketmq_py.spark.buffers import Buffer, Indexes, binary_content, numbers_at, slices, unaligned_view
+from rocketmq_py.spark.chunks import PACKED_FLAGS, PlainMessages, find_messages
+from rocketmq_py.spark.schema import PROPERTY_MAP, SOURCE_ARROW_SCHEMA, TIMESTAMP
+
+_Flags: TypeAlias = NDArray[np.bool_]
+
+_HEADER = np.dtype(
+    {
+        "names": [
+            "size", "magic", "flag", "queue_offset", "log_offset", "system_flag", "born_time", "store_time",
+            "body_size",
+        ],
+        "formats": [">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i8", ">i8", ">i4"],
+        "offsets": [0, 4, 16, 20, 28, 36, 40, 56, 84],
+        "itemsize": 88,
+    }
+)  # fmt: skip
+"""The header of a stored message with IPv4 hosts. IPv6 hosts move its last two fields."""
+_BORN_HOST = 48
+_PADDING = bytes(4)
+"""Bytes after the last message, for PropertyColumns and find_messages."""
+_V4_HOST_SIZE, _V6_HOST_SIZE = 8, 20
+_MAX_TIME_MS = (2**63 - 1) // 1000
+
+
+def record_batch(parts: Sequence[PlainMessages], tags: Collection[str] = ()) -> pa.RecordBatch:
+    """Return messages as rows, in order, with the columns of ``SOURCE_SCHEMA``.
+
+    Messages outside of their chunk's offset range are dropped.
+
+    Args:
+        parts: the messages, less than 2 GiB in total.
+        tags: keep only messages with one of these tags. Empty keeps all.
+
+    Raises:
+        ProtocolError: the lengths inside a message are inconsistent.
+    """
+    buffer, starts, _ = _concatenate([part.data for part in parts])
+    counts = np.array([len(part.indexes) for part in parts], np.int64)
+    indexes = np.fromiter(chain.from_iterable([part.indexes for part in parts]), np.int64, counts.sum())
+    indexes += np.repeat(starts, counts)
+    return _record_batch(_Messages.at(buffer, indexes, counts), [part.chunk for part in parts], tags)
+
+
+def plain_record_batch(chunks: Sequence[PulledChunk], tags: Collection[str] = ()) -> pa.RecordBatch | None:
+    """Return the messages of chunks as rows, or None if some are packed or malformed.
+
+    Args:
+        chunks: the chunks, less than 2 GiB in total.
+        tags: keep only messages with one of these tags. Empty keeps all.
+
+    Raises:
+        ProtocolError: the lengths inside a message are inconsistent.
+    """
+    # Fast path: avoids ``split_chunk``, a Python step per message, saves 30 %. The result is the same.
+    buffer, starts, ends = _concatenate([chunk.body for chunk in chunks])
+    indexes = find_messages(buffer, starts, ends)
+    if indexes is None:
+        return None
+    counts = np.diff(np.searchsorted(indexes, starts), append=len(indexes))
+    messages = _Messages.at(buffer, indexes, counts)
+    magic = messages.headers["magic"]
+    has_wrong_magic = ((magic != MAGIC) & (magic != MAGIC_V2)).any()
+    if has_wrong_magic or (messages.headers["system_flag"] & PACKED_FLAGS).any():
+        return None
+    return _record_batch(messages, chunks, tags)
+
+
+def _concatenate(pieces: Sequence[bytes]) -> tuple[Buffer, Indexes, Indexes]:
+    """Return a buffer of all pieces and the padding, and the bounds of each piece."""
+    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(pieces)]
+    return np.frombuffer(bytearray().join([*pieces, _PADDING]), np.uint8), starts, ends
+
+
+@attrs.frozen(eq=False)
+class _Messages:
+    """Stored messages in one buffer: by message its index, its header and the number of its chunk."""
+
+    buffer: Buffer
+    indexes: Indexes
+    headers: NDArray[Any]
+    chunk_numbers: Indexes
+
+    @classmethod
+    def at(cls, buffer: Buffer, indexes: Indexes, counts: Indexes) -> Self:
+        """Return the messages at some indexes. ``counts`` is the number of messages of each chunk."""
+        if not len(indexes):
+            return cls(buffer, indexes, np.empty(0, _HEADER), indexes)
+        headers = unaligned_view(buffer, f"V{_HEADER.itemsize}")[indexes].view(_HEADER)
+        return cls(buffer, indexes, headers, np.repeat(np.arange(len(counts)), counts))
+
+    def where(self, mask: _Flags) -> Self:
+        """Return the messages that a mask selects."""
+        return attrs.evolve(
+            self,
+            indexes=self.indexes[mask],
+            headers=self.headers[mask],
+            chunk_numbers=self.chunk_numbers[mask],
+        )
+
+    def field(self, name: str) -> NDArray[Any]:
+        """Return a header field of all messages, in native byte order."""
+        stored = self.headers[name]
+        return stored.astype(stored.dtype.newbyteorder("="))
+
+
+def _record_batch(
+    messages: _Messages, chunks: Sequence[PulledChunk], tags: Collection[str]
+) -> pa.RecordBatch:
+    messages, offsets = _in_range(messages, chunks)
+    if not len(offsets):
+        return pa.RecordBatch.from_pylist([], SOURCE_ARROW_SCHEMA)
+    buffer = messages.buffer
+    sections = _find_sections(messages, chunks)
+    columns = {
+        "flag": pa.array(messages.field("flag")),
+        "body": slices(buffer, sections.body, sections.body_end, pa.binary()),
+        "queueOffset": pa.array(offsets),
+        "bornTimestamp": _timestamps(messages.field("born_time")),
+        "storeTimestamp": _timestamps(sections.store_times),
+    }
+    columns |= _queue_columns([chunk.span.queue for chunk in chunks], messages.chunk_numbers)
+    properties = PropertyColumns(buffer, sections.properties, sections.properties_end)
+    columns["properties"] = properties.map
+    columns["tags"] = properties.column(names.TAGS)
+    columns["keys"] = properties.column(names.KEYS)
+    columns["msgId"] = _message_ids(properties.column(names.UNIQUE_KEY), messages, sections)
+    batch = pa.RecordBatch.from_arrays(
+        [columns[name] for name in SOURCE_ARROW_SCHEMA.names], schema=SOURCE_ARROW_SCHEMA
+    )
+    return _with_tags(batch, tags) if tags else batch
+
+
+def _in_range(messages: _Messages, chunks: Sequence[PulledChunk]) -> tuple[_Messages, Indexes]:
+    """Return the messages within their chunk's offset range, and their logical queue offsets."""
+    offsets = messages.field("queue_offset")
+    ranges = np.array([(chunk.offset_delta, chunk.first, chunk.next) for chunk in chunks], np.int64)
+    delta, first, end = ranges.reshape(-1, 3).T[:, messages.chunk_numbers]
+    offsets = offsets + delta
+    is_in_range: _Flags = (first <= offsets) & (offsets < end)
+    if is_in_range.all():
+        return messages, offsets
+    return messages.where(is_in_range), offsets[is_in_range]
+
+
+@attrs.frozen(eq=False)
+class _Sections:
+    """By message: its store time, and the indexes of the sections that follow fields of variable length."""
+
+    store_times: NDArray[np.int64]
+    store_host: Indexes
+    store_host_end: Indexes
+    body: Indexes
+    body_end: Indexes
+    properties: Indexes
+    properties_end: Indexes
+
+
+def _find_sections(messages: _Messages, chunks: Sequence[PulledChunk]) -> _Sections:
+    """Locate the sections of all messages. Raises ProtocolError if one reaches beyond its message."""
+    buffer, indexes = messages.buffer, messages.indexes
+    ends = indexes + messages.headers["size"]
+
+    def check(is_valid: _Flags) -> None:
+        if not is_valid.all():
+            chunk = chunks[messages.chunk_numbers[np.argmin(is_valid)]]
+            raise ProtocolError(
+                f"malformed pull response for {queue_name(chunk.span.queue)} from offset {chunk.first} on: "
+                "the lengths inside a stored message exceed its size"
+            )
+
+    system_flags = messages.field("system_flag")
+    has_v6_hosts = (system_flags & (BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG)).any()
+    store_time = indexes + _BORN_HOST
+    store_time += np.where(system_flags & BORN_HOST_V6_FLAG, _V6_HOST_SIZE, _V4_HOST_SIZE)
+    store_host = store_time + 8
+    store_host_end = store_host + np.where(system_flags & STORE_HOST_V6_FLAG, _V6_HOST_SIZE, _V4_HOST_SIZE)
+    body = store_host_end + 16  # reconsume times, prepared transaction offset, body size
+    check(body + 3 <= ends)
+    if has_v6_hosts:
+        store_times, body_sizes = numbers_at(buffer, store_time, ">i8"), numbers_at(buffer, body - 4, ">i4")
+    else:
+        store_times, body_sizes = messages.field("store_time"), messages.field("body_size")
+    body_end = body + body_sizes
+    check((body <= body_end) & (body_end + 3 <= ends))
+    topic_sizes = buffer[body_end].astype(np.int64)
+    is_v2 = messages.headers["magic"] == MAGIC_V2
+    if is_v2.any():
+        topic_sizes = np.where(is_v2, numbers_at(buffer, body_end, ">u2"), topic_sizes)
+    properties = body_end + 1 + is_v2 + topic_sizes + 2
+    check(properties <= ends)
+    properties_end = properties + numbers_at(buffer, properties - 2, ">u2")
+    check(properties_end <= ends)
+    return _Sections(store_times, store_host, store_host_end, body, body_end, properties, properties_end)
+
+
+def _queue_columns(queues: Sequence[MessageQueue], chunk_numbers: Indexes) -> dict[str, pa.Array]:
+    """Return the columns of each message's queue. ``queues`` has one per chunk."""
+    if all(queue is queues[0] for queue in queues):
+        queues, chunk_numbers = queues[:1], np.zeros(len(chunk_numbers), np.int64)
+    rows = pa.array(chunk_numbers)
+    return {
+        "topic": pa.array([queue.topic for queue in queues], pa.string()).take(rows),
+        "brokerName": pa.array([queue.broker_name for queue in queues], pa.string()).take(rows),
+        "queueId": pa.array([queue.queue_id for queue in queues], pa.int32()).take(rows),
+    }
+
+
+def _timestamps(milliseconds: NDArray[Any]) -> pa.TimestampArray:
+    """Return epoch milliseconds as timestamps, null if outside of the range of microseconds."""
+    is_out_of_range = (milliseconds > _MAX_TIME_MS) | (milliseconds < -_MAX_TIME_MS)
+    return pa.array(milliseconds * 1000, mask=is_out_of_range).cast(TIMESTAMP)
+
+
+def _message_ids(unique_keys: pa.StringArray, messages: _Messages, sections: _Sections) -> pa.StringArray:
+    """Return the senders' ids. Replace missing ones by the broker's: store host and commit log offset."""
+    is_missing = pc.fill_null(pc.equal(pc.binary_length(unique_keys), 0), True)
+    rows = np.flatnonzero(is_missing.to_numpy(zero_copy_only=False))
+    if not len(rows):
+        return unique_keys
+    buffer = messages.buffer
+    ids = []
+    for row in rows:
+        host = buffer[sections.store_host[row] : sections.store_host_end[row]].tobytes()
+        ids.append((host + messages.headers["log_offset"][row : row + 1].tobytes()).hex().upper())
+    return pc.replace_with_mask(unique_keys, is_missing, pa.array(ids, pa.string()))
+
+
+def _with_tags(batch: pa.RecordBatch, tags: Collection[str]) -> pa.RecordBatch:
+    has_tag = pc.is_in(batch.column("tags"), pa.array(tags, pa.string()))
+    return batch if has_tag.true_count == len(has_tag) else batch.filter(has_tag)
+
+
+# Properties
+
+_NAME_END, _VALUE_END = 1, 2
+"""The bytes that end a name and a value. UTF-8 uses them for no other character."""
+_MANY_NAMES = 256
+
+
+class PropertyColumns:
+    """The properties of messages: a map column of all of them, and string columns of single properties.
+
+    Args:
+        buffer: the stored messages. The byte after a message's properties may be overwritten.
+        starts, ends: the bounds of each message's encoded properties.
+
+    Attributes:
+        map: a map column, with the properties of each message in their stored order.
+    """
+
+    def __init__(self, buffer: Buffer, starts: Indexes, ends: Indexes) -> None:
+        encoded = slices(buffer, starts, _terminate(buffer, starts, ends), pa.binary())
+        split = _split(encoded)
+        self.map: pa.MapArray = _decode_each(encoded) if split is None else split
+        self._shared_names = _shared_names(self.map)
+        if self._shared_names is None:
+            self._index_names()
+        if self._has_duplicate_names():
+            self.map, self._shared_names = _decode_each(encoded), None
+            self._index_names()
+
+    def column(self, name: str) -> pa.StringArray:
+        """Return each message's property of this name, null if absent."""
+        if self._shared_names is not None:
+            if name not in self._shared_names:
+                return pa.nulls(len(self.map), pa.string())
+            step = len(self._shared_names)
+            entries = np.arange(self._shared_names.index(name), step * len(self.map), step)
+            return self.map.items.take(pa.array(entries))
+        found = np.flatnonzero(self._codes == self._code_of_name.get(name, -1))
+        entries = np.full(len(self.map), -1)
+        entries[self._rows[found]] = found
+        return self.map.items.take(pa.array(entries, mask=entries < 0))
+
+    def _index_names(self) -> None:
+        """Number the distinct names, and note the number and the row of each map entry."""
+        dictionary = self.map.keys.dictionary_encode()
+        self._code_of_name = {name: code for code, name in enumerate(dictionary.dictionary.to_pylist())}
+        self._codes = dictionary.indices.to_numpy()
+        self._rows = np.repeat(np.arange(len(self.map)), np.diff(self.map.offsets.to_numpy()))
+
+    def _has_duplicate_names(self) -> bool:
+        """Return whether a message has two properties of the same name."""
+        if self._shared_names is not None:
+            return len(set(self._shared_names)) < len(self._shared_names)
+        name_count = len(self._code_of_name)
+        keys = self._rows * name_count + self._codes
+        if name_count > _MANY_NAMES:
+            return len(np.unique(keys)) < len(keys)
+        # Fast path: avoids the sort of ``np.unique``, saves 50 %. Needs a byte per message and distinct name.
+        seen = np.zeros(len(self.map) * name_count, np.bool_)
+        seen[keys] = True
+        return int(np.count_nonzero(seen)) < len(keys)
+
+
+def _terminate(buffer: Buffer, starts: Indexes, ends: Indexes) -> Indexes:
+    """Add the last separator, which 4.x Java clients leave out, and return the ends including it."""
+    is_open = (ends > starts) & (buffer[ends - 1] != _VALUE_END)
+    buffer[ends[is_open]] = _VALUE_END
+    return np.asarray(ends + is_open)
+
+
+def _split(encoded: pa.BinaryArray) -> pa.MapArray | None:
+    """Split encoded properties into maps. None if one is irregular, not UTF-8 or contains a zero byte."""
+    ends_of_rows, data = binary_content(encoded)
+    separators = np.flatnonzero(data <= _VALUE_END)
+    kinds = data[separators]
+    if len(separators) % 2 or (kinds[0::2] != _NAME_END).any() or (kinds[1::2] != _VALUE_END).any():
+        return None
+    try:
+        encoded.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
+    name_ends, value_ends = separators[0::2], separators[1::2]
+    starts = np.concatenate(([0], value_ends[:-1] + 1)) if len(separators) else value_ends
+    entry_names = slices(data, starts, name_ends, pa.string())
+    values = slices(data, name_ends + 1, value_ends, pa.string())
+    first_entries = np.searchsorted(value_ends, ends_of_rows).astype(np.int32)
+    return pa.MapArray.from_arrays(pa.array(first_entries), entry_names, values)
+
+
+def _shared_names(properties: pa.MapArray) -> list[str] | None:
+    """Return the property names if all messages have the same ones in the same order, else None.
+
+    Messages of one producer usually do.
+    """
+    # Fast path: avoids encoding all names as a dictionary to find a single property, saves 12 %.
+    count = len(properties)
+    keys = properties.keys
+    if not len(keys) or len(keys) % count:
+        return None
+    step = len(keys) // count
+    ends, data = binary_content(keys)
+    size = int(ends[step])
+    if (
+        int(ends[-1]) != size * count
+        or (np.diff(properties.offsets.to_numpy()) != step).any()
+        or (np.diff(ends).reshape(count, step) != np.diff(ends[: step + 1])).any()
+        or (data.reshape(count, size) != data[:size]).any()
+    ):
+        return None
+    return keys.slice(0, step).to_pylist()  # type: ignore[no-any-return]
+
+
+def _decode_each(encoded: pa.BinaryArray) -> pa.MapArray:
+    """Decode irregular properties message by message, exactly as other consumers do."""
+    pairs = [list(decode_properties(text.decode(errors="replace")).items()) for text in encoded.to_pylist()]
+    return pa.array(pairs, PROPERTY_MAP)

@@ -1,0 +1,249 @@
+"""The servers of a test cluster: their topics, messages, offsets and requests."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.broker.topics import check_topics
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.testing.faults import ActiveFaults
+from rocketmq_py.testing.processes import (
+    BrokerProcess,
+    ClusterContext,
+    NameServerProcess,
+    ServerProcess,
+)
+from rocketmq_py.testing.replicas import ReplicaProcess
+from rocketmq_py.testing.requests import Request, codes_of
+
+_DESCRIBED_REQUESTS = 10
+
+_Result = TypeVar("_Result")
+
+
+class BaseCluster(ABC):
+    """Name servers and brokers, which tests inspect and whose topics they change.
+
+    Attributes:
+        broker_names: the names of the brokers.
+    """
+
+    def __init__(
+        self,
+        brokers: int,
+        name_servers: int,
+        *,
+        hosts: Iterable[str],
+        ports: tuple[int, int] = (0, 0),
+        topics: Mapping[str, int] | Iterable[str],
+        config: BrokerConfig,
+        tls: ssl.SSLContext | None = None,
+        now_ms: Callable[[], int],
+        on_change: Callable[[], None],
+        rng: random.Random,
+        replicas: bool = False,
+    ) -> None:
+        if brokers < 1 or name_servers < 1:
+            raise ConfigurationError(
+                f"brokers is {brokers} and name_servers is {name_servers}; each must be at least 1"
+            )
+        counts = check_topics(topics)
+        host = iter(hosts)
+        self._faults = ActiveFaults()
+        context = ClusterContext(now_ms, on_change, self._faults, tls)
+        self._name_servers = [NameServerProcess(next(host), ports[0], context) for _ in range(name_servers)]
+        self._brokers = [
+            BrokerProcess(
+                next(host),
+                ports[1],
+                context,
+                config=broker_config,
+                topics=counts,
+                name_servers=self._name_servers,
+                rng=rng,
+            )
+            for broker_config in _broker_configs(config, brokers)
+        ]
+        self._replicas = [
+            ReplicaProcess(next(host), ports[1], context, master=broker, name_servers=self._name_servers)
+            for broker in (self._brokers if replicas else [])
+        ]
+        self.broker_names: Final = tuple([broker.config.broker_name for broker in self._brokers])
+
+    @abstractmethod
+    def _call(self, function: Callable[[], _Result]) -> _Result:
+        """Call a function where the cluster runs. Returns its result or raises its error."""
+
+    @property
+    @abstractmethod
+    def _nursery(self) -> trio.Nursery:
+        """The nursery of the servers."""
+
+    @property
+    def name_server_address(self) -> str:
+        """The addresses of the name servers for clients, ``host:port;host:port``."""
+        return ";".join([process.address for process in self._name_servers])
+
+    @property
+    def broker_addresses(self) -> Mapping[str, str]:
+        """The address of each broker by its name."""
+        return {broker.config.broker_name: broker.address for broker in self._brokers}
+
+    # Topics
+
+    def create_topic(self, topic: str, *, queues: int = 4) -> None:
+        """Create a topic on each broker, or change its number of queues there.
+
+        Raises ConfigurationError if the name or the number of queues is invalid.
+        """
+        check_topics({topic: queues})
+
+        def create() -> None:
+            for broker in self._brokers:
+                broker.create_topic(topic, queues)
+
+        self._call(create)
+
+    def change_topic(
+        self,
+        topic: str,
+        *,
+        queues: int | None = None,
+        readable: bool | None = None,
+        writable: bool | None = None,
+        server: str | None = None,
+    ) -> None:
+        """Change a topic as an operator does. Values that are None stay unchanged.
+
+        Args:
+            topic: the topic; created if it does not exist.
+            queues: the number of queues on each broker. Removed queues keep their messages.
+            readable: whether consumers may pull from it.
+            writable: whether producers may send to it.
+            server: change the topic on this broker only.
+
+        Raises ConfigurationError if the name or the number of queues is invalid, or ``server`` is unknown.
+        """
+        check_topics([topic] if queues is None else {topic: queues})
+
+        def change() -> None:
+            for broker in self._find_brokers(server):
+                broker.change_topic(topic, queues, readable, writable)
+
+        self._call(change)
+
+    # Inspection
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of messages of each topic that has messages, including system topics."""
+
+        def count() -> dict[str, int]:
+            counts: Counter[str] = Counter()
+            for broker in self._brokers:
+                counts.update(broker.broker.state.store.message_counts())
+            return dict(sorted(counts.items()))
+
+        return self._call(count)
+
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """Return the messages of a topic, in the order in which each broker stored them."""
+        return self._call(lambda: [message for broker in self._brokers for message in broker.messages(topic)])
+
+    def offsets(self, group: str) -> dict[MessageQueue, int]:
+        """Return the committed offsets of a group."""
+        return self._call(
+            lambda: {
+                queue: offset for broker in self._brokers for queue, offset in broker.offsets(group).items()
+            }
+        )
+
+    def requests(self, code: int | str | None = None, *, topic: str | None = None) -> list[Request]:
+        """Return the last requests that brokers and name servers have received, up to 10,000 of each.
+
+        Args:
+            code: a RequestCode, or a name, which selects all variants of the request: SEND_MESSAGE includes
+                SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE. None for all requests.
+            topic: return requests for this topic only.
+        """
+        codes = None if code is None else codes_of(code)
+        requests = self._call(
+            lambda: [request for process in self._processes for request in process.requests]
+        )
+        return [
+            request
+            for request in sorted(requests, key=lambda request: request.time_ms)
+            if (codes is None or request.code in codes) and (topic is None or request.topic == topic)
+        ]
+
+    def describe(self) -> str:
+        """Return a description of the cluster's contents for the output of failed tests."""
+        requests = self._call(lambda: [request for broker in self._brokers for request in broker.requests])
+        latest = sorted(requests, key=lambda request: request.time_ms)[-_DESCRIBED_REQUESTS:]
+        topics = [f"  {topic}: {count} messages" for topic, count in self.topics().items()]
+        return "\n".join(
+            [
+                "topics with messages:",
+                *(topics or ["  none"]),
+                "latest requests:",
+                *([f"  {request}" for request in latest] or ["  none"]),
+            ]
+        )
+
+    def _count(self, topic: str) -> int:
+        return self.topics().get(topic, 0)
+
+    # Servers
+
+    @property
+    def _processes(self) -> list[ServerProcess]:
+        return [*self._name_servers, *self._brokers, *self._replicas]
+
+    @property
+    def _server_names(self) -> set[str]:
+        return {name for process in self._processes for name in process.names}
+
+    def _find_processes(self, server: str | None) -> list[ServerProcess]:
+        """Return the servers with a name, or all brokers for None. Raises ConfigurationError."""
+        if server is None:
+            return [*self._brokers]
+        found = [process for process in self._processes if server in process.names]
+        if not found:
+            known = ", ".join(sorted(self._server_names))
+            raise ConfigurationError(f"there is no broker or name server {server!r}; there are {known}")
+        return found
+
+    def _find_brokers(self, server: str | None) -> list[BrokerProcess]:
+        return [process for process in self._find_processes(server) if isinstance(process, BrokerProcess)]
+
+    async def _start(self) -> None:
+        for process in self._processes:
+            await process.start(self._nursery)
+
+    async def _reset(self) -> None:
+        self._faults.clear()
+        for process in self._processes:
+            await process.stop()
+        for process in self._processes:
+            process.wipe()
+        await self._start()
+
+
+def _broker_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
+    """Return the settings of each broker. Several brokers get a letter after the configured name."""
+    if count == 1:
+        return [config]
+    stem = config.broker_name.removesuffix("-a")
+    return [
+        attrs.evolve(config, broker_name=f"{stem}-{chr(ord('a') + number) if number < 26 else number}")
+        for number in range(count)
+    ]

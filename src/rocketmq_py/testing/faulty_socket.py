@@ -1,0 +1,95 @@
+"""The server's end of a connection with network faults."""
+
+# ruff: noqa: D102 - the base class documents the methods
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Collection
+from typing import Any
+
+import trio
+
+from rocketmq_py.testing.faults import ActiveFaults
+
+
+class FaultySocket(trio.socket.SocketType):
+    """Wraps a socket, and applies network faults to its bytes.
+
+    It has no file descriptor, so that no bytes bypass it.
+
+    Args:
+        inner: the socket.
+        faults: the active faults.
+        server: the names of the server.
+        peer: returns the names of the client that are known so far.
+    """
+
+    def __init__(
+        self,
+        inner: trio.socket.SocketType,
+        faults: ActiveFaults,
+        server: Collection[str],
+        peer: Callable[[], Collection[str]],
+    ) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._server = server
+        self._peer = peer
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return self._inner.family
+
+    @property
+    def type(self) -> socket.SocketKind:
+        return self._inner.type
+
+    @property
+    def proto(self) -> int:
+        return self._inner.proto
+
+    @property
+    def did_shutdown_SHUT_WR(self) -> bool:  # noqa: N802
+        return self._inner.did_shutdown_SHUT_WR
+
+    def fileno(self) -> int:
+        return -1 if self._inner.fileno() == -1 else -2  # -1 means closed to trio
+
+    def detach(self) -> int:
+        return self._inner.detach()
+
+    def getsockname(self) -> Any:
+        return self._inner.getsockname()
+
+    def getpeername(self) -> Any:
+        return self._inner.getpeername()
+
+    def setsockopt(self, *arguments: Any) -> None:
+        self._inner.setsockopt(*arguments)
+
+    def getsockopt(self, *arguments: Any) -> Any:
+        return self._inner.getsockopt(*arguments)
+
+    async def wait_writable(self) -> None:
+        await self._inner.wait_writable()
+
+    async def recv(self, size: int, flags: int = 0) -> bytes:
+        data = await self._inner.recv(self._limit(size), flags)
+        await self._faults.delay_bytes(self._server, self._peer, len(data))
+        return data
+
+    async def send(self, data: Any, flags: int = 0) -> int:
+        size = self._limit(len(data))
+        await self._faults.delay_bytes(self._server, self._peer, size)
+        return await self._inner.send(data[:size], flags)
+
+    def shutdown(self, how: int) -> None:
+        self._inner.shutdown(how)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _limit(self, size: int) -> int:
+        faults = self._faults.network_faults(self._server, self._peer())
+        return min([size, *[fault.max_size for fault in faults if fault.max_size]])

@@ -1,0 +1,134 @@
+"""Inspection of a cluster, and waiting until a test's expectation is met."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from rocketmq_py.callables import check_callable
+from rocketmq_py.message import MessageQueue, ReceivedMessage
+from rocketmq_py.names import dead_letter_topic
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds that a test waits for its expectation."""
+
+_Result = TypeVar("_Result")
+
+
+class ObservableCluster(ABC):
+    """A cluster whose messages and offsets tests inspect and wait for."""
+
+    @abstractmethod
+    def messages(self, topic: str) -> list[ReceivedMessage]:
+        """Return the messages of a topic, in the order in which each broker stored them."""
+
+    @abstractmethod
+    def offsets(self, group: str) -> dict[MessageQueue, int]:
+        """Return the committed offsets of a group."""
+
+    def dead_letters(self, group: str) -> list[ReceivedMessage]:
+        """Return the dead letters of a group: messages that it failed to process in all retries."""
+        return self.messages(dead_letter_topic(group))
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return a description of the cluster's contents for the output of failed tests."""
+
+    # Waiting
+
+    def wait_for(
+        self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
+    ) -> list[ReceivedMessage]:
+        """Wait until a topic has at least ``count`` messages. Returns all its messages.
+
+        Args:
+            topic: the topic; ``%DLQ%group`` for dead letters.
+            count: the number of messages.
+            timeout: real seconds.
+
+        Raises:
+            AssertionError: the topic has fewer messages after ``timeout``. The error describes the contents
+                of the cluster.
+            RuntimeError: an event loop runs in this thread and would be blocked. Await :meth:`arrived`
+                instead.
+        """
+        self._wait(
+            lambda: self._count(topic) >= count,
+            lambda: f"{topic} has {len(self.messages(topic))} messages, not {count},",
+            "wait_for",
+            "arrived",
+            timeout,
+        )
+        return self.messages(topic)
+
+    async def arrived(
+        self, topic: str, count: int = 1, *, timeout: float = DEFAULT_TIMEOUT
+    ) -> list[ReceivedMessage]:
+        """Do the same as :meth:`wait_for`, on trio or asyncio."""
+        return await _run_in_thread(partial(self.wait_for, topic, count, timeout=timeout))
+
+    def wait_until(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until ``condition()`` is true. It is called after each request and each stored message.
+
+        Raises the errors of :meth:`wait_for`, and ConfigurationError if ``condition`` needs arguments.
+        """
+        check_callable(condition, "condition", awaited=False)
+        self._wait(condition, lambda: "the condition is not true", "wait_until", "held", timeout)
+
+    async def held(self, condition: Callable[[], object], *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Do the same as :meth:`wait_until`, on trio or asyncio. Another thread calls ``condition``."""
+        await _run_in_thread(partial(self.wait_until, condition, timeout=timeout))
+
+    @abstractmethod
+    def _count(self, topic: str) -> int:
+        """Return the number of messages of a topic."""
+
+    @abstractmethod
+    def _change_count(self) -> int:
+        """Return the number of changes so far."""
+
+    @abstractmethod
+    def _wait_for_change(self, count: int, seconds: float) -> bool:
+        """Wait for a change after the first ``count``. Returns False after ``seconds`` without one."""
+
+    def _wait(
+        self,
+        condition: Callable[[], object],
+        explain: Callable[[], str],
+        name: str,
+        async_name: str,
+        timeout: float,
+    ) -> None:
+        if _runs_event_loop():
+            raise RuntimeError(
+                f"{name} would block the event loop of this thread: use await {async_name}(...)"
+            )
+        deadline = time.monotonic() + timeout
+        while True:
+            changes = self._change_count()
+            if condition():
+                return
+            if not self._wait_for_change(changes, deadline - time.monotonic()):
+                raise AssertionError(f"{explain()} after {timeout:g} s\n{self.describe()}")
+
+
+def _runs_event_loop() -> bool:
+    if trio.lowlevel.in_trio_run():
+        return True
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _run_in_thread(function: Callable[[], _Result]) -> _Result:
+    if trio.lowlevel.in_trio_run():
+        return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+    return await asyncio.to_thread(function)

@@ -1,0 +1,236 @@
+"""Brokers and name servers in a thread of their own."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import attrs
+import trio
+import trio.testing
+
+from rocketmq_py.broker import BrokerConfig
+from rocketmq_py.testing.clock import to_seconds
+from rocketmq_py.testing.cluster import Cluster, CrashData
+from rocketmq_py.testing.observable_cluster import ObservableCluster
+from rocketmq_py.testing.trio_thread import TrioThread
+
+_Result = TypeVar("_Result")
+
+
+class TestCluster(Cluster, ObservableCluster):
+    """Name servers and brokers in a thread of their own, for tests of programs of any kind.
+
+    All methods may be called from any thread. Methods that inspect the cluster return at once, also on trio
+    and asyncio. :meth:`wait_for` and :meth:`wait_until` block their thread. On trio and asyncio, await
+    :meth:`arrived` and :meth:`held` instead. :func:`run_broker`, :func:`run_cluster` and the pytest fixtures
+    ``rocketmq_broker`` and ``rocketmq_cluster`` create it.
+
+    A fault affects all brokers and name servers, or the one that ``server`` names: a broker by its name, each
+    by its address. It affects all clients, or the one that ``client`` names: by its ``instance_name`` or id,
+    which brokers know from heartbeats, or by its address ``host:port``, as in :meth:`requests`. A fault is
+    active until its :meth:`~Fault.end`, :meth:`heal` or :meth:`reset`.
+
+    Attributes:
+        broker_names: the names of the brokers.
+    """
+
+    __test__ = False  # tells pytest that this is not a test class
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        name_servers: int = 1,
+        *,
+        replicas: bool = False,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        config: BrokerConfig | None = None,
+        tls: ssl.SSLContext | None = None,
+        **settings: Any,
+    ) -> None:
+        self._changes = _ChangeCounter()
+        self._clock_offset = time.time() - time.monotonic()
+        super().__init__(
+            brokers,
+            name_servers,
+            hosts=itertools.repeat("127.0.0.1"),
+            topics=topics,
+            config=attrs.evolve(config or BrokerConfig(), **settings),
+            tls=tls,
+            now_ms=self._now_ms,
+            on_change=self._changes.increment,
+            rng=random.Random(),
+            replicas=replicas,
+        )
+        self._thread = TrioThread()
+        try:
+            self._thread.call(self._start)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and ports, and end the thread."""
+        self._thread.close()
+
+    def name(self, name: str) -> str:
+        """Return ``name``. On a real cluster (``--rocketmq-namesrv``), return one that no other test uses."""
+        return name
+
+    def reset(self) -> None:
+        """Drop all messages, offsets, groups, requests and faults, and start again at the same addresses.
+
+        All connections break, and clients connect again. The clock is not reset.
+        """
+        self._thread.call(self._reset)
+
+    def crash(self, server: str | None = None, *, keep: CrashData = "all") -> None:
+        """Stop all brokers, or one server, at once. Connections break, and locks are dropped.
+
+        Args:
+            server: a broker or a name server; None for all brokers.
+            keep: the data after :meth:`restart`. ``"all"`` keeps everything stored, ``"flushed"`` the data at
+                the last :meth:`flush` and the topics, and ``"nothing"`` keeps nothing.
+        """
+        self._thread.call(lambda: self._crash(server, keep))
+
+    def restart(self, server: str | None = None) -> None:
+        """Start all brokers, or one server, at the same address. Running ones are stopped first."""
+        self._thread.call(lambda: self._restart(server))
+
+    def advance(self, duration: float | str | datetime.timedelta) -> None:
+        """Advance the clock of the brokers, and return when they have done everything that became due.
+
+        Delayed messages, timed messages and retries are delivered, popped messages become visible, and open
+        transactions are checked. Clients do not count as silent, and keep their locks. A periodic action,
+        such as the check of a transaction, happens once. A reaction of a client, such as a retry that fails
+        again, waits for the next call.
+
+        Args:
+            duration: seconds, a timedelta, or a string such as ``"1h 30m"``.
+
+        Raises:
+            ConfigurationError: the duration is invalid or negative.
+        """
+        seconds = to_seconds(duration)
+
+        async def advance() -> None:
+            self._thread.clock.advance(seconds)
+            for broker in self._brokers:
+                broker.shift_clock(seconds)
+            await trio.testing.wait_all_tasks_blocked()
+
+        self._thread.call(advance)
+
+    @property
+    def _nursery(self) -> trio.Nursery:
+        return self._thread.nursery
+
+    def _call(self, function: Callable[[], _Result]) -> _Result:
+        return self._thread.call_sync(function)
+
+    def _now_ms(self) -> int:
+        return int((self._clock_offset + self._thread.clock.current_time()) * 1000)
+
+    def _change_count(self) -> int:
+        return self._changes.count
+
+    def _wait_for_change(self, count: int, seconds: float) -> bool:
+        return self._changes.wait_beyond(count, seconds)
+
+
+class TestBroker(TestCluster):
+    """A :class:`TestCluster` of one name server and one broker."""
+
+    @property
+    def broker_address(self) -> str:
+        """The broker's ``host:port``."""
+        [address] = self.broker_addresses.values()
+        return address
+
+
+class _ChangeCounter:
+    """Counts requests and stored messages, and wakes up threads that wait for one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = threading.Condition()
+
+    def increment(self) -> None:
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait_beyond(self, count: int, seconds: float) -> bool:
+        """Wait until the count is higher than ``count``. Returns False after ``seconds``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.count > count, max(seconds, 0.0))
+
+
+@contextmanager
+def run_broker(
+    *,
+    topics: Mapping[str, int] | Iterable[str] = (),
+    config: BrokerConfig | None = None,
+    tls: ssl.SSLContext | None = None,
+    **settings: Any,
+) -> Iterator[TestBroker]:
+    """Run a name server and a broker in a thread, on free ports of 127.0.0.1::
+
+        with run_broker(topics=["Orders"]) as broker:
+            subprocess.run(["my-program", "--namesrv", broker.name_server_address], check=True)
+            [order] = broker.wait_for("Orders")
+
+    Args:
+        topics: topics to create, with four queues each, or as many as a mapping gives.
+        config: the broker's settings; None for the defaults.
+        tls: an SSL context with a certificate; None for plain text.
+        settings: fields of ``BrokerConfig`` that replace those of ``config``.
+
+    Raises:
+        ConfigurationError: a setting is out of its range.
+    """
+    with TestBroker(topics=topics, config=config, tls=tls, **settings) as broker:
+        yield broker
+
+
+@contextmanager
+def run_cluster(
+    brokers: int = 2,
+    name_servers: int = 1,
+    *,
+    replicas: bool = False,
+    topics: Mapping[str, int] | Iterable[str] = (),
+    config: BrokerConfig | None = None,
+    tls: ssl.SSLContext | None = None,
+    **settings: Any,
+) -> Iterator[TestCluster]:
+    """Run several name servers and brokers in a thread. All brokers have the topics.
+
+    With ``replicas``, each broker has a replica, such as ``broker-a-1``. It has the data of its master
+    without delay, and consumers read from it while the master is down. Other arguments and errors are those
+    of :func:`run_broker`.
+    """
+    with TestCluster(
+        brokers, name_servers, replicas=replicas, topics=topics, config=config, tls=tls, **settings
+    ) as cluster:
+        yield cluster

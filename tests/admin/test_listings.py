@@ -1,0 +1,34 @@
+"""Listings are sequences of their items, with the errors of the brokers that failed in ``failures``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from rocketmq_py import admin
+from rocketmq_py.errors import ConnectError, RocketMQError
+
+LISTINGS = sorted(name for name in admin.__all__ if name.endswith("Listing") or name == "DeadLetters")
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+def test_a_listing_iterates_indexes_and_has_a_length(name: str) -> None:
+    kind: Any = getattr(admin, name)
+    (items, *others) = [field.name for field in attrs.fields(kind)]
+    failures: dict[str, RocketMQError] = {"broker-b": ConnectError("10.0.0.2:10911", "refused")}
+    rest = {"total": 3} if "total" in others else {}
+    listing = kind(**{items: ("a", "b", "c"), "failures": failures, **rest})
+    assert issubclass(kind, Sequence)
+    assert [*listing] == ["a", "b", "c"]
+    assert (len(listing), listing[0], listing[-1], listing[1:]) == (3, "a", "c", ("b", "c"))
+    assert ("b" in listing, "x" in listing) == (True, False)
+    assert listing.failures == failures
+    assert getattr(listing, items) == ("a", "b", "c")
+    assert not kind(**{items: (), "failures": failures, **rest})
+
+
+def test_there_are_ten_listings() -> None:
+    assert len(LISTINGS) == 10

@@ -1,0 +1,99 @@
+"""User code that raises SystemExit and its like affects its own send, and no other object."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+from rocketmq_py import Message, MessageQueue
+from rocketmq_py.blocking import Client
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.handoff import process
+from rocketmq_py.message import SendResult
+from rocketmq_py.producer import ProducerHook, SendContext
+
+ENDS = [SystemExit, KeyboardInterrupt, GeneratorExit]
+
+
+class RaisingHook(ProducerHook):
+    """A hook that raises before each send."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self._error = error
+
+    def before_send(self, context: SendContext) -> None:
+        raise self._error
+
+
+@pytest.fixture(params=ENDS)
+def error(request: pytest.FixtureRequest) -> type[BaseException]:
+    kind: type[BaseException] = request.param
+    return kind
+
+
+def test_a_callback_is_logged_and_others_run(
+    client: Client, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[object] = []
+
+    def fail(_: Future[SendResult]) -> None:
+        raise error
+
+    with client.producer("g") as producer:
+        future = producer.send_soon(Message("T", b"x"))
+        future.add_done_callback(fail)
+        future.add_done_callback(called.append)
+        producer.flush()
+        assert producer.send(Message("T", b"x")).message_id
+        assert called == [future]
+    assert "callback of a future failed" in caplog.text
+
+
+def test_a_selector_fails_its_own_send(client: Client, error: type[BaseException]) -> None:
+    def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        raise error
+
+    with client.producer("g") as producer:
+        producer.send(Message("T", b"x"))
+        with pytest.raises(error):
+            producer.send_soon(Message("T", b"x"), queue=choose).result(60)
+        with pytest.raises(error):
+            producer.send(Message("T", b"x"), queue=choose)
+        assert producer.send(Message("T", b"x")).message_id
+
+
+def test_a_selector_for_a_new_topic_fails_its_own_send(client: Client, error: type[BaseException]) -> None:
+    def choose(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        raise error
+
+    with client.producer("g") as producer:
+        with pytest.raises(error):
+            producer.send_soon(Message("New", b"x"), queue=choose).result(60)
+        assert producer.send_soon(Message("New", b"x")).result(60).message_id
+
+
+def test_a_hook_fails_its_own_send(client: Client, error: type[BaseException]) -> None:
+    with client.producer("g") as producer, client.producer("other") as other:
+        remove = producer.add_hook(RaisingHook(error))
+        with pytest.raises(error):
+            producer.send_soon(Message("T", b"x")).result(60)
+        with pytest.raises(error):
+            producer.send(Message("T", b"x"))
+        remove()
+        for one in (producer, other):
+            assert one.send(Message("T", b"x")).message_id
+
+
+def test_a_process_whose_threads_gevent_has_patched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    patched = SimpleNamespace(is_module_patched=lambda name: name == "threading")
+    monkeypatch.setitem(sys.modules, "gevent.monkey", patched)
+    monkeypatch.setattr(process, "_threads", {})
+    before = threading.active_count()
+    with pytest.raises(ConfigurationError, match="gevent has patched the threading module"):
+        process.trio_thread()
+    assert threading.active_count() == before

@@ -1,0 +1,174 @@
+"""Finalizers and weakref callbacks that call the library, wherever the garbage collector runs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_py.blocking import Client
+from tests.blocking.conftest import count
+from tests.handoff.conftest import run_watched
+
+COLLECTED = """
+    import collections, gc, sys, threading, weakref
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Producer
+
+    address, call, kind = sys.argv[1:]
+    producer = Producer(address, group="g", max_in_flight=50)
+    ran_in, sent, results = collections.Counter(), collections.deque(), []
+    main = threading.current_thread()
+
+    def finalize(*_):
+        where = threading.current_thread()
+        ran_in[where is main] += 1
+        if call == "thread":
+            if where.name == "rocketmq-py":
+                return  # it would wait for itself
+            send = lambda: results.append(producer.send(Message("T", b"finalizer")))
+            sending = threading.Thread(target=send)
+            sending.start()
+            sending.join()
+            return
+        future = producer.send_soon(Message("T", b"finalizer"))
+        sent.append(future)
+        if call == "result":
+            try:
+                results.append(future.result())
+            except RuntimeError as error:
+                assert "background thread" in str(error) and where.name == "rocketmq-py"
+
+    class Cyclic:
+        def __init__(self):
+            self.me = self
+        if kind == "del":
+            __del__ = finalize
+
+    watched = []
+
+    def make():
+        one = Cyclic()
+        if kind == "weakref":
+            watched.append(weakref.ref(one, finalize))
+
+    gc.set_threshold(50, 2, 2)
+    number = 0
+    while ran_in[True] < 200:
+        number += 1
+        make()
+        sent.append(producer.send_soon(Message("T", b"main")))
+        if number % 10 == 0:
+            results.append(producer.send(Message("T", b"main")))
+    gc.disable()
+    gc.collect()
+    producer.flush()
+    results += [future.result() for future in sent]
+    assert producer.statistics.retried == 0
+    print(len({result.message_id for result in results}))
+"""
+
+
+@pytest.mark.parametrize("kind", ["del", "weakref"])
+@pytest.mark.parametrize("call", ["send_soon", "result", "thread"])
+def test_the_collector_runs_finalizers_inside_of_calls(
+    address: str, client: Client, call: str, kind: str
+) -> None:
+    sent, _ = run_watched(COLLECTED, address, call, kind)
+    assert count(client, "T") == int(sent)
+
+
+AT_EXIT = """
+    import os, sys
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Producer
+    from rocketmq_py.errors import ClosedError
+
+    address, call = sys.argv[1:]
+    producer, message = Producer(address, group="g"), Message("T", b"x")
+    producer.send(message)
+
+    class Shipper:
+        def __init__(self):  # module globals may be gone when it is finalized
+            self.write, self.error = os.write, ClosedError
+            self.call = {
+                "close": producer.close,
+                "send": lambda send=producer.send, message=message: send(message),
+                "send_soon": lambda send=producer.send_soon, message=message: send(message).result(),
+                "flush": producer.flush,
+                "statistics": lambda producer=producer: producer.statistics,
+                "new": lambda Producer=Producer, address=address: Producer(address, group="other"),
+            }[call]
+
+        def __del__(self):
+            try:
+                self.call()
+                self.write(1, b"returned")
+            except self.error:
+                self.write(1, b"ClosedError")
+
+    shipper = Shipper()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome"),
+    [
+        ("close", "returned"),
+        ("send", "ClosedError"),
+        ("send_soon", "ClosedError"),
+        ("flush", "ClosedError"),
+        ("statistics", "returned"),
+        ("new", "ClosedError"),
+    ],
+)
+def test_a_finalizer_at_the_end_of_the_interpreter(address: str, call: str, outcome: str) -> None:
+    said, errors = run_watched(AT_EXIT, address, call)
+    assert (said, errors) == (outcome, "")
+
+
+EARLIER_ATEXIT = """
+    import atexit, sys
+
+    def late():
+        for call in (lambda: producer.send(message), lambda: producer.send_soon(message), producer.flush):
+            try:
+                call()
+            except ClosedError:
+                print("ClosedError", end=" ")
+        producer.close()
+        print("closed")
+
+    atexit.register(late)  # before the library's, so it runs after that has closed everything
+
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Producer
+    from rocketmq_py.errors import ClosedError
+
+    def early():
+        producer.send(message)
+        producer.send_soon(message)
+
+    atexit.register(early)
+    producer, message = Producer(sys.argv[1], group="g"), Message("T", b"x")
+"""
+
+
+def test_functions_of_atexit_before_and_after_the_librarys(address: str, client: Client) -> None:
+    said, errors = run_watched(EARLIER_ATEXIT, address)
+    assert (said, errors) == ("ClosedError ClosedError ClosedError closed\n", "")
+    assert count(client, "T") == 2
+
+
+CALLBACKS_AT_EXIT = """
+    import os, sys
+    from rocketmq_py import Message
+    from rocketmq_py.blocking import Producer
+
+    producer = Producer(sys.argv[1], group="g")
+    for _ in range(500):
+        producer.send_soon(Message("T", b"x")).add_done_callback(lambda _: os.write(1, b"."))
+"""
+
+
+def test_callbacks_of_futures_that_are_pending_when_the_process_ends(address: str) -> None:
+    said, errors = run_watched(CALLBACKS_AT_EXIT, address)
+    assert (said, errors) == ("." * 500, "")

@@ -1,0 +1,77 @@
+"""A fake of the client that planning uses, and options to plan with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rocketmq_py.errors import RocketMQError, TopicNotFoundError
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.options import Role
+from rocketmq_py.spark.source_options import SourceOptions
+
+
+def queue(topic: str = "orders", queue_id: int = 0, broker: str = "broker-a") -> MessageQueue:
+    return MessageQueue(topic, broker, queue_id)
+
+
+def stream_options(**options: str) -> SourceOptions:
+    return SourceOptions.parse({"nameServer": "ns:9876", "topic": "orders", **options}, Role.STREAM_SOURCE)
+
+
+def batch_options(**options: str) -> SourceOptions:
+    return SourceOptions.parse({"nameServer": "ns:9876", "topic": "orders", **options}, Role.BATCH_SOURCE)
+
+
+class FakeOffsetClient:
+    """An OffsetClient whose queues and failures the tests set.
+
+    Attributes:
+        ranges: the minimum and maximum offset of each queue.
+        expired: queues in which no message exists any more.
+        times: by timestamp, the offset of each queue.
+        failures: errors that the next calls raise.
+        committed: the calls of ``commit``.
+        range_calls: the number of calls of ``offsets_of``.
+        closed: the number of calls of ``close``.
+    """
+
+    def __init__(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> None:
+        self.ranges = dict(ranges)
+        self.expired: set[MessageQueue] = set()
+        self.times: dict[int, dict[MessageQueue, int]] = {}
+        self.failures: list[RocketMQError] = []
+        self.committed: list[tuple[str, dict[MessageQueue, int]]] = []
+        self.range_calls = 0
+        self.closed = 0
+
+    def topics(self) -> list[str]:
+        return sorted({each.topic for each in self.ranges})
+
+    def offsets_of(
+        self, topics: Iterable[str], *, present: bool = False
+    ) -> Mapping[str, Mapping[MessageQueue, tuple[int, int]]]:
+        self.range_calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        found = {}
+        for topic in topics:
+            found[topic] = {
+                each: (end, end) if present and each in self.expired else (first, end)
+                for each, (first, end) in self.ranges.items()
+                if each.topic == topic
+            }
+            if not found[topic]:
+                raise TopicNotFoundError(topic, "ns:9876")
+        return found
+
+    def offsets_at(self, topics: Iterable[str], timestamp_ms: int) -> Mapping[MessageQueue, int]:
+        wanted = set(topics)
+        return {each: at for each, at in self.times[timestamp_ms].items() if each.topic in wanted}
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.committed.append((group, dict(offsets)))
+
+    def close(self) -> None:
+        self.closed += 1

@@ -1,0 +1,62 @@
+"""Fixtures for tests of the streaming source: a fake client, a clock, and helpers to plan batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketmq_py.message import MessageQueue
+from rocketmq_py.spark.batch_plan import SpansPartition
+from rocketmq_py.spark.offsets import StreamOffset
+from rocketmq_py.spark.source import StreamSource
+from tests.spark.fake_clients import FakeOffsetClient, queue, stream_options
+
+Q0, Q1, Q2 = (queue(queue_id=number) for number in range(3))
+OTHER_BROKER = queue(broker="broker-b")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def client() -> FakeOffsetClient:
+    return FakeOffsetClient({Q0: (0, 10), Q1: (5, 30)})
+
+
+Start = Callable[..., StreamSource]
+
+
+@pytest.fixture
+def start(client: FakeOffsetClient, clock: Clock) -> Start:
+    """Return a function that creates a source, as a start or restart of the query does."""
+
+    def run(**options: str) -> StreamSource:
+        return StreamSource(stream_options(**options), lambda _: client, clock=clock, sleep=lambda _: None)
+
+    return run
+
+
+def offsets_of(offset: dict[str, Any]) -> dict[MessageQueue, int]:
+    """Return the offsets in the JSON of a stream offset."""
+    return dict(StreamOffset.from_json(json.loads(json.dumps(offset))).offsets)
+
+
+def planned(source: StreamSource, begin: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """Return the queue ids and ranges that a batch reads."""
+    ranges = []
+    for partition in source.partitions(begin, end):
+        assert isinstance(partition, SpansPartition)
+        ranges += [(span.queue.queue_id, span.start, span.end) for span in partition.spans]
+    return ranges

@@ -1,0 +1,214 @@
+"""A user's function is checked where it is given: nothing has been sent then."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+import rocketmq_py
+from rocketmq_py import AssignmentListener, Client, ConsumerHook, Message, ProducerHook
+from rocketmq_py.broker import EmbeddedBroker
+from rocketmq_py.codes import RequestCode
+from rocketmq_py.errors import ConfigurationError
+from rocketmq_py.remoting import RpcHook
+from rocketmq_py.testing import run_broker, simulate
+
+MESSAGE = Message("T", b"x")
+SENDS = {
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+}
+
+
+def of_no_argument() -> Any: ...
+
+
+def of_one_argument(_: object) -> Any: ...
+
+
+async def asynchronous(*_: object) -> Any: ...
+
+
+# Type checkers would find what is tested here.
+NOTHING: Any = of_no_argument
+FIVE: Any = 5
+ONE: Any = of_one_argument
+ASYNC: Any = asynchronous
+
+
+class Listener(AssignmentListener):
+    def on_revoked(self) -> None:  # type: ignore[override]
+        ...
+
+
+class OddProducerHook(ProducerHook):
+    def before_send(self) -> None:  # type: ignore[override]
+        ...
+
+
+class OddConsumerHook(ConsumerHook):
+    def after_consume(self, context: object, more: object) -> None:  # type: ignore[override]
+        ...
+
+
+class OddRpcHook(RpcHook):
+    def before_request(self) -> None:  # type: ignore[override]
+        ...
+
+
+async def check(message: object) -> rocketmq_py.TransactionState:
+    return rocketmq_py.TransactionState.UNKNOWN
+
+
+Give: TypeAlias = Callable[[Client], Awaitable[object]]
+
+
+def producer(give: Callable[[Any], Any]) -> Give:
+    async def run(client: Client) -> None:
+        async with client.producer("g") as producer:
+            result = give(producer)
+            if isinstance(result, Awaitable):
+                await result
+
+    return run
+
+
+def batching(give: Callable[[Any], Any]) -> Give:
+    async def run(client: Client) -> None:
+        async with client.batching_producer("g") as producer:
+            result = give(producer)
+            if isinstance(result, Awaitable):
+                await result
+
+    return run
+
+
+def transactions(give: Callable[[Any], Awaitable[object]]) -> Give:
+    async def run(client: Client) -> None:
+        async with client.transaction_producer("g", check) as producer:
+            await give(producer)
+
+    return run
+
+
+def made(make: Callable[[Any], object]) -> Give:
+    async def run(client: Client) -> None:
+        make(client)
+
+    return run
+
+
+async def transaction(producer: rocketmq_py.TransactionProducer) -> None:
+    async with producer.transaction(MESSAGE, queue=NOTHING):
+        pytest.fail("not reached")
+
+
+async def run_push_consumer(client: Client) -> None:
+    async with client.push_consumer("g") as consumer:
+        consumer.subscribe("T")
+        await consumer.run(NOTHING)
+
+
+CASES: dict[str, tuple[Give, str]] = {
+    "send(queue)": (producer(lambda it: it.send(MESSAGE, queue=NOTHING)), r"queue .* \(queues, message\)"),
+    "send(async queue)": (producer(lambda it: it.send(MESSAGE, queue=ASYNC)), "queue .* not awaited"),
+    "send_soon(queue)": (producer(lambda it: it.send_soon(MESSAGE, queue=NOTHING)), "queue is called with"),
+    "send_oneway(queue)": (producer(lambda it: it.send_oneway(MESSAGE, queue=NOTHING)), "queue is called"),
+    "send_batch(queue)": (producer(lambda it: it.send_batch([MESSAGE], queue=NOTHING)), "queue is called"),
+    "request(queue)": (producer(lambda it: it.request(MESSAGE, queue=NOTHING)), "queue is called with"),
+    "send_soon(on_done)": (
+        producer(lambda it: it.send_soon(MESSAGE, on_done=NOTHING)), r"on_done is called with \(pending\)",
+    ),
+    "send_soon(async on_done)": (
+        producer(lambda it: it.send_soon(MESSAGE, on_done=ASYNC)), "on_done .* its result is not",
+    ),
+    "send_soon(on_done=5)": (
+        producer(lambda it: it.send_soon(MESSAGE, on_done=5)), "on_done must be a function .*, not int",
+    ),
+    "request_soon(on_done)": (
+        producer(lambda it: it.request_soon(MESSAGE, on_done=NOTHING)), "on_done is called with",
+    ),
+    "add_hook": (producer(lambda it: it.add_hook(OddProducerHook())), r"hook.before_send is called with"),
+    "add_hook(class)": (producer(lambda it: it.add_hook(ProducerHook)), "not the class ProducerHook"),
+    "batching send(queue)": (batching(lambda it: it.send(MESSAGE, queue=NOTHING)), "queue is called with"),
+    "batching send_soon(on_done)": (
+        batching(lambda it: it.send_soon(MESSAGE, on_done=NOTHING)), "on_done is called with",
+    ),
+    "batching add_hook": (batching(lambda it: it.add_hook(OddProducerHook())), "hook.before_send is called"),
+    "TransactionProducer(check)": (
+        made(lambda client: client.transaction_producer("g", NOTHING)), r"check is called with \(message\)",
+    ),
+    "send_in_transaction(local_work)": (
+        transactions(lambda it: it.send_in_transaction(MESSAGE, ONE)),
+        r"local_work is called with \(message, transaction_id\), which of_one_argument\(_.* does not accept",
+    ),
+    "send_in_transaction(queue)": (
+        transactions(lambda it: it.send_in_transaction(MESSAGE, ASYNC, queue=NOTHING)), "queue is",
+    ),
+    "transaction(queue)": (transactions(transaction), "queue is called with"),
+    "push_consumer.run(handle)": (run_push_consumer, r"handle is called with \(message\)"),
+    "push_consumer(allocate)": (
+        made(lambda client: client.push_consumer("g", allocate=NOTHING)),
+        r"allocate is called with \(group, client_id, queues, client_ids\)",
+    ),
+    "push_consumer(async allocate)": (
+        made(lambda client: client.push_consumer("g", allocate=ASYNC)), "allocate .* not awaited",
+    ),
+    "lite_pull_consumer(allocate)": (
+        made(lambda client: client.lite_pull_consumer("g", allocate=NOTHING)), "allocate is called with",
+    ),
+    "push_consumer(assignment_listener)": (
+        made(lambda client: client.push_consumer("g", assignment_listener=Listener())),
+        r"assignment_listener.on_revoked is called with \(queues\)",
+    ),
+    "push_consumer(assignment_listener class)": (
+        made(lambda client: client.push_consumer("g", assignment_listener=Listener)), "not the class",
+    ),
+    "lite_pull_consumer(assignment_listener)": (
+        made(lambda client: client.lite_pull_consumer("g", assignment_listener=Listener())), "on_revoked",
+    ),
+    "push_consumer.add_hook": (
+        made(lambda client: client.push_consumer("g").add_hook(OddConsumerHook())), "hook.after_consume is",
+    ),
+    "lite_pull_consumer.add_hook": (
+        made(lambda client: client.lite_pull_consumer("g").add_hook(OddConsumerHook())), "hook.after_consume",
+    ),
+    "pop_consumer.add_hook": (
+        made(lambda client: client.pop_consumer("g").add_hook(OddConsumerHook())), "hook.after_consume is",
+    ),
+    "client.add_rpc_hook": (made(lambda client: client.add_rpc_hook(OddRpcHook())), "hook.before_request is"),
+    "Client(now_ms)": (made(lambda _: Client(now_ms=ONE)), r"now_ms is called with \(\)"),
+    "Reader(now_ms)": (made(lambda it: rocketmq_py.Reader(it, now_ms=ONE)), "now_ms is called with"),
+    "PushConsumer(now_ms)": (
+        made(lambda it: rocketmq_py.PushConsumer(it, group="g", now_ms=FIVE)), "now_ms must be a function",
+    ),
+    "EmbeddedBroker(on_request)": (
+        made(lambda _: EmbeddedBroker(on_request=NOTHING)), r"is called with \(code, topic, client_address",
+    ),
+    "EmbeddedBroker(now_ms)": (made(lambda _: EmbeddedBroker(now_ms=ONE)), "now_ms is called with"),
+    "simulate(program)": (made(lambda _: simulate(NOTHING, seed=1)), r"program is called with \(world\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_function_with_other_parameters_is_refused_before_anything_is_sent(
+    case: str, jumping_clock: object
+) -> None:
+    give, words = CASES[case]
+    requests: list[int] = []
+    async with (
+        EmbeddedBroker(topics=["T"], on_request=lambda code, _, __: requests.append(code)) as broker,
+        Client(broker.name_server_address) as client,
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            await give(client)
+    assert not SENDS & set(requests)
+
+
+def test_a_condition_that_accepts_other_arguments_is_refused() -> None:
+    with run_broker() as broker, pytest.raises(ConfigurationError, match=r"condition is called with \(\)"):
+        broker.wait_until(ONE)
