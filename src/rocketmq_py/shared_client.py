@@ -1,4 +1,4 @@
-"""The client that a user opens to share it among several producers and consumers, and what clients open."""
+"""The client that producers and consumers share, and its factory methods for all three APIs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class FactoryMethods(
         ProducerKind, BatchingKind, TransactionKind, PushKind, PopKind, LitePullKind, ReaderKind, AdminKind
     ]
 ):
-    """Makes producers, consumers, readers and admins that share a client: those of trio, or of a door."""
+    """Mixin with the methods of a client that return producers, consumers, readers and admins.
+
+    The trio, asyncio and threads clients set the class attributes to the classes of their API.
+    """
 
     _producer: Callable[..., ProducerKind]
     _batching_producer: Callable[..., BatchingKind]
@@ -62,13 +65,13 @@ class FactoryMethods(
     def producer(
         self, group: str, *configs: ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> ProducerKind:
-        """Return a producer of this client, to be used inside ``async with`` (``with``); see Producer."""
+        """Return a Producer that shares this client. Use it in ``async with`` (``with``)."""
         return self._producer(self, *configs, group=group, **options)
 
     def batching_producer(
         self, group: str, *configs: BatchingConfig | ProducerConfig, **options: Unpack[BatchingOptions]
     ) -> BatchingKind:
-        """Return one of this client, to be used inside ``async with`` (``with``); see BatchingProducer."""
+        """Return a BatchingProducer that shares this client. Use it in ``async with`` (``with``)."""
         return self._batching_producer(self, *configs, group=group, **options)
 
     def transaction_producer(
@@ -78,7 +81,7 @@ class FactoryMethods(
         *configs: TransactionConfig | ProducerConfig,
         **options: Unpack[TransactionOptions],
     ) -> TransactionKind:
-        """Return one of this client, to be used inside ``async with`` (``with``); see TransactionProducer."""
+        """Return a TransactionProducer that shares this client. Use it in ``async with`` (``with``)."""
         return self._transaction_producer(self, *configs, group=group, check=check, **options)
 
     def push_consumer(
@@ -88,7 +91,7 @@ class FactoryMethods(
         assignment_listener: AssignmentListener | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> PushKind:
-        """Return one of this client, to be used inside ``async with`` (``with``); see PushConsumer."""
+        """Return a PushConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._push_consumer(
             self, *configs, group=group, assignment_listener=assignment_listener, **options
         )
@@ -96,7 +99,7 @@ class FactoryMethods(
     def pop_consumer(
         self, group: str, *configs: PopConsumerConfig, **options: Unpack[PopConsumerOptions]
     ) -> PopKind:
-        """Return one of this client, to be used inside ``async with`` (``with``); see PopConsumer."""
+        """Return a PopConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._pop_consumer(self, *configs, group=group, **options)
 
     def lite_pull_consumer(
@@ -106,17 +109,17 @@ class FactoryMethods(
         assignment_listener: AssignmentListener | None = None,
         **options: Unpack[LitePullConsumerOptions],
     ) -> LitePullKind:
-        """Return one of this client, to be used inside ``async with`` (``with``); see LitePullConsumer."""
+        """Return a LitePullConsumer that shares this client. Use it in ``async with`` (``with``)."""
         return self._lite_pull_consumer(
             self, *configs, group=group, assignment_listener=assignment_listener, **options
         )
 
     def reader(self) -> ReaderKind:
-        """Return a reader of this client, to be used inside ``async with`` (``with``); see Reader."""
+        """Return a Reader that shares this client. Use it in ``async with`` (``with``)."""
         return self._reader(self)
 
     def admin(self) -> AdminKind:
-        """Return what administers this client's cluster, inside ``async with`` (``with``); see Admin."""
+        """Return an Admin that shares this client. Use it in ``async with`` (``with``)."""
         return self._admin(self)
 
 
@@ -133,7 +136,7 @@ class Client(
         Admin,
     ],
 ):
-    """Connections, routes and heartbeats of one cluster, shared by what is opened from it.
+    """The connections, routes and heartbeats for one cluster, shared by several producers and consumers.
 
     ::
 
@@ -141,8 +144,8 @@ class Client(
             async with client.producer("orders") as producer, client.push_consumer("billing") as consumer:
                 ...
 
-    Close what was opened from it first, as nested ``async with`` blocks do by themselves. A Producer or
-    consumer that is made with an address instead has a client of its own.
+    Close the producers and consumers before the client, as nested ``async with`` blocks do. A producer or
+    consumer that is created with an address has a client of its own.
     """
 
     _producer = Producer

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans around sends and around consumption, joined by what the messages' properties carry.
+"""OpenTelemetry spans for sends and consumption. The messages' properties propagate the trace context.
 
-It needs the extra ``opentelemetry``; where the spans go is the application's affair, as ever with that API.
-The names follow OpenTelemetry's semantic conventions for messaging, and for RocketMQ.
+Needs the extra ``opentelemetry``. The application configures where the spans are exported to. Span names and
+attributes follow OpenTelemetry's semantic conventions for messaging and for RocketMQ.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ except ImportError:
 
 
 class TelemetryProducerHook(ProducerHook):
-    """A span of kind PRODUCER for each send, all its tries together, and for each end of a transaction.
+    """Creates a span of kind PRODUCER for each send, and one of kind CLIENT for each end of a transaction.
 
     ::
 
         producer.add_hook(TelemetryProducerHook())
 
-    The span's context goes along in the messages' properties (``traceparent`` and what else the
-    application's propagators write), so that consumers can go on with it. A property of the message's own
-    with that name is replaced.
+    One span covers all attempts of a send. The messages' properties carry its context to consumers
+    (``traceparent``, and everything else that the application's propagators write). Properties of those names
+    are overwritten.
 
     Args:
-        tracer_provider: makes the spans; None for the global one.
+        tracer_provider: creates the spans. None for the global one.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("rocketmq_py", tracer_provider=tracer_provider)
 
     def before_send(self, context: SendContext) -> None:
-        """Begin a span, and put its context into the messages."""
+        """Start a span, and inject its context into the messages."""
         message = context.messages[0]
         span = self._tracer.start_span(
-            f"send {message.topic}", kind=trace.SpanKind.PRODUCER, attributes=_attributes_of(context)
+            f"send {message.topic}", kind=trace.SpanKind.PRODUCER, attributes=_send_attributes(context)
         )
         context.state[self] = span
         carrier: dict[str, str] = {}
@@ -58,7 +58,7 @@ class TelemetryProducerHook(ProducerHook):
             ]
 
     def after_send(self, context: SendContext) -> None:
-        """End the span, with what became of the send."""
+        """End the span with the outcome of the send."""
         span: trace.Span | None = context.state.pop(self, None)
         if span is None:
             return
@@ -70,7 +70,7 @@ class TelemetryProducerHook(ProducerHook):
         _end(span, context.error)
 
     def after_end_transaction(self, context: EndTransactionContext) -> None:
-        """Make the span of a transaction's end."""
+        """Create the span for the end of a transaction."""
         span = self._tracer.start_span(
             f"settle {context.topic}",
             kind=trace.SpanKind.CLIENT,
@@ -88,26 +88,27 @@ class TelemetryProducerHook(ProducerHook):
 
 
 class TelemetryConsumerHook(ConsumerHook):
-    """A span of kind CONSUMER for each call of a handler, or of kind CLIENT for what a poll returns.
+    """Creates a span of kind CONSUMER for each call of a handler, or of kind CLIENT for each poll.
 
     ::
 
         consumer.add_hook(TelemetryConsumerHook())
 
-    While the handler runs, as a task or in a thread, its span is the current one: spans that it makes are
-    children of it. It is linked to the spans whose contexts the messages carry, such as those of a
-    TelemetryProducerHook. Of a single message it is the child of that span too, and has its baggage. What a
-    handler raises is recorded; that, and a result that has messages delivered again, are errors.
+    The span is the current one while the handler runs, as a task or in a thread, so that spans of the handler
+    are its children. It has links to the spans in the messages' contexts, such as those of a
+    TelemetryProducerHook. For a single message, it is also a child of that span and has its baggage. An
+    exception of the handler is recorded. The span's status is an error after an exception, and after a result
+    with which the messages are delivered again.
 
     Args:
-        tracer_provider: makes the spans; None for the global one.
+        tracer_provider: creates the spans. None for the global one.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("rocketmq_py", tracer_provider=tracer_provider)
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Begin a span, and make it the current one for the handler."""
+        """Start a span, and make it the current one for the handler."""
         origins = [propagate.extract(one.properties, current.Context()) for one in context.messages]
         senders = [trace.get_current_span(origin).get_span_context() for origin in origins]
         is_handled = context.mode is ConsumeMode.HANDLED
@@ -119,7 +120,7 @@ class TelemetryConsumerHook(ConsumerHook):
             f"{operation} {context.messages[0].topic}",
             parent,
             kind=trace.SpanKind.CONSUMER if is_handled else trace.SpanKind.CLIENT,
-            attributes=_attributes_of_consumption(context, operation),
+            attributes=_consume_attributes(context, operation),
             links=[trace.Link(sender) for sender in senders if sender.is_valid],
             start_time=time.time_ns() - round(context.seconds * 1e9),
         )
@@ -127,7 +128,7 @@ class TelemetryConsumerHook(ConsumerHook):
         context.state[self] = span, token
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """End the span, with what became of the messages."""
+        """End the span with the outcome of the consumption."""
         span, token = context.state.pop(self, (None, None))
         if span is None:
             return
@@ -141,9 +142,7 @@ class TelemetryConsumerHook(ConsumerHook):
         _end(span, context.error)
 
 
-def _attributes_of_consumption(
-    context: ConsumeContext, operation: str
-) -> dict[str, str | int | Sequence[str]]:
+def _consume_attributes(context: ConsumeContext, operation: str) -> dict[str, str | int | Sequence[str]]:
     messages = context.messages
     first: ReceivedMessage = messages[0]
     attributes: dict[str, str | int | Sequence[str]] = {
@@ -169,7 +168,7 @@ def _attributes_of_consumption(
     return attributes
 
 
-def _attributes_of(context: SendContext) -> dict[str, str | int | list[str]]:
+def _send_attributes(context: SendContext) -> dict[str, str | int | list[str]]:
     message = context.messages[0]
     attributes: dict[str, str | int | list[str]] = {
         "messaging.system": "rocketmq",
@@ -178,7 +177,7 @@ def _attributes_of(context: SendContext) -> dict[str, str | int | list[str]]:
         "messaging.destination.name": message.topic,
         "messaging.client.id": context.client_id,
         "messaging.message.body.size": sum(len(one.body) for one in context.messages),
-        "messaging.rocketmq.message.type": _type_of(message, is_half=context.is_half),
+        "messaging.rocketmq.message.type": _message_type(message, is_half=context.is_half),
     }
     if len(context.messages) > 1:
         attributes["messaging.batch.message_count"] = len(context.messages)
@@ -194,7 +193,7 @@ def _attributes_of(context: SendContext) -> dict[str, str | int | list[str]]:
     return attributes
 
 
-def _type_of(message: Message, *, is_half: bool) -> str:
+def _message_type(message: Message, *, is_half: bool) -> str:
     if is_half:
         return "transaction"
     return "delay" if message.delay_level or message.is_timed else "normal"
