@@ -7,7 +7,13 @@ import logging
 import pytest
 import trio
 
-from rocketmq_py.client.retry_log import FIRST_QUIET_SECONDS, LONGEST_QUIET_SECONDS, RetryLog, RetryLogs
+from rocketmq_py.client.retry_log import (
+    FIRST_QUIET_SECONDS,
+    LONGEST_QUIET_SECONDS,
+    RepeatedLog,
+    RetryLog,
+    RetryLogs,
+)
 
 logger = logging.getLogger("rocketmq_py.client")
 
@@ -84,3 +90,23 @@ async def test_each_key_has_a_log_of_its_own(
     await trio.sleep(LONGEST_QUIET_SECONDS)
     logs.failed("broker-b", OSError("timed out"))
     assert caplog.messages[-1] == "heartbeat failed, retrying: group=billing broker=broker-b error=timed out"
+
+
+def test_an_expected_failure_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    log = new_log()
+    log.failed_as_expected(OSError("closed"), topics="Orders")
+    assert not caplog.records
+    caplog.set_level(logging.DEBUG, logger.name)
+    log.failed_as_expected(OSError("closed"), topics="Orders")
+    assert caplog.messages == ["route lookup failed, retrying: group=billing topics=Orders error=closed"]
+
+
+async def test_a_repeated_condition_is_logged_with_the_number_of_lines_left_out(
+    caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+) -> None:
+    log = RepeatedLog(logger)
+    for _ in range(3):
+        log.warning("dropped a check: topic=%s", "Orders")
+    await trio.sleep(FIRST_QUIET_SECONDS)
+    log.warning("dropped a check: topic=%s", "Orders")
+    assert caplog.messages == ["dropped a check: topic=Orders", "dropped a check: topic=Orders not_logged=2"]

@@ -142,6 +142,17 @@ async def test_consumers_get_no_default_route() -> None:
         assert not (await client.routes.get("new")).is_default
 
 
+async def test_waiting_for_a_topic_asks_until_it_exists(jumping_clock: trio.testing.MockClock) -> None:
+    async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
+        async with trio.open_nursery() as nursery:
+            started = trio.current_time()
+            nursery.start_soon(client.routes.wait_for, "new")
+            await trio.sleep(2.5)
+            cluster.topics["new"] = (2, 2, 6)
+        assert trio.current_time() - started == pytest.approx(3, abs=0.1)
+        assert (await client.routes.get("new")).read_queues
+
+
 async def test_addresses_of_brokers() -> None:
     async with scripted_cluster(store) as cluster, Client(cluster.address) as client:
         await client.routes.get("T")

@@ -202,7 +202,7 @@ class StreamPlanner:
         self._has_warned = False
         self.planned_end: StreamOffset | None = None
         self.latest_offset: dict[str, Any] | None = None
-        self.progress = GroupProgress(client, options.consumer_group)
+        self.progress: GroupProgress = GroupProgress(client, options.consumer_group)
 
     def initial_offset(self) -> StreamOffset:
         """Return where a new query starts. Resolved once, as Spark asks several times."""

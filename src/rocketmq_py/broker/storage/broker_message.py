@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -29,7 +29,7 @@ TRANSACTION_BITS = TRANSACTION_ROLLBACK
 _SYSTEM_FLAG_AT = slice(36, 40)
 _UNPACKING_FLAGS = COMPRESSED_FLAG | INNER_BATCH_FLAG
 
-packed_peer = lru_cache(maxsize=1024)(pack_address)
+packed_peer: Callable[[str], bytes] = lru_cache(maxsize=1024)(pack_address)
 """Packs the address of a client. Fast path: cached, because each message that a client sends contains it."""
 
 
