@@ -8,11 +8,10 @@ from typing import Any
 
 from rocketmq_py.handoff.event_loop import LoopCall, LoopLink, current_link
 from rocketmq_py.handoff.producers import SendCall
-from rocketmq_py.handoff.send_queue import SendQueue
+from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer import PendingSend
 from rocketmq_py.producer.pending import FailureLog
-from rocketmq_py.producer.send_request import Destination, send_result
+from rocketmq_py.producer.send_request import Destination
 
 YIELD_EVERY = 64
 """A sender that always finds space lets other tasks run after so many sends."""
@@ -61,7 +60,7 @@ class LoopSend(asyncio.Future[SendResult]):
 
 def _set_result(future: asyncio.Future[SendResult], outcome: Any) -> None:
     if not future.done():
-        future.set_result(outcome.result() if isinstance(outcome, PendingSend) else send_result(outcome))
+        future.set_result(result_of(outcome))
 
 
 def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:

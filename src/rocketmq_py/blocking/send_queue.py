@@ -8,12 +8,11 @@ from typing import Any
 from rocketmq_py.blocking.futures import FutureCompleter, ThreadFuture, completer_of
 from rocketmq_py.handoff.calls import SIGNAL_CHECK_SECONDS, ThreadCall
 from rocketmq_py.handoff.producers import SendCall
-from rocketmq_py.handoff.send_queue import SendQueue
+from rocketmq_py.handoff.send_queue import SendQueue, result_of
 from rocketmq_py.handoff.trio_thread import TrioThread
 from rocketmq_py.message import Message, SendResult
-from rocketmq_py.producer import PendingSend
 from rocketmq_py.producer.pending import FailureLog
-from rocketmq_py.producer.send_request import Destination, send_result
+from rocketmq_py.producer.send_request import Destination
 
 
 class SendFuture(ThreadFuture[SendResult]):
@@ -44,7 +43,7 @@ class SendFuture(ThreadFuture[SendResult]):
     def _result_of(self, outcome: Any) -> SendResult:
         if isinstance(outcome, SendResult):
             return outcome
-        result = outcome.result() if isinstance(outcome, PendingSend) else send_result(outcome)
+        result = result_of(outcome)
         self._outcome = result
         return result
 

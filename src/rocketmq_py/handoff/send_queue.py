@@ -12,14 +12,19 @@ import trio
 from rocketmq_py.errors import ClosedError, Delivery, InvalidMessageError, RocketMQError
 from rocketmq_py.handoff.calls import split_cancelled
 from rocketmq_py.handoff.trio_thread import TrioThread
-from rocketmq_py.message import Message
-from rocketmq_py.producer.pending import FailureLog, Outstanding
-from rocketmq_py.producer.send_request import Destination
+from rocketmq_py.message import Message, SendResult
+from rocketmq_py.producer.pending import FailureLog, Outstanding, PendingSend
+from rocketmq_py.producer.send_request import Destination, Stored, send_result
 
 logger: Final = logging.getLogger("rocketmq_py.handoff")
 
 OVERHEAD = 112
 """Bytes that a message counts in addition to its body."""
+
+
+def result_of(outcome: PendingSend | Stored | SendResult) -> SendResult:
+    """Return the result of a send that succeeded, in any form in which a producer passes it on."""
+    return outcome.result() if isinstance(outcome, PendingSend) else send_result(outcome)
 
 
 class QueuedSend(Outstanding, Protocol):
