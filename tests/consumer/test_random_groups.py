@@ -29,7 +29,7 @@ from rocketmq_py import (
     ReceivedMessage,
     StartPosition,
 )
-from rocketmq_py.consumer.config import LOCK_LIFE
+from rocketmq_py.consumer.config import LOCK_MAX_LIVE_TIME
 from rocketmq_py.errors import ClosedError, RocketMQError
 from rocketmq_py.testing import World, simulate
 
@@ -214,7 +214,7 @@ def test_push_consumers(seed: int, orderly: bool) -> None:
 
         async def handle(message: ReceivedMessage) -> None:
             # A broker that starts anew knows no locks, and its clients trust theirs a while: as in Java.
-            are_known = trio.current_time() - group.crashed_at > LOCK_LIFE + LONGEST_CALL
+            are_known = trio.current_time() - group.crashed_at > LOCK_MAX_LIVE_TIME + LONGEST_CALL
             if orderly and are_known and message.queue in journal.at_work:
                 journal.problems.append(f"two calls at the same time for {message.queue}")
             journal.at_work.add(message.queue)

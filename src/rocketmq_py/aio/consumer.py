@@ -26,7 +26,7 @@ from rocketmq_py.consumer import (
     PushConsumerConfig,
     PushConsumerOptions,
 )
-from rocketmq_py.consumer.lite_pull.consumer import MAX_POLLED
+from rocketmq_py.consumer.lite_pull.consumer import DEFAULT_MAX_MESSAGES
 from rocketmq_py.consumer.pop.consumer import MAX_MESSAGES
 from rocketmq_py.consumer.push.invoker import Handler, check_handler
 from rocketmq_py.handoff.hosted import ForwardingListener, Target, Undelivered, plain
@@ -238,7 +238,7 @@ class LitePullConsumer(_Consumer[consumer.LitePullConsumer]):
     async def poll(
         self,
         *,
-        max_messages: int = MAX_POLLED,
+        max_messages: int = DEFAULT_MAX_MESSAGES,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
         """Return the next messages, or none if none came in time; what was polled before is done with.
