@@ -29,7 +29,9 @@ from tests.consumer.pushing import QUEUE, RETRIES, Kept, consumer_of
 settled = trio.testing.wait_all_tasks_blocked
 
 
-async def test_topic_statistics_have_the_rates_of_the_last_minute(jumping_clock: trio.testing.MockClock) -> None:
+async def test_topic_statistics_have_the_rates_of_the_last_minute(
+    jumping_clock: trio.testing.MockClock,
+) -> None:
     statistics = ConsumerCounters()
     counters = statistics.of("T")
     async with trio.open_nursery() as nursery:

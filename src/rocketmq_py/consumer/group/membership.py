@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_py.client.client import Client
 from rocketmq_py.consumer.config import ConsumeFrom
+from rocketmq_py.consumer.group.subscriptions import filter_of
 from rocketmq_py.errors import ConfigurationError, RocketMQError
 from rocketmq_py.names import RETRY_PREFIX
 from rocketmq_py.protocol.bodies import (
@@ -213,12 +214,8 @@ class _SubscriptionComparison:
                 yield f"only this member subscribes to topic {topic}, another one does not"
             elif topic not in mine:
                 yield f"this member does not subscribe to topic {topic}, another one does"
-            elif _filter_of(others[topic]) != _filter_of(mine[topic]):
+            elif filter_of(others[topic]) != filter_of(mine[topic]):
                 yield (
                     f"this member subscribes to topic {topic} with {mine[topic].sub_string!r}, "
                     f"another one with {others[topic].sub_string!r}"
                 )
-
-
-def _filter_of(subscription: SubscriptionData) -> tuple[str, object]:
-    return subscription.expression_type, frozenset(subscription.tags_set) or subscription.sub_string

@@ -62,6 +62,11 @@ def subscription_of(topic: str, tags: str, sql: str | None, *, version_ms: int) 
     return make_subscription(topic, sql, version_ms=version_ms, kind=SQL92)
 
 
+def filter_of(subscription: SubscriptionData) -> tuple[str, object]:
+    """Return a value that is equal for subscriptions that select the same messages of a topic."""
+    return subscription.expression_type, frozenset(subscription.tags_set) or subscription.sub_string
+
+
 async def check_sql_filter(client: Client, group: str, subscription: SubscriptionData) -> None:
     """Ask a broker of the topic whether it accepts a SQL filter. Returns at once for a tag filter.
 

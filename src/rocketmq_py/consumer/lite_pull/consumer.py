@@ -18,7 +18,7 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
+from rocketmq_py.consumer.group.subscriptions import check_sql_filter, filter_of, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
@@ -28,7 +28,6 @@ from rocketmq_py.consumer.read.range import first_at
 from rocketmq_py.errors import ConfigurationError, NoQueueError
 from rocketmq_py.message import MessageQueue, ReceivedMessage, queue_name
 from rocketmq_py.names import check_topic
-from rocketmq_py.protocol.bodies import SubscriptionData
 from rocketmq_py.protocol.subscription import ALL
 
 DEFAULT_MAX_MESSAGES = 32
@@ -181,7 +180,8 @@ class LitePullConsumer(GroupConsumer):
         before = dict(self._subscriptions)
         self._subscriptions.replace(subscriptions)
         for subscription in subscriptions:
-            if not _has_same_filter(before.get(subscription.topic), subscription):
+            previous = before.get(subscription.topic)
+            if previous is None or filter_of(previous) != filter_of(subscription):
                 self._queues.refilter(subscription.topic)
         self._is_assigning = True
         try:
@@ -445,9 +445,3 @@ class LitePullConsumer(GroupConsumer):
     def _check_assigned(self, queue: MessageQueue) -> None:
         self._check_open()
         self._queues.check_assigned(check_instance(queue, "queue", MessageQueue))
-
-
-def _has_same_filter(one: SubscriptionData | None, other: SubscriptionData) -> bool:
-    return one is not None and (one.expression_type, one.sub_string, one.tags_set) == (
-        other.expression_type, other.sub_string, other.tags_set,
-    )  # fmt: skip
