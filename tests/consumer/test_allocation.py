@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from rocketmq_py.client.namespace import Namespace
 from rocketmq_py.consumer import (
+    AllocateByBroker,
     AllocateByConfig,
     AllocateByMachineRoom,
     AllocateConsistentHash,
@@ -246,3 +247,9 @@ def test_strategies_refuse_invalid_arguments() -> None:
     nowhere = AllocateMachineRoomNearby(lambda queue: "", room_of_client)
     with pytest.raises(ConfigurationError, match="it must have a name"):
         nowhere("g", "hz@1", [MessageQueue("T", "b", 0)], ["hz@1"])
+
+
+def test_by_broker_refuses_strategies_that_brokers_do_not_support() -> None:
+    assert AllocateByBroker(allocate_averagely).strategy_name == "AVG"
+    with pytest.raises(ConfigurationError, match="brokers only support allocate_averagely"):
+        AllocateByBroker(AllocateConsistentHash())

@@ -13,6 +13,7 @@ from rocketmq_py.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rocketmq_py.consumer.allocation import (
+        AllocateByBroker,
         AllocateByConfig,
         AllocateByMachineRoom,
         AllocateConsistentHash,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     )
     from rocketmq_py.consumer.config import ConsumeFrom, PushConsumerConfig, PushConsumerOptions
     from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
-    from rocketmq_py.consumer.group.broker_assignment import AllocateByBroker
     from rocketmq_py.consumer.group.handler_results import (
         CommitOffset,
         ConsumeLater,
@@ -51,6 +51,7 @@ else:
         globals(),
         {
             "allocation": (
+                "AllocateByBroker",
                 "AllocateByConfig",
                 "AllocateByMachineRoom",
                 "AllocateConsistentHash",
@@ -65,7 +66,6 @@ else:
                 "PushConsumerOptions",
             ),
             "group.assignment_listener": ("AssignmentListener",),
-            "group.broker_assignment": ("AllocateByBroker",),
             "group.hooks": (
                 "ConsumeContext",
                 "ConsumeOperation",

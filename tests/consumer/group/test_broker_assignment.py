@@ -15,12 +15,9 @@ from rocketmq_py import Client
 from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.consumer import (
     AllocateByBroker,
-    AllocateConsistentHash,
-    allocate_averagely,
     allocate_averagely_by_circle,
 )
 from rocketmq_py.consumer.group.rebalancer import Rebalancer
-from rocketmq_py.errors import ConfigurationError
 from rocketmq_py.message import MessageQueue
 from rocketmq_py.protocol.bodies import (
     AssignmentQuery,
@@ -242,9 +239,3 @@ async def test_members_that_allocate_the_queues_themselves_do_not_pop(
     async with member_of(broker, can_pop=True) as member:
         await trio.sleep(1)
         assert (member.pulled, member.popped) == ({"T": [0, 1, 2, 3]}, {})
-
-
-def test_other_strategies_than_those_of_brokers_are_refused() -> None:
-    assert AllocateByBroker(allocate_averagely).strategy_name == "AVG"
-    with pytest.raises(ConfigurationError, match="brokers only support allocate_averagely"):
-        AllocateByBroker(AllocateConsistentHash())

@@ -265,8 +265,9 @@ async def test_exceptions_of_a_listener_are_logged(
         consumer.subscribe("T")
         assert await poll_all(consumer, 5) == list(range(5))
     assert [record.getMessage() for record in caplog.records] == [
-        "group g: on_assigned failed", "group g: on_revoked failed",
-    ]  # fmt: skip
+        "assignment listener failed: group=g method=on_assigned",
+        "assignment listener failed: group=g method=on_revoked",
+    ]
     assert await committed(client) == 5
 
 

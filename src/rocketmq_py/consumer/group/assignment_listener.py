@@ -61,4 +61,5 @@ async def notify_listener(
     try:
         await outcome_of((listen(queues),))
     except Exception:
-        logger.exception("group %s: %s failed", group, getattr(listen, "__name__", "an assignment listener"))
+        method = getattr(listen, "__name__", "unknown")
+        logger.exception("assignment listener failed: group=%s method=%s", group, method)

@@ -11,14 +11,8 @@ import attrs
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.routes import Route
 from rocketmq_py.codes import ResponseCode
-from rocketmq_py.consumer.allocation import (
-    AllocateStrategy,
-    allocate_averagely,
-    allocate_averagely_by_circle,
-)
 from rocketmq_py.errors import (
     BrokerError,
-    ConfigurationError,
     NoQueueError,
     RocketMQError,
     UnsupportedByBrokerError,
@@ -33,49 +27,6 @@ from rocketmq_py.protocol.bodies import (
 from rocketmq_py.protocol.headers import QueryAssignmentRequest
 
 logger: Final = logging.getLogger("rocketmq_py.consumer")
-
-_STRATEGY_NAMES = ((allocate_averagely, "AVG"), (allocate_averagely_by_circle, "AVG_BY_CIRCLE"))
-"""The strategies that brokers implement, and their names in requests."""
-
-
-def _check_strategy(_: object, __: object, value: object) -> None:
-    if not any(value is strategy for strategy, _ in _STRATEGY_NAMES):
-        raise ConfigurationError(
-            f"strategy is {value!r}; brokers only support allocate_averagely and allocate_averagely_by_circle"
-        )
-
-
-@attrs.frozen
-class AllocateByBroker:
-    """Let brokers (5.x) assign the queues. Java: ``clientRebalance=false``.
-
-    If an operator has set the group to pop a topic (``mqadmin setConsumeMode -m POP``), a PushConsumer pops
-    it. Each message is then invisible to others for ``pop_invisible_time`` and is acknowledged individually,
-    and there can be more members than queues. The consumer follows a change of the mode while it runs. An
-    orderly consumer cannot pop.
-
-    If a broker does not support the request, which is logged, the members allocate its queues themselves with
-    the same strategy. The assignments of old and new brokers therefore fit together.
-
-    Args:
-        strategy: ``allocate_averagely`` or ``allocate_averagely_by_circle``. Brokers support no other one.
-
-    Raises:
-        ConfigurationError: brokers do not support the strategy.
-    """
-
-    strategy: AllocateStrategy = attrs.field(default=allocate_averagely, validator=_check_strategy)
-
-    @property
-    def strategy_name(self) -> str:
-        """The strategy's name in requests to brokers."""
-        return next(name for strategy, name in _STRATEGY_NAMES if strategy is self.strategy)
-
-    def __call__(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], /
-    ) -> Sequence[MessageQueue]:
-        """Return the queues of the member ``client_id``, for brokers that do not assign them."""
-        return self.strategy(group, client_id, queues, client_ids)
 
 
 @attrs.frozen

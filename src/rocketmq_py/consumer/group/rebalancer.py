@@ -11,12 +11,8 @@ import trio
 from rocketmq_py.client.client import Client
 from rocketmq_py.client.retry_log import RetryLog, RetryLogs
 from rocketmq_py.client.routes import Route
-from rocketmq_py.consumer.allocation import AllocateStrategy
-from rocketmq_py.consumer.group.broker_assignment import (
-    AllocateByBroker,
-    BrokerAssignments,
-    TopicAssignment,
-)
+from rocketmq_py.consumer.allocation import AllocateByBroker, AllocateStrategy
+from rocketmq_py.consumer.group.broker_assignment import BrokerAssignments, TopicAssignment
 from rocketmq_py.errors import (
     NameServerError,
     RocketMQError,
