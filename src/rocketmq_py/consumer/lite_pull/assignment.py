@@ -13,12 +13,13 @@ from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.broker_queries import query_lag
 from rocketmq_py.consumer.group.offset_commits import RemoteOffsetStore, starting_offset
 from rocketmq_py.consumer.group.statistics import ConsumerCounters
+from rocketmq_py.consumer.group.subscriptions import Subscriptions, filter_of
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig
 from rocketmq_py.consumer.lite_pull.poll_buffer import PollBuffer
 from rocketmq_py.consumer.pull.assigned_queues import AssignedQueues
 from rocketmq_py.consumer.pull.pull_loop import PullLoop
 from rocketmq_py.consumer.pull.running_info import QueueInfos
-from rocketmq_py.errors import NotAssignedError
+from rocketmq_py.errors import ConfigurationError, NotAssignedError
 from rocketmq_py.message import MessageQueue, queue_name
 from rocketmq_py.protocol.bodies import SubscriptionData
 
@@ -66,7 +67,7 @@ class Assignment:
     Args:
         client: sends the requests.
         config: the settings of the consumer.
-        subscriptions: the current subscriptions by topic.
+        subscriptions: the consumer's subscriptions.
         timestamp_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
         listener: called when queues are assigned or revoked.
         statistics: counts pulled and acknowledged messages.
@@ -84,7 +85,7 @@ class Assignment:
         self,
         client: Client,
         config: LitePullConsumerConfig,
-        subscriptions: Mapping[str, SubscriptionData],
+        subscriptions: Subscriptions,
         *,
         timestamp_ms: int,
         listener: AssignmentListener | None,
@@ -92,6 +93,7 @@ class Assignment:
     ) -> None:
         self._client = client
         self._config = config
+        self._subscriptions = subscriptions
         self._pull_config = config.pull_config()
         self._timestamp_ms = timestamp_ms
         self._offsets = LitePullOffsetStore(client, config.group, auto_commit=config.auto_commit)
@@ -108,6 +110,7 @@ class Assignment:
             listener=listener,
         )
         self._is_over_total = False
+        self._is_replacing = False
         self.topics: Callable[[], KeysView[str]] = self._queues.topics
         self.pull_anew: Final = self._queues.pull_anew
         self.look_for_progress: Final = self._queues.look_for_progress
@@ -126,6 +129,33 @@ class Assignment:
         """Change the assigned queues of a topic. Offsets of revoked queues are committed."""
         await self._queues.assign(topic, queues)
         self._resume_if_below_total()
+
+    async def replace(
+        self, queues: Mapping[str, Collection[MessageQueue]], subscriptions: Collection[SubscriptionData]
+    ) -> None:
+        """Replace all assigned queues and their filters, and acknowledge all polled messages.
+
+        Queues that stay assigned continue at their position. If their filter has changed, their
+        unacknowledged messages are pulled again.
+
+        Raises:
+            ConfigurationError: another call is running.
+        """
+        if self._is_replacing:
+            raise ConfigurationError("assign() is already running; call it again after it has returned")
+        self.acknowledge()
+        before = dict(self._subscriptions)
+        self._subscriptions.replace(subscriptions)
+        for subscription in subscriptions:
+            previous = before.get(subscription.topic)
+            if previous is None or filter_of(previous) != filter_of(subscription):
+                self._pull_again(subscription.topic)
+        self._is_replacing = True
+        try:
+            for topic in {*self.topics(), *queues}:
+                await self.assign(topic, queues.get(topic, ()))
+        finally:
+            self._is_replacing = False
 
     @property
     def is_leaving(self) -> bool:
@@ -162,13 +192,6 @@ class Assignment:
         if self.buffer.acknowledge():
             self._resume_if_below_total()
 
-    def refilter(self, topic: str) -> None:
-        """Pull the unacknowledged messages of a topic's queues again, with the new filter."""
-        for queue in self._queues.of_topic(topic):
-            loop = self._queues.find(queue)
-            if loop is not None and loop.safe_offset is not None:
-                loop.begin_again(loop.safe_offset)
-
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
         """Commit these offsets, or (None) acknowledge and commit all polled messages.
 
@@ -195,6 +218,13 @@ class Assignment:
     async def leave(self) -> None:
         """Drop all queues. With ``auto_commit``, acknowledged messages are committed."""
         await self._queues.leave()
+
+    def _pull_again(self, topic: str) -> None:
+        """Restart the queues of a topic at their first unacknowledged message."""
+        for queue in self._queues.of_topic(topic):
+            loop = self._queues.find(queue)
+            if loop is not None and loop.safe_offset is not None:
+                loop.begin_again(loop.safe_offset)
 
     def _loop_of(self, queue: MessageQueue) -> PullLoop:
         loop = self._queues.find(queue)

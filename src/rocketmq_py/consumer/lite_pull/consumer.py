@@ -18,7 +18,7 @@ from rocketmq_py.client.config import ClientConfig
 from rocketmq_py.consumer.config import DEFAULT_TIMESTAMP_AGE_MS
 from rocketmq_py.consumer.group.assignment_listener import AssignmentListener
 from rocketmq_py.consumer.group.consumer import GroupConsumer
-from rocketmq_py.consumer.group.subscriptions import check_sql_filter, filter_of, subscription_of
+from rocketmq_py.consumer.group.subscriptions import check_sql_filter, subscription_of
 from rocketmq_py.consumer.lite_pull.assignment import Assignment
 from rocketmq_py.consumer.lite_pull.config import LitePullConsumerConfig, LitePullConsumerOptions
 from rocketmq_py.consumer.lite_pull.session import LitePullSession
@@ -107,7 +107,6 @@ class LitePullConsumer(GroupConsumer):
             self.client, self.config, self._subscriptions, self._queues, self._statistics
         )
         self._is_manually_assigned = False
-        self._is_assigning = False
         self._closes_with_error = False
         self._is_polling = False
         self._until_yield = YIELD_EVERY
@@ -173,22 +172,8 @@ class LitePullConsumer(GroupConsumer):
                 raise NoQueueError(f"cannot assign {queue_name(min(missing))}: no such readable queue")
         for subscription in subscriptions:
             await check_sql_filter(self.client, self.config.group, subscription)
-        if self._is_assigning:
-            raise ConfigurationError("assign() is already running; call it again after it has returned")
-        self._queues.acknowledge()
         self._is_manually_assigned = True
-        before = dict(self._subscriptions)
-        self._subscriptions.replace(subscriptions)
-        for subscription in subscriptions:
-            previous = before.get(subscription.topic)
-            if previous is None or filter_of(previous) != filter_of(subscription):
-                self._queues.refilter(subscription.topic)
-        self._is_assigning = True
-        try:
-            for topic in {*self._queues.topics(), *wanted}:
-                await self._queues.assign(topic, wanted.get(topic, ()))
-        finally:
-            self._is_assigning = False
+        await self._queues.replace(wanted, subscriptions)
 
     @property
     def assignment(self) -> list[MessageQueue]:
