@@ -104,7 +104,7 @@ class LitePullSession:
                 nursery.cancel_scope.cancel()
         finally:
             forget_routes()
-            # There are no handlers, so commits get their share of the time as well.
+            # There are no handlers to drain, so the commits get the drain share of the time too.
             await self._membership.leave(
                 self._config.close_timeout, self._queues.leave, finish_share=DRAIN_SHARE + COMMIT_SHARE
             )
