@@ -74,7 +74,7 @@ def test_errors_are_the_trio_producers(client: Client) -> None:
         assert isinstance(future.exception(), MessageTooLargeError)
     with pytest.raises(ConfigurationError, match="did you mean 'retries'"):
         client.producer("g", retires=1)  # type: ignore[call-arg]
-    with pytest.raises(ConfigurationError, match="set this on the client"):
+    with pytest.raises(ConfigurationError, match="set it on the Client"):
         client.producer("g", namespace="n")
 
 

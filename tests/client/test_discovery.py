@@ -122,8 +122,8 @@ def test_a_unit_has_a_url_of_its_own(url: str, unit_name: str, asked: str) -> No
     [
         (page("", "404 Not Found"), "it answered 404 Not Found"),
         (page("oops", "500 Internal Server Error"), "it answered 500"),
-        (page(""), "its answer is no list of name servers: no address given"),
-        (page("<html>" + "x" * 10_000), "its answer is no list of name servers: address '<html>"),
+        (page(""), "its answer is not a list of addresses: no address given"),
+        (page("<html>" + "x" * 10_000), "its answer is not a list of addresses: address '<html>"),
         (page("10.0.0.1"), "'10.0.0.1' is not host:port"),
         (page(bytes(MAX_ANSWER_SIZE + 1)), f"its answer is longer than {MAX_ANSWER_SIZE} bytes"),
         (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0-OpenSSH"),
@@ -138,7 +138,7 @@ async def test_an_answer_that_names_none_is_a_clear_error(answer: bytes, reason:
         with pytest.raises(NameServerError) as caught:
             await Discovery(server.url).fetch()
     text = str(caught.value)
-    assert text.startswith(f"no name server answered ({server.url} does not name them: ")
+    assert text.startswith(f"no name server answered ({server.url} did not return their addresses: ")
     assert reason in text
     assert len(text) < 500
     assert "\n" not in text
@@ -148,7 +148,7 @@ async def test_an_answer_that_names_none_is_a_clear_error(answer: bytes, reason:
 async def test_nobody_there_is_a_clear_error() -> None:
     async with web_server(page("")) as server:
         pass
-    with pytest.raises(NameServerError, match=f"{server.url} does not name them: .*refused"):
+    with pytest.raises(NameServerError, match=f"{server.url} did not return their addresses: .*refused"):
         await Discovery(server.url).fetch()
 
 
@@ -207,12 +207,15 @@ async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
     async with web_server(
         page("10.0.0.1:9876"), page("", "302 Found", "Location: http://127.0.0.1/x"), tls=context
     ) as server:
-        with pytest.raises(NameServerError, match=r"does not name them: .*certificate verify failed"):
+        with pytest.raises(
+            NameServerError, match=r"did not return their addresses: .*certificate verify failed"
+        ):
             await Discovery(server.url).fetch()
         trusting = Discovery(server.url, tls=TLS(ca_file=ca_file))
         assert await trusting.fetch() == ("10.0.0.1:9876",)
         with pytest.raises(
-            NameServerError, match=r"it redirects to http://127\.0\.0\.1/x, which is not followed"
+            NameServerError,
+            match=r"it redirects to http://127\.0\.0\.1/x, which is neither http nor https, or not encrypted",
         ):
             await trusting.fetch()
 
@@ -220,13 +223,13 @@ async def test_https_is_verified_and_never_given_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("ftp://host/x", "neither host:port nor a URL of http or https"),
-        ("http:///x", "neither host:port nor a URL of http or https"),
-        ("http://host:nonsense/x", "no URL that could name the name servers"),
-        ("http://host:0/x", "neither host:port nor a URL"),
-        ("http://[v1.a:b]/x", "no URL that could name the name servers"),
-        ("http://user:hush@host/x", "must name neither a user nor a password"),
-        ("http://user:hush@[host/x", "must name neither a user nor a password"),
+        ("ftp://host/x", "neither host:port nor an http or https URL"),
+        ("http:///x", "neither host:port nor an http or https URL"),
+        ("http://host:nonsense/x", "the URL for name servers is .*, which is malformed"),
+        ("http://host:0/x", "neither host:port nor an http or https URL"),
+        ("http://[v1.a:b]/x", "the URL for name servers is .*, which is malformed"),
+        ("http://user:hush@host/x", "must not contain a user or a password"),
+        ("http://user:hush@[host/x", "must not contain a user or a password"),
     ],
 )
 def test_a_wrong_url_fails_where_it_is_written(url: str, reason: str) -> None:
@@ -296,7 +299,9 @@ async def test_a_url_that_fails_at_first_is_asked_again_when_needed() -> None:
         web_server(page("", "503 Busy"), page(cluster.address)) as server,
         Client(server.url) as client,
     ):
-        with pytest.raises(NameServerError, match=f"{server.url} does not name them: it answered 503"):
+        with pytest.raises(
+            NameServerError, match=f"{server.url} did not return their addresses: it answered 503"
+        ):
             await client.routes.get("T")
         with trio.fail_after(10):
             while client.name_servers.addresses != cluster.address:

@@ -69,11 +69,12 @@ async def test_brokers_that_went_away_for_good_are_forgotten(
         gone = cluster.brokers.pop("broker-b")
         await until_asked(gone, RequestCode.HEART_BEAT)
         await trio.sleep(100)
-        assert client.heartbeats._heard_at.keys() == {gone.address, cluster.brokers["broker-a"].address}
+        last_heartbeats = client.heartbeats._last_heartbeats
+        assert last_heartbeats.keys() == {gone.address, cluster.brokers["broker-a"].address}
         client.connections.close(gone.address)
         await client.routes.refresh("T")
         await trio.sleep(1000)
-        assert client.heartbeats._heard_at.keys() == {cluster.brokers["broker-a"].address}
+        assert client.heartbeats._last_heartbeats.keys() == {cluster.brokers["broker-a"].address}
 
 
 async def test_groups_and_topics_are_named_as_on_the_wire() -> None:
@@ -161,7 +162,7 @@ async def test_a_connection_that_was_introduced_by_itself_is_kept_alive(
         client.heartbeats.add_producer("p")
         server = cluster.brokers["broker-a"]
         connection = await client.connections.get(server.address)  # in no route: as the VIP channel is
-        await client.heartbeats.ensure_heard(connection, timeout=3)
+        await client.heartbeats.ensure_current(connection, timeout=3)
         await trio.sleep(61)
         assert len(heartbeats(server)) == 3
 
@@ -257,7 +258,7 @@ async def test_leave_is_taken_over_each_connection_that_the_broker_knows_the_mem
         (server,) = cluster.brokers.values()
         vip = await client.connections.get(server.address)  # in no route: as the VIP channel is
         client.heartbeats.add_consumer("c", lambda: ConsumerData(group_name="c"))
-        await client.heartbeats.ensure_heard(vip, timeout=3)
+        await client.heartbeats.ensure_current(vip, timeout=3)
         await client.heartbeats.remove_consumer("c")
         assert len(server.asked(RequestCode.UNREGISTER_CLIENT)) == 1
 
@@ -272,12 +273,12 @@ async def test_who_waits_for_a_heartbeat_is_told_that_the_client_was_closed() ->
 
             async def wait() -> None:
                 with pytest.raises(RocketMQError, match="closed"):
-                    await client.heartbeats.ensure_heard(connection, timeout=3)
+                    await client.heartbeats.ensure_current(connection, timeout=3)
 
             nursery.start_soon(wait)
             await until_asked(server, RequestCode.HEART_BEAT)
         with pytest.raises(RocketMQError, match="closed"):
-            await client.heartbeats.ensure_heard(connection, timeout=3)
+            await client.heartbeats.ensure_current(connection, timeout=3)
 
 
 async def test_producers_that_leave_at_the_same_time_as_others_join_disturb_nobody() -> None:

@@ -194,11 +194,11 @@ async def test_another_run_in_another_thread_is_told_so_and_disturbs_nothing() -
         sample.use()
     assert sample.events == ALL
     (error,) = errors
-    assert "this Sample belongs to the trio.run that it was opened in" in error
+    assert "this Sample was opened in a trio.run in another thread" in error
     assert "rocketmq_py.blocking" in error
 
 
 async def test_a_plain_with_says_what_to_write() -> None:
-    text = r"use 'async with Sample\(\.\.\.\)'; for 'with' there is rocketmq_py\.blocking"
+    text = r"use 'async with Sample\(\.\.\.\)', or rocketmq_py\.blocking for a plain 'with'"
     with pytest.raises(TypeError, match=text), Sample():  # type: ignore[attr-defined]  # the fault that is tested
         pass

@@ -55,10 +55,10 @@ async def hanging_up(stream: trio.SocketStream) -> None:
 async def test_a_broker_is_not_taken_for_a_name_server() -> None:
     async with scripted_server(as_a_broker) as broker, Client(broker.address) as client:
         with pytest.raises(
-            NameServerError, match=f"{broker.address} is no name server, but a broker perhaps"
+            NameServerError, match=f"{broker.address} is not a name server, but perhaps a broker"
         ):
             await client.routes.get("T")
-        with pytest.raises(NameServerError, match=f"{broker.address} is no name server"):
+        with pytest.raises(NameServerError, match=f"{broker.address} is not a name server"):
             await client.name_servers.cluster_info()
 
 

@@ -23,7 +23,7 @@ async def test_senders_wait_for_space_and_get_it_in_turn() -> None:
             nursery.start_soon(enter, number)
             await trio.testing.wait_all_tasks_blocked()
         assert order == []
-        assert admission.is_wanted
+        assert admission.has_waiters
         admission.leave(1)
         await trio.testing.wait_all_tasks_blocked()
         assert order == [0]
@@ -35,7 +35,7 @@ async def test_senders_wait_for_space_and_get_it_in_turn() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert order == [0, 1, 2]
     assert admission.count == 2
-    assert not admission.is_wanted
+    assert not admission.has_waiters
 
 
 async def test_bytes_are_given_in_turn() -> None:

@@ -61,7 +61,7 @@ def test_what_is_sent_is_the_body_or_can_be_unpacked_to_it(
 def test_a_level_that_the_kind_does_not_have_is_refused(
     kind: CompressionType, level: int, allowed: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{kind.name} has no level {level}; {allowed} are allowed"):
+    with pytest.raises(ConfigurationError, match=rf"level is {level}; {kind.name} has levels {allowed}"):
         Compression(kind=kind, level=level)
 
 

@@ -62,7 +62,7 @@ async def test_only_so_many_probes_are_under_way(autojump_clock: trio.testing.Mo
         return True
 
     began = trio.current_time()
-    await FaultDetector(faults, probe, most_probes=3).run_round()
+    await FaultDetector(faults, probe, max_concurrent=3).run_round()
     assert (most, trio.current_time() - began) == (3, 4)
     assert not faults.unreachable()
 
@@ -77,10 +77,10 @@ async def test_a_probe_that_raises_is_logged_and_the_others_go_on(caplog: pytest
         return True
 
     with caplog.at_level(logging.ERROR, "rocketmq_py.producer"):
-        await FaultDetector(faults, probe, most_probes=1).run_round()
-        await FaultDetector(faults, probe, most_probes=1).run_round()
+        await FaultDetector(faults, probe, max_concurrent=1).run_round()
+        await FaultDetector(faults, probe, max_concurrent=1).run_round()
     assert set(faults.unreachable()) == {A}
-    assert [record.message for record in caplog.records] == ["probing broker broker-a raised"] * 2
+    assert [record.message for record in caplog.records] == ["probe failed: broker=broker-a"] * 2
 
 
 async def test_cancelling_leaves_no_probe_behind(autojump_clock: trio.testing.MockClock) -> None:

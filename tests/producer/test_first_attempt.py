@@ -13,7 +13,8 @@ from rocketmq_py.codes import RequestCode, ResponseCode
 from rocketmq_py.errors import BrokerBusyError, BrokerError, ClosedError, InvalidMessageError
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import PendingSend, Producer, ProducerHook, SendContext
-from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.producer.outcome import Stored, send_result
+from rocketmq_py.producer.send_request import Destination
 from tests.scripted import ignore, refuse, scripted_cluster, store
 
 MESSAGE = Message("T", b"body")

@@ -10,7 +10,8 @@ import trio.testing
 from rocketmq_py.errors import BatchError, ClosedError, Delivery, RequestTimeoutError, RocketMQError
 from rocketmq_py.message import MessageQueue, SendResult, SendStatus
 from rocketmq_py.producer.batch import BatchResults
-from rocketmq_py.producer.pending import BatchedSend, FailureLog, PendingBatch, PendingSend
+from rocketmq_py.producer.outcome import FailureLog
+from rocketmq_py.producer.pending import BatchedSend, PendingBatch, PendingSend
 
 RESULT = SendResult(SendStatus.SEND_OK, "id", "offset id", MessageQueue("T", "a", 0), 7)
 
@@ -27,7 +28,7 @@ async def test_many_tasks_may_await_it() -> None:
             nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         assert not pending.done
-        with pytest.raises(RuntimeError, match="still under way"):
+        with pytest.raises(RuntimeError, match="is not done; await it"):
             pending.result()
         pending.resolve(RESULT)
     assert results == [RESULT] * 3
@@ -82,7 +83,7 @@ async def test_callbacks_run_once_and_their_faults_are_logged(caplog: pytest.Log
     pending.resolve(RESULT)
     pending.add_done_callback(lambda _: called.append("at once"))
     assert called == ["id", "at once"]
-    assert "a callback of PendingSend raised" in caplog.text
+    assert "a callback of a PendingSend raised" in caplog.text
 
 
 async def test_the_fault_of_a_callback_that_is_alone_is_logged_as_well(
@@ -92,7 +93,7 @@ async def test_the_fault_of_a_callback_that_is_alone_is_logged_as_well(
     pending.add_done_callback(lambda done: [][len(done.result().message_id)])
     pending.resolve(RESULT)
     assert await pending is RESULT
-    assert "a callback of PendingSend raised" in caplog.text
+    assert "a callback of a PendingSend raised" in caplog.text
     assert "IndexError" in caplog.text
 
 
@@ -124,7 +125,7 @@ async def test_a_result_among_others_is_taken_when_it_is_asked_for() -> None:
 
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(RuntimeError, match="still under way"):
+        with pytest.raises(RuntimeError, match="is not done; await it"):
             pending.result()
         batch.resolve(results, None)
         assert pending.done
@@ -163,7 +164,7 @@ async def test_what_failed_of_a_batch_is_logged_if_nobody_has_looked(
     assert await succeeded is RESULT
     assert caplog.text == ""
     del batch, looked_at, succeeded
-    assert "1 failed, and nobody looked at why; the latest: not looked at" in caplog.text
+    assert "never awaited: count=1 last_error=not looked at" in caplog.text
 
 
 async def test_awaiting_a_done_one_is_a_cancellation_point() -> None:
@@ -189,4 +190,4 @@ async def test_a_fault_of_one_callback_is_not_that_of_others_of_a_batch(
     batch.resolve(BatchResults(RESULT, ["a", "b", "c"]), None)
     assert called == [other]
     assert quiet.result().message_id == "c"
-    assert "a callback of BatchedSend raised" in caplog.text
+    assert "a callback of a BatchedSend raised" in caplog.text

@@ -37,7 +37,7 @@ from rocketmq_py.producer import (
     TransactionProducer,
     TransactionState,
 )
-from rocketmq_py.producer.pending import REPORT_INTERVAL, FailureLog
+from rocketmq_py.producer.outcome import REPORT_INTERVAL, FailureLog
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.remoting import Connection
 from tests.scripted import ScriptedCluster, ignore, refuse, scripted_cluster, store
@@ -325,8 +325,10 @@ async def test_failures_that_nobody_looks_at_are_logged(caplog: pytest.LogCaptur
         del looked_at, producer
         gc.collect()
     told = [record.message for record in caplog.records if "MESSAGE_ILLEGAL" in record.message]
-    assert [text.partition(" ")[0] for text in told] == ["1", "4"], "the first at once, the others together"
-    assert "failed, and nobody looked at why; the latest: 127.0.0.1:" in told[0]
+    assert ["count=1 " in told[0], "count=4 " in told[1]] == [True, True], (
+        "the first at once, then the others"
+    )
+    assert "and their results were never awaited: count=1 last_error=127.0.0.1:" in told[0]
     assert "MESSAGE_ILLEGAL (13): too long" in told[0]
 
 
@@ -337,7 +339,7 @@ async def test_a_batching_producer_tells_of_them_too(caplog: pytest.LogCaptureFi
     ):
         await producer.submit(MESSAGE)
         await producer.flush()
-    assert "1 failed, and nobody looked at why" in caplog.text
+    assert "results were never awaited: count=1" in caplog.text
 
 
 def test_a_line_now_and_then_has_the_number_of_all(caplog: pytest.LogCaptureFixture) -> None:
@@ -349,8 +351,8 @@ def test_a_line_now_and_then_has_the_number_of_all(caplog: pytest.LogCaptureFixt
         PendingSend().resolve(ClosedError(text), log)
     del log
     told = [record.message for record in caplog.records]
-    assert [(text.split()[0], text.rpartition(" ")[2]) for text in told] == [
-        ("1", "first"), ("4", "fifth"), ("1", "sixth"),
+    assert [tuple(text.split()[-2:]) for text in told] == [
+        ("count=1", "last_error=first"), ("count=4", "last_error=fifth"), ("count=1", "last_error=sixth"),
     ]  # fmt: skip
 
 
@@ -367,8 +369,8 @@ async def test_a_callback_that_does_not_look_is_nobody(caplog: pytest.LogCapture
         pending.resolve(ClosedError("gone"), log)
         del pending
     assert called == [True, False]
-    assert [record.message for record in caplog.records if "latest: gone" in record.message] == [
-        "1 failed, and nobody looked at why; the latest: gone"
+    assert [record.message for record in caplog.records if "error=gone" in record.message] == [
+        "pipelined sends failed, and their results were never awaited: count=1 last_error=gone"
     ]
 
 
@@ -414,25 +416,25 @@ async def test_flush_waits_for_what_was_pipelined_until_now() -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "options", "text"),
     [
-        ("send", (b"x",), {}, r"message is a Message\(topic, body\), not bytes"),
+        ("send", (b"x",), {}, r"message must be a Message, not bytes"),
         (
             "send",
             ([MESSAGE],),
             {},
-            r"message is a Message\(topic, body\), not list; send_batch sends several",
+            r"message must be a Message, not list; use send_batch",
         ),
         ("submit", ("x",), {}, "not str"),
         ("send_oneway", (None,), {}, "not NoneType"),
         ("request", (b"x",), {}, "not bytes"),
-        ("send_batch", (MESSAGE,), {}, "messages is a list of Messages, not one Message; send sends that"),
+        ("send_batch", (MESSAGE,), {}, "messages must be a list of Message, not a Message; use send"),
         ("send_batch", ([MESSAGE, b"x"],), {}, r"(but|not) bytes"),
         (
             "send",
             (MESSAGE,),
             {"queue": 0},
-            "queue is a MessageQueue, or a function that chooses one, not int",
+            "queue must be a MessageQueue or a queue selector, not int",
         ),
-        ("submit", (MESSAGE,), {"queue": "0"}, "queue is a MessageQueue, or .* not str"),
+        ("submit", (MESSAGE,), {"queue": "0"}, "queue must be a MessageQueue or .* not str"),
     ],
 )
 @pytest.mark.parametrize("hooked", [False, True])
@@ -499,7 +501,7 @@ async def test_who_waits_for_a_place_when_it_is_closed_is_told(jumping_clock: tr
         producer = Producer(cluster.address, send_timeout=60, max_in_flight=1)
 
         async def send_one_too_many() -> None:
-            with pytest.raises(ClosedError, match="closed while the send waited for a place in flight"):
+            with pytest.raises(ClosedError, match="closed while the send waited for max_in_flight"):
                 await producer.submit(MESSAGE)
 
         async with producer:

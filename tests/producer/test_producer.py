@@ -106,7 +106,7 @@ async def test_one_try_that_may_have_arrived_makes_the_whole_unknown(seed: int, 
         with pytest.raises(RocketMQError) as caught:
             await ((await producer.submit(MESSAGE)) if way else producer.send(MESSAGE))
         assert caught.value.delivery is Delivery.UNKNOWN
-        assert "after 2 tries" in caught.value.__notes__[0]
+        assert "after 2 attempts" in caught.value.__notes__[0]
 
 
 async def test_a_broker_that_is_gone_is_passed_over() -> None:
@@ -169,7 +169,7 @@ async def test_an_answer_without_what_it_must_have_is_not_a_success(
         producer_of(cluster.address, **ONE_TRY) as producer,
     ):
         for error in await send_both_ways(producer):
-            assert "answered a send: field 'msgId' is missing" in str(error)
+            assert "to a send: field 'msgId' is missing" in str(error)
 
 
 async def test_a_topic_that_does_not_exist_goes_where_it_would_be_created() -> None:
@@ -260,7 +260,7 @@ async def test_a_named_queue_is_kept_even_when_it_fails(jumping_clock: trio.test
         async with producer_of(cluster.address) as producer:
             with pytest.raises(BrokerError):
                 await producer.send(MESSAGE, queue=queue)
-            with pytest.raises(InvalidMessageError, match="is not one of topic"):
+            with pytest.raises(InvalidMessageError, match="does not belong to topic"):
                 await producer.send(MESSAGE, queue=MessageQueue("other", "broker-a", 0))
         assert {request.fields["e"] for request in cluster.brokers["broker-a"].asked(SENDS)} == {"2"}
         assert not cluster.brokers["broker-b"].asked(SENDS)
@@ -295,7 +295,7 @@ async def test_it_is_used_inside_its_async_with() -> None:
         ({"send_timeout": 0}, "send_timeout is 0; it must be above 0"),
         ({"retries": -1}, "retries is -1; it must be 0 or more"),
         ({"heartbeat_interval": -1.0}, "heartbeat_interval is -1.0; it must be above 0"),
-        ({"delay_relay": 5}, "delay_relay is 5; it must be a topic or None"),
+        ({"delay_relay": 5}, "delay_relay is 5; it must be the name of a topic, or None"),
         ({"group": ""}, "the group name is empty"),
         ({"group": "a b"}, "may hold only letters"),
     ],

@@ -97,12 +97,12 @@ async def test_records_are_sent_together_in_the_background(jumping_clock: trio.t
         scripted_cluster(store, topics=[*TOPICS, "mine"]) as cluster,
         Producer(cluster.address, trace="mine") as producer,
     ):
-        for _ in range(tracing.MOST_IN_A_MESSAGE - 1):
+        for _ in range(tracing.MAX_RECORDS - 1):
             await producer.send(Message("T", b"x"))
         assert traces(cluster, "mine") == []
         await trio.sleep(tracing.FLUSH_INTERVAL + 0.1)
         assert len(traces(cluster, "mine")) == 1
-        for _ in range(tracing.MOST_IN_A_MESSAGE):
+        for _ in range(tracing.MAX_RECORDS):
             await producer.send(Message("T", b"x"))
         await trio.sleep(0.1)
         assert len(traces(cluster, "mine")) == 2
@@ -132,7 +132,7 @@ async def test_a_trace_topic_without_a_queue_to_write_to_disturbs_nobody(
     async with scripted_cluster(store, topics=TOPICS) as cluster:
         cluster.topics[TRACE_TOPIC] = (4, 4, 4)
         async with Producer(cluster.address, trace=True) as producer:
-            for _ in range(tracing.MOST_IN_A_MESSAGE):
+            for _ in range(tracing.MAX_RECORDS):
                 await producer.send(Message("T", b"x"))
             await trio.sleep(1)
             await producer.send(Message("T", b"x"))
@@ -178,6 +178,6 @@ async def test_records_that_nobody_can_send_are_bounded() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address, trace=True) as producer:
         dispatcher = tracing.TraceDispatcher(producer.client, "g")
         record = object()
-        for _ in range(tracing.MOST_BUFFERED + 5):
+        for _ in range(tracing.MAX_BUFFERED_RECORDS + 5):
             dispatcher.append(record)  # type: ignore[arg-type]  # it is not looked at
         assert dispatcher.dropped == 5

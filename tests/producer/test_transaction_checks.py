@@ -138,7 +138,7 @@ async def test_a_check_that_raises_is_unknown_and_logged(
             ends = await broker.ends(place - 6)
         assert [end.fields["commitOrRollback"] for end in ends] == ["0", "0"]
         assert producer.transaction_statistics.checked == 2
-    assert "checking transaction ID of topic T failed" in caplog.text
+    assert "group=g topic=T transaction=ID outcome=unknown" in caplog.text
     assert "the database is away" in caplog.text
 
 
@@ -165,7 +165,7 @@ async def test_what_is_no_state_is_unknown(outcome: object, caplog: pytest.LogCa
         broker.ask()
         (end,) = await broker.ends(1)
     assert end.fields["commitOrRollback"] == "0"
-    assert f"returned {outcome!r}, which is no TransactionState" in caplog.text
+    assert f"returned {outcome!r} instead of a TransactionState" in caplog.text
 
 
 async def test_a_plain_check_runs_in_a_thread() -> None:
@@ -235,8 +235,8 @@ async def test_of_several_questions_about_one_transaction_the_latest_is_answered
 async def test_what_finds_no_room_is_dropped_and_may_be_asked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, most_bytes: int, taken: int
 ) -> None:
-    monkeypatch.setattr(transaction_checker, "MOST_CHECKS", most)
-    monkeypatch.setattr(transaction_checker, "MOST_CHECK_BYTES", most_bytes)
+    monkeypatch.setattr(transaction_checker, "MAX_CHECKS", most)
+    monkeypatch.setattr(transaction_checker, "MAX_CHECK_BYTES", most_bytes)
     gate = Gate()
     async with asked_by_broker(gate.check) as (producer, broker):
         for number in range(5):
@@ -251,7 +251,7 @@ async def test_what_finds_no_room_is_dropped_and_may_be_asked_again(
     assert {end.fields["msgId"] for end in ends} == {
         f"{name}-{number}" for name in ("ID", "again") for number in range(taken)
     }
-    assert caplog.text.count("transaction check dropped, the broker will ask again: group=g") == 1
+    assert caplog.text.count("transaction check dropped, the broker will check again: group=g") == 1
 
 
 async def test_a_transaction_under_way_is_not_asked_about_and_its_end_answers_the_latest_question() -> None:
@@ -313,7 +313,7 @@ async def test_the_answer_goes_over_the_connection_that_asked(caplog: pytest.Log
         with trio.fail_after(10):
             while not contexts:
                 await trio.sleep(0.01)
-        assert producer.transaction_statistics.not_told == 1
+        assert producer.transaction_statistics.not_reported == 1
         assert not broker.server.asked(ENDS)
     (context,) = contexts
     assert (context.state, context.from_check, context.topic) == ("commit", True, "T")

@@ -90,7 +90,7 @@ async def test_a_hook_cannot_make_it_a_delayed_one_and_can_forbid_it() -> None:
 
     async with scripted_cluster(store) as cluster, producer_of(cluster.address) as producer:
         producer.add_hook(Delay())
-        with pytest.raises(InvalidMessageError, match="it is delayed"):
+        with pytest.raises(InvalidMessageError, match="cannot be delayed"):
             await producer.send_in_transaction(MESSAGE, not_called)
         producer.add_hook(Forbid())
         with pytest.raises(SendForbiddenError, match="not on Sundays"):
@@ -129,7 +129,7 @@ async def test_cancelled_at_any_point_nothing_is_left_and_nothing_is_committed_f
                 finished += 1
 
             async def check() -> None:
-                assert producer.transaction_statistics.under_way == 0
+                assert producer.transaction_statistics.in_progress == 0
                 await trio.testing.wait_all_tasks_blocked(0.02)
                 assert not any(one.pending for one in producer.client.connections.open_connections())
 
@@ -158,7 +158,7 @@ async def test_cancelled_local_work_tells_the_broker_nothing() -> None:
                 async with producer.transaction(MESSAGE):
                     raise BaseExceptionGroup("", [ValueError("as it is cancelled"), KeyboardInterrupt()])
             assert caught.group_contains(ValueError)
-            assert producer.transaction_statistics.under_way == 0
+            assert producer.transaction_statistics.in_progress == 0
         broker = cluster.brokers["broker-a"]
         assert (len(broker.asked(SENDS)), told(broker)) == (3, [])
 
@@ -199,7 +199,7 @@ async def test_leaving_waits_for_transactions_under_way_and_begins_no_more(
             for _ in range(2):
                 nursery.start_soon(producer.send_in_transaction, MESSAGE, work)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            assert producer.transaction_statistics.under_way == 2
+            assert producer.transaction_statistics.in_progress == 2
             nursery.start_soon(producer.aclose)
             await trio.testing.wait_all_tasks_blocked(0.05)
             with pytest.raises(ClosedError):

@@ -12,8 +12,8 @@ from rocketmq_py.producer import (
     TransactionProducer,
 )
 from rocketmq_py.producer.config import ProducerConfig
-from rocketmq_py.producer.end_transaction import TransactionEnder
 from rocketmq_py.producer.hooks import Hooks
+from rocketmq_py.producer.transaction_reports import TransactionReporter
 from rocketmq_py.producer.transaction_values import HalfMessage
 from rocketmq_py.protocol.command import Command
 from rocketmq_py.protocol.frames import FrameDecoder
@@ -44,14 +44,14 @@ async def test_the_end_says_what_javas_says(client: str) -> None:
     assert javas
     async with asked_by_broker(always(COMMIT)) as (producer, broker):
         config = ProducerConfig(group="capture-transactions")
-        ends = TransactionEnder(producer.client, config, Hooks())
+        ends = TransactionReporter(producer.client, config, Hooks())
         for number, java in enumerate(javas):
             fields = java.fields
             half = HalfMessage(
                 Message("CaptureTopic", b"x"), fields["msgId"], fields.get("transactionId"), fields["bname"],
                 int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"]),
             )  # fmt: skip
-            assert await ends.tell(half, states[fields["commitOrRollback"]]) is None
+            assert await ends.report(half, states[fields["commitOrRollback"]]) is None
             *_, end = await broker.ends(number + 1)
             assert end.fields == {**fields, "topic": "CaptureTopic"}, "Java 4 does not tell the topic"
             assert end.is_oneway is java.is_oneway is True

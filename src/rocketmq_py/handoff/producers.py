@@ -18,8 +18,8 @@ from rocketmq_py.handoff.send_queue import QueuedSend, SendQueue
 from rocketmq_py.message import Message, SendResult
 from rocketmq_py.producer import BatchingProducer, PendingSend, Producer
 from rocketmq_py.producer.first_attempt import FirstAttempt
-from rocketmq_py.producer.pending import Outstanding
-from rocketmq_py.producer.send_request import Destination, Stored, send_result
+from rocketmq_py.producer.outcome import Outstanding, Stored, send_result
+from rocketmq_py.producer.send_request import Destination
 
 LEAVE_SECONDS = 1.0
 """Time for unregistering from brokers when the time for pending sends is over."""

@@ -279,7 +279,7 @@ async def test_offsets_of_a_broker_that_nobody_stands_in_for(
         await offsets.write()
         await offsets.confirm()
     (record,) = caplog.records
-    assert record.message.endswith("error=no address is known for the master of broker 'broker-a'")
+    assert record.message.endswith("error=the address of the master of broker 'broker-a' is unknown")
 
 
 @pytest.mark.parametrize(("committed", "has_entry"), [(None, False), (0, False), (1, True)])

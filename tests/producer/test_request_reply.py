@@ -190,7 +190,7 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
         async def check() -> None:
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert producer.in_flight == 0
-            assert producer._requests._waiting == {}
+            assert producer._replies._waiting == {}
 
         assert await cancel_at_each_await(lambda: producer.request(MESSAGE), check) >= 2
 
@@ -274,7 +274,7 @@ async def test_what_is_no_request_cannot_be_replied_to() -> None:
     async with scripted_cluster(store) as cluster, Producer(cluster.address) as producer:
         for missing in ASKED:
             message = received({name: value for name, value in ASKED.items() if name != missing})
-            with pytest.raises(InvalidMessageError, match=f"it has no {missing}"):
+            with pytest.raises(InvalidMessageError, match=f"lacks the properties {missing}"):
                 await producer.reply(message, b"answer")
 
 
