@@ -41,7 +41,7 @@ def test_the_address_comes_from_the_environment_when_none_is_given(
     assert name_servers(None, ClientConfig()) == ("127.0.0.1:9876",)
 
 
-def test_an_empty_address_is_refused_whatever_the_environment_says(
+def test_an_empty_address_is_rejected_in_spite_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "a:1")
@@ -50,7 +50,7 @@ def test_an_empty_address_is_refused_whatever_the_environment_says(
 
 
 def accepted_type(config: type[attrs.AttrsInstance], name: str) -> Any:
-    """Return the type that a field accepts: that of its converter, if it has one."""
+    """Return the type that a field accepts: the type of its converter, if it has one."""
     converter = getattr(attrs.fields(config), name).converter
     if converter is None:
         return typing.get_type_hints(config)[name]
@@ -82,18 +82,18 @@ def test_client_ids_differ() -> None:
     assert "@orders-1#" in new_client_id("10.0.0.1", "orders-1", rng)
 
 
-def test_the_own_address_is_the_one_towards_the_peer() -> None:
+def test_the_clients_address_is_the_one_on_the_route_to_the_peer() -> None:
     assert outgoing_address("127.0.0.1:9876") == "127.0.0.1"
     assert outgoing_address("a-name-for-a-resolver:9876").count(".") == 3
 
 
 @pytest.mark.usefixtures("ipv6")
-def test_the_own_address_towards_an_ipv6_peer() -> None:
+def test_the_clients_address_on_the_route_to_an_ipv6_peer() -> None:
     assert outgoing_address("[::1]:9876") == "::1"
     assert outgoing_address("::1:9876") == "::1"
 
 
-def test_a_client_is_made_for_an_ipv6_peer_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_for_an_ipv6_peer_works_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     make_socket = socket.socket
 
     def without_ipv6(family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
@@ -122,30 +122,30 @@ def test_a_client_is_made_for_an_ipv6_peer_without_ipv6(monkeypatch: pytest.Monk
         ({"credentials": ("key", "the-secret")}, r"credentials must be Credentials\(\.\.\.\), not tuple"),
     ],
 )
-def test_what_an_option_cannot_be(options: dict[str, Any], text: str) -> None:
+def test_invalid_client_options_are_rejected(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text) as caught:
         Client(**options)
     assert "the-secret" not in str(caught.value)
 
 
-def test_a_unit_ends_the_clients_id() -> None:
+def test_the_client_id_ends_with_the_unit() -> None:
     assert Client(unit_name="blue").client_id.endswith("@blue")
     assert Client().client_id.count("@") == 1
 
 
-def test_settings_show_no_secret() -> None:
+def test_the_repr_of_settings_shows_no_secret() -> None:
     config = ClientConfig(credentials=Credentials("key", "the-secret", "the-token"))
     assert "the-secret" not in repr(config)
     assert "the-token" not in repr(config)
 
 
-def test_a_wrong_address_fails_where_it_is_written() -> None:
+def test_an_invalid_address_fails_in_the_constructor() -> None:
     with pytest.raises(ConfigurationError, match="is not host:port"):
         Client("localhost")
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 3, 0.5, math.inf])
-def test_what_is_a_timeout(timeout: float | None) -> None:
+def test_valid_timeouts(timeout: float | None) -> None:
     check_timeout(timeout)
 
 
@@ -158,12 +158,12 @@ def test_what_is_a_timeout(timeout: float | None) -> None:
         (True, "wait is True; it must be a number of seconds"),
     ],
 )
-def test_what_is_no_timeout_is_refused_by_its_name(timeout: object, text: str) -> None:
+def test_an_invalid_timeout_is_named(timeout: object, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         check_timeout(timeout, "wait")
 
 
-def test_a_constructor_takes_config_objects_as_well_as_their_fields() -> None:
+def test_a_constructor_accepts_config_objects_and_their_fields() -> None:
     shared = ProducerConfig(retries=5, group="orders")
     producer = Producer("a:1", ClientConfig(request_timeout=1.0), shared, send_timeout=9.0, vip_channel=True)
     assert producer.config == ProducerConfig(retries=5, group="orders", send_timeout=9.0)
@@ -199,12 +199,12 @@ def test_a_constructor_takes_config_objects_as_well_as_their_fields() -> None:
         ([], {"retry": 5}, "there is no option 'retry'; did you mean 'retries'"),
     ],
 )
-def test_an_option_is_given_once(configs: list[Any], options: dict[str, Any], text: str) -> None:
+def test_an_option_cannot_be_given_twice(configs: list[Any], options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Producer("a:1", *configs, **options)
 
 
-def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
+def test_a_transaction_producer_requires_a_group_and_a_check() -> None:
     with pytest.raises(ConfigurationError, match="group is missing"):
         TransactionProducer("a:1", check=lambda _: TransactionState.UNKNOWN)
     with pytest.raises(ConfigurationError, match=r"a function that accepts \(message\), not None"):
@@ -220,17 +220,17 @@ def test_a_transaction_producer_has_a_group_of_its_own_and_a_check() -> None:
         ({"group": 5}, "group must be a str, not int"),
     ],
 )
-def test_what_an_option_of_a_producer_cannot_be(options: dict[str, Any], text: str) -> None:
+def test_invalid_producer_options_are_rejected(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Producer("a:1", **options)
 
 
-def test_a_client_is_an_address_or_a_client() -> None:
+def test_a_client_must_be_an_address_or_a_client() -> None:
     with pytest.raises(ConfigurationError, match=r"client must be an address .*, not int of builtins"):
         Client(9876)  # type: ignore[arg-type]  # the fault that is tested
 
 
-def test_what_a_client_has_is_set_on_the_client() -> None:
+def test_options_of_a_shared_client_are_rejected() -> None:
     with pytest.raises(
         ConfigurationError, match="request_timeout cannot be set here, because the client is shared"
     ):

@@ -16,7 +16,7 @@ FIRST_QUEUE = QUEUES[0]
 
 
 class World:
-    """An accumulator, a clock that a test sets, and what was sent."""
+    """An accumulator, a clock that the test sets, and the sent batches."""
 
     def __init__(self, *, max_size: int = 100, max_messages: int = 5) -> None:
         self.now = 0.0
@@ -57,7 +57,7 @@ class World:
         return ["".join(message.body.decode() for message in batch.messages) for batch in self.sent]
 
 
-def test_a_batch_goes_when_its_first_message_has_lingered() -> None:
+def test_a_batch_is_sent_when_its_first_message_has_lingered() -> None:
     world = World()
     assert world.accumulator.send_due(0.0) is None
     world.add("a")
@@ -75,7 +75,7 @@ def test_a_batch_goes_when_its_first_message_has_lingered() -> None:
 
 
 @pytest.mark.parametrize(("max_size", "max_messages"), [(30, 5), (100, 3)])
-def test_a_full_batch_goes_at_once(max_size: int, max_messages: int) -> None:
+def test_a_full_batch_is_sent_at_once(max_size: int, max_messages: int) -> None:
     world = World(max_size=max_size, max_messages=max_messages)
     for body in "abcd":
         world.add(body)
@@ -83,7 +83,7 @@ def test_a_full_batch_goes_at_once(max_size: int, max_messages: int) -> None:
     assert world.accumulator.in_flight == 1
 
 
-def test_a_message_that_does_not_fit_any_more_begins_the_next_batch() -> None:
+def test_a_message_that_does_not_fit_starts_the_next_batch() -> None:
     world = World(max_size=30)
     world.add("a", size=20)
     world.add("b", size=11)
@@ -91,7 +91,7 @@ def test_a_message_that_does_not_fit_any_more_begins_the_next_batch() -> None:
     assert [batch.size for batch in world.accumulator.batches] == [20, 11]
 
 
-def test_topics_and_ways_of_storing_do_not_mix() -> None:
+def test_a_batch_has_one_topic_and_one_wait_store_ok() -> None:
     world = World()
     world.add("a")
     world.add("b", topic="Other")
@@ -102,7 +102,7 @@ def test_topics_and_ways_of_storing_do_not_mix() -> None:
     assert world.bodies == ["ae", "b", "c", "d"]
 
 
-def test_batches_for_any_queue_go_side_by_side() -> None:
+def test_batches_without_a_queue_are_sent_concurrently() -> None:
     world = World(max_messages=1)
     for body in "abc":
         world.add(body)
@@ -110,7 +110,7 @@ def test_batches_for_any_queue_go_side_by_side() -> None:
     assert world.accumulator.in_flight == 3
 
 
-def test_batches_for_one_queue_go_one_after_the_other() -> None:
+def test_batches_for_one_queue_are_sent_one_after_the_other() -> None:
     world = World(max_messages=2)
     for body in "abcdefg":
         world.add(body, queue=FIRST_QUEUE)
@@ -126,7 +126,7 @@ def test_batches_for_one_queue_go_one_after_the_other() -> None:
     assert world.bodies[4:] == ["g"]
 
 
-def test_what_is_due_grows_on_while_its_queue_has_another_under_way() -> None:
+def test_a_due_batch_grows_while_its_queue_has_one_in_flight() -> None:
     world = World(max_messages=4)
     world.add("a", queue=FIRST_QUEUE)
     world.accumulator.send_due(LINGER)
@@ -143,7 +143,7 @@ def test_what_is_due_grows_on_while_its_queue_has_another_under_way() -> None:
     assert world.bodies == ["a", "x", "bc"]
 
 
-def test_a_message_that_must_be_alone_keeps_its_turn() -> None:
+def test_a_message_that_is_sent_alone_keeps_its_order() -> None:
     world = World()
     world.add("a", queue=FIRST_QUEUE)
     world.add("b", queue=FIRST_QUEUE, alone=True)
@@ -156,7 +156,7 @@ def test_a_message_that_must_be_alone_keeps_its_turn() -> None:
     assert world.bodies == ["a", "b", "c"]
 
 
-def test_for_any_queue_it_does_not_hurry_the_others() -> None:
+def test_a_message_without_a_queue_sent_alone_does_not_send_open_batches() -> None:
     world = World()
     world.add("a")
     world.add("b", alone=True)
@@ -166,7 +166,7 @@ def test_for_any_queue_it_does_not_hurry_the_others() -> None:
     assert world.bodies == ["b", "ac"]
 
 
-def test_messages_of_one_queue_that_are_stored_in_different_ways_keep_their_order() -> None:
+def test_messages_of_a_queue_with_different_wait_store_ok_keep_their_order() -> None:
     world = World()
     for number, body in enumerate("abcd"):
         world.add(body, queue=FIRST_QUEUE, wait=number % 2 == 0)
@@ -177,7 +177,7 @@ def test_messages_of_one_queue_that_are_stored_in_different_ways_keep_their_orde
     assert not world.accumulator.batches
 
 
-def test_what_is_abandoned_is_forgotten() -> None:
+def test_abandon_returns_and_removes_all_batches() -> None:
     world = World(max_messages=1)
     world.add("a", queue=FIRST_QUEUE)
     world.add("b", queue=FIRST_QUEUE)
@@ -188,7 +188,7 @@ def test_what_is_abandoned_is_forgotten() -> None:
 
 
 class AccumulatorModel(RuleBasedStateMachine):
-    """Messages come, time passes and batches arrive in any order; what was promised holds all the time."""
+    """Adds messages, advances the clock and finishes batches in any order. Checks the invariants."""
 
     MAX_SIZE = 60
     MAX_MESSAGES = 4

@@ -133,7 +133,7 @@ async def test_a_send_with_hooks_or_a_relay_needs_a_task() -> None:
             assert Sending(relayed).attempt is None
 
 
-async def test_a_send_that_has_to_wait_takes_one_turn_of_the_queues() -> None:
+async def test_a_send_that_waits_uses_one_step_of_the_round_robin() -> None:
     async with scripted_cluster(store, store) as cluster, producer_of(cluster.address) as producer:
         queues = await producer.queues("T")
         for _ in range(2):  # at first without connections

