@@ -65,7 +65,7 @@ class Accumulator:
         max_messages: int,
         now: Callable[[], float],
         send: Callable[[ProducerBatch], None],
-        on_linger: Callable[[], None],
+        on_linger: Callable[[], object],
     ) -> None:
         self._linger = linger
         self._max_size = max_size

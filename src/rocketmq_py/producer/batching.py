@@ -9,7 +9,6 @@ from functools import partial
 from typing import Unpack
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled
 
 from rocketmq_py.arguments import check_timeout, wrong_type
 from rocketmq_py.callables import check_callback
@@ -113,15 +112,15 @@ class BatchingProducer(Lifespan):
             math.inf, self.config.max_buffered_bytes, self._free_space, yield_every=YIELD_EVERY
         )
         self._failures = FailureLog()
+        self._idle = trio.lowlevel.ParkingLot()
         self._accumulator = Accumulator(
             linger=self.config.linger,
             max_size=self._max_batch_size,
             max_messages=self.config.max_batch_messages,
             now=trio.current_time,
             send=self._start,
-            on_linger=self._wake_up,
+            on_linger=self._idle.unpark,
         )
-        self._idle = trio.lowlevel.ParkingLot()
 
     async def send(
         self, message: Message, *, queue: Destination | None = None, timeout: float | None = None
@@ -189,7 +188,7 @@ class BatchingProducer(Lifespan):
                 pending.resolve(error, self._failures)
                 return pending
         admission = self._admission
-        await checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint_if_cancelled()
         if not admission.enter_nowait(size):
             await admission.enter(size)
         if self._thread is None:  # closed while the task waited
@@ -238,7 +237,7 @@ class BatchingProducer(Lifespan):
         for one in outcomes:
             if isinstance(one, PendingSend) and not one.done:
                 await one.wait()
-        return [_outcome(one) if isinstance(one, PendingSend) else one for one in outcomes]
+        return [one if isinstance(one, RocketMQError) else one.error or one.result() for one in outcomes]
 
     async def flush(self) -> None:
         """Send the collected messages, and wait until every message accepted until now has its outcome.
@@ -326,9 +325,6 @@ class BatchingProducer(Lifespan):
 
     # Batches
 
-    def _wake_up(self) -> None:
-        self._idle.unpark()
-
     async def _send_due_batches(self) -> None:
         while True:
             deadline = self._accumulator.send_due(trio.current_time())
@@ -402,10 +398,3 @@ class BatchingProducer(Lifespan):
     def _resolve(self, batch: ProducerBatch, outcomes: Sequence[SendResult | RocketMQError]) -> None:
         batch.pending.resolve(outcomes, self._failures)
         self._admission.leave(batch.size, len(batch.messages))
-
-
-def _outcome(pending: PendingSend) -> SendResult | RocketMQError:
-    try:
-        return pending.result()
-    except RocketMQError as error:
-        return error
